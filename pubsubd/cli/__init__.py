@@ -1,0 +1,129 @@
+"""The commands: the only place for click, printing and exit codes.
+
+Each command is the ``command`` of its own module, which is imported when it is run: ``serve`` does
+not load what ``bench`` draws with, and ``--help`` loads click alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from pubsubd import __version__
+from pubsubd.errors import ConfigError, PubsubdError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS = {
+    "serve": "Run the daemon in the foreground.",
+    "pub": "Publish messages.",
+    "sub": "Print the messages whose names contain a text.",
+    "stats": "Show the daemon's counters.",
+    "explain": "Show who would receive a name, and why.",
+    "bench": "Measure the daemon's throughput and latency.",
+}
+"""Every command and its short help."""
+
+
+class _Commands(click.Group):
+    """A group that imports a command when it is needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"pubsubd.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  (as click does)
+
+        found = [
+            CompletionItem(name, help=text)
+            for name, text in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="pubsubd", message="%(prog)s %(version)s")
+def group() -> None:
+    """A publish/subscribe daemon with a line protocol that can be spoken with nc.
+
+    \b
+    Exit status:
+      0    done
+      1    failed: no connection, an error told by the daemon, timed out
+      2    wrong usage
+      130  interrupted (Ctrl-C); "serve" takes that as an order to end, and ends with 0
+
+    Set PUBSUBD_DEBUG=1 to see the traceback of an unexpected failure.
+    """  # noqa: D301  (click wants the character)
+
+
+def main(caught: list[int]) -> int:
+    """Run the command line and return the exit status.
+
+    Args:
+        caught: where the signals that arrive before ``serve`` can handle them are kept.
+    """
+    try:
+        status = group.main(prog_name="pubsubd", obj=caught, standalone_mode=False)
+        sys.stdout.flush()
+    except BaseException as exc:  # noqa: BLE001  (the last one to hear of it)
+        return _tell(_alone(exc))
+    return status if isinstance(status, int) else 0
+
+
+def _alone(exc: BaseException) -> BaseException:
+    """Return what is in a group: an interrupt if there is one, otherwise the first."""
+    while isinstance(exc, BaseExceptionGroup):
+        interrupts = exc.subgroup(KeyboardInterrupt)
+        exc = (interrupts or exc).exceptions[0]
+    return exc
+
+
+def _tell(exc: BaseException) -> int:
+    """Print one line about ``exc`` and return the exit status for it."""
+    if isinstance(exc, SystemExit):
+        return exc.code if isinstance(exc.code, int) else 1
+    if isinstance(exc, KeyboardInterrupt | click.Abort):
+        return 130
+    if isinstance(exc, BrokenPipeError):
+        # Who read our output has seen enough. Python would complain when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(exc, click.UsageError):
+        exc.show()
+        return exc.exit_code
+    if isinstance(exc, click.ClickException):
+        message, status = exc.format_message(), exc.exit_code
+    elif isinstance(exc, PubsubdError):
+        message, status = str(exc), 2 if isinstance(exc, ConfigError) else 1
+    elif isinstance(exc, OSError) and exc.strerror:
+        message, status = exc.strerror, 1  # without the number
+        if exc.filename is not None:
+            message = f"{click.format_filename(exc.filename)}: {message}"
+    else:
+        message, status = f"internal error: {type(exc).__name__}: {exc}", 1
+    if os.environ.get("PUBSUBD_DEBUG"):
+        traceback.print_exception(exc)
+    click.echo(f"pubsubd: {' '.join(message.split())}", err=True)
+    return status

@@ -1,0 +1,53 @@
+"""``pubsubd explain``: who would receive a name, and because of which substring."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import trio
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pubsubd.cli.options import Target, connects
+from pubsubd.cli.tables import show
+from pubsubd.wire import escape
+
+
+@click.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
+@connects
+def command(target: Target, name: str, as_json: bool) -> None:
+    """Show who would receive a message published as NAME, and because of which substrings.
+
+    Nothing is published. A connection that would receive the forwarded copy is shown with its name.
+    """
+    answer = json.loads(trio.run(_ask, target, name))
+    if as_json:
+        click.echo(json.dumps(answer))
+        return
+    receivers, count = answer["receivers"], answer["count"]
+    if receivers:
+        table = Table(box=box.SIMPLE)
+        table.add_column("connection", justify="right")
+        table.add_column("peer", style="cyan")
+        table.add_column("receives it as")
+        table.add_column("because of", style="green")
+        for receiver in receivers:
+            table.add_row(
+                str(receiver["connection"]),
+                Text(escape(receiver["peer"])),
+                Text(escape(receiver["as"])),
+                Text(" ".join(escape(text) for text in receiver["substrings"])),
+            )
+        show(table)
+    more = f", of which {len(receivers)} are listed" if len(receivers) < count else ""
+    noun = "connections" if count > 1 else "connection"
+    click.echo(f"{count or 'no'} {noun} would receive {escape(answer['name'])}{more}")
+
+
+async def _ask(target: Target, name: str) -> bytes:
+    async with target.connect() as client:
+        return await client.request("//pubsubd/explain", name.encode("utf-8", "surrogatepass"))

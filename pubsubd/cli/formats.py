@@ -1,0 +1,90 @@
+"""How ``pubsubd sub`` writes a message: a message in, bytes out."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import string
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from pubsubd.client import Message
+from pubsubd.wire import escape
+
+Format: TypeAlias = Callable[[Message], bytes]
+
+FIELDS = ("name", "data", "length", "time")
+
+
+def parse_format(text: str, *, terminal: bool) -> Format:
+    """Return the format that ``text`` names or spells; raise :class:`ValueError`.
+
+    For a ``terminal``, names and data are escaped; ``raw`` alone is raw everywhere.
+    """
+    if text == "text":
+        return _text_for_terminal if terminal else _text
+    if text == "raw":
+        return _raw
+    if text == "json":
+        return _json
+    return _template(text, terminal=terminal)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _text(message: Message) -> bytes:
+    return b"%b %b\n" % (message.name.encode(), message.data)
+
+
+def _text_for_terminal(message: Message) -> bytes:
+    return f"{escape(message.name)} {escape(message.data)}\n".encode()
+
+
+def _raw(message: Message) -> bytes:
+    return message.data
+
+
+def _json(message: Message) -> bytes:
+    shown: dict[str, object] = {
+        "time": _now(),
+        "name": message.name,
+        "length": len(message.data),
+    }
+    try:
+        shown["data"] = message.data.decode()
+    except UnicodeDecodeError:
+        shown["data_base64"] = base64.b64encode(message.data).decode()
+    # ASCII: what JSON leaves as it is otherwise includes controls beyond 0x7f.
+    return json.dumps(shown).encode() + b"\n"
+
+
+def _template(text: str, *, terminal: bool) -> Format:
+    if "{" not in text:
+        raise ValueError(f"{text!r} is not text, raw, json or a template with {{name}} or {{data}}")
+    # Only the template's own text has escapes; what comes in by a field is left alone.
+    escapes = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
+    template = re.sub(r"\\[nt\\]", lambda found: escapes[found[0]], text) + "\n"
+    for _, field, spec, _ in string.Formatter().parse(template):
+        # Plain fields only: neither attributes nor a width taken from another field.
+        if field is not None and (field not in FIELDS or "{" in (spec or "")):
+            raise ValueError(f"{{{field}}} is not one of {{name}} {{data}} {{length}} {{time}}")
+    timed = "{time" in template
+
+    def render(message: Message) -> bytes:
+        name, data = message.name, message.data.decode("utf-8", "surrogateescape")
+        if terminal:
+            name, data = escape(name), escape(message.data)
+        shown = template.format(
+            name=name, data=data, length=len(message.data), time=_now() if timed else ""
+        )
+        return shown.encode("utf-8", "surrogateescape")
+
+    try:
+        render(Message("name", b"data"))
+    except (ValueError, KeyError, IndexError) as exc:
+        raise ValueError(f"{text!r}: {exc}") from None
+    return render

@@ -1,0 +1,187 @@
+"""``pubsubd pub``: what is given, or what standard input or a file holds, as messages.
+
+Input is read in threads, piece by piece, so that what has been read is sent while the next piece
+is waited for, and so that memory stays flat however long the input is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
+from functools import partial
+
+import click
+import trio
+
+from pubsubd.cli.options import Target, connects
+from pubsubd.cli.values import seconds, show_size, size
+from pubsubd.limits import MIB, READ_SIZE
+
+_Read = Callable[[int], Awaitable[bytes]]
+
+
+@click.command()
+@click.argument("name")
+@click.argument("data", required=False)
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True),
+    metavar="PATH",
+    help="Read the data from a file instead of standard input.",
+)
+@click.option(
+    "--lines", is_flag=True, help="Each line of the input is a message, without its LF or CR LF."
+)
+@click.option(
+    "--chunk",
+    type=size(least=1),
+    metavar="SIZE",
+    help="Cut the input into messages of this size; the last may be shorter.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Publish the message this many times.",
+)
+@click.option(
+    "--interval",
+    type=seconds,
+    metavar="SECONDS",
+    default="0",
+    show_default=True,
+    help="Time from one message to the next.",
+)
+@click.option(
+    "--max-payload",
+    type=size(least=1),
+    metavar="SIZE",
+    default=show_size(MIB),
+    show_default=True,
+    help="The most that one message may have; the daemon's own limit counts as well.",
+)
+@connects
+def command(
+    target: Target,
+    name: str,
+    data: str | None,
+    path: str | None,
+    lines: bool,
+    chunk: int | None,
+    count: int,
+    interval: float,
+    max_payload: int,
+) -> None:
+    """Publish DATA, or what standard input holds, under NAME.
+
+    Without --lines or --chunk the whole input is one message. Sizes are bytes, or as 64KiB, 8MiB.
+    When the command ends with status 0, the daemon has taken everything and passed it on to those
+    who had subscribed by then.
+
+    \b
+    Examples:
+      pubsubd pub chat/main hello
+      pubsubd pub files/picture --file picture.png
+      tail -f log | pubsubd pub logs/web --lines
+      pubsubd pub backup --chunk 256KiB <backup.tar
+    """  # noqa: D301  (click wants the character)
+    if data is not None and (path is not None or lines or chunk is not None):
+        raise click.UsageError("DATA leaves nothing to do for --file, --lines and --chunk.")
+    if lines and chunk is not None:
+        raise click.UsageError("--lines and --chunk exclude each other.")
+    if count > 1 and (lines or chunk is not None):
+        raise click.UsageError("--count is for one message, not for --lines or --chunk.")
+    if chunk is not None and chunk > max_payload:
+        raise click.UsageError("--chunk is larger than --max-payload.")
+
+    with ExitStack() as stack:
+        fd, title = 0, "standard input"
+        if path not in (None, "-"):
+            assert path is not None
+            fd, title = os.open(path, os.O_RDONLY), click.format_filename(path)
+            stack.callback(os.close, fd)
+        read = partial(_read, fd)
+        if data is not None:
+            messages = _repeated(os.fsencode(data), count)
+        elif lines:
+            messages = _lines(read, max_payload, title)
+        elif chunk is not None:
+            messages = _chunks(read, chunk)
+        else:
+            messages = _whole(read, max_payload, title, count)
+        trio.run(_publish, target, name, messages, interval, max_payload)
+
+
+async def _publish(
+    target: Target, name: str, messages: AsyncIterator[bytes], interval: float, max_payload: int
+) -> None:
+    async with target.connect(max_payload=max_payload) as client:
+        due = trio.current_time()
+        async for data in messages:
+            if interval:
+                await trio.sleep_until(due)
+                due = max(due + interval, trio.current_time())
+            await client.publish(name, data)
+        # Leaving waits until the daemon has carried out everything, and raises if it did not.
+
+
+async def _read(fd: int, most: int) -> bytes:
+    # Abandoned when interrupted: nothing can wake a thread that waits for a terminal.
+    return await trio.to_thread.run_sync(os.read, fd, most, abandon_on_cancel=True)
+
+
+async def _repeated(data: bytes, count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield data
+
+
+async def _whole(read: _Read, limit: int, title: str, count: int) -> AsyncIterator[bytes]:
+    parts: list[bytes] = []
+    total = 0
+    while part := await read(READ_SIZE):
+        parts.append(part)
+        total += len(part)
+        if total > limit:
+            raise click.ClickException(
+                f"{title} has more than {limit} bytes, the most that one message may have; "
+                "cut it with --chunk or --lines, or raise --max-payload here and in the daemon"
+            )
+    data = b"".join(parts)
+    for _ in range(count):
+        yield data
+
+
+async def _lines(read: _Read, limit: int, title: str) -> AsyncIterator[bytes]:
+    rest = b""
+    while part := await read(READ_SIZE):
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            yield _checked_line(line.removesuffix(b"\r"), limit, title)
+        _checked_line(rest, limit, title)
+    if rest:
+        yield rest
+
+
+def _checked_line(line: bytes, limit: int, title: str) -> bytes:
+    if len(line) > limit + 1:  # one more may be a CR
+        raise click.ClickException(
+            f"a line of {title} has more than {limit} bytes, the most that one message may have"
+        )
+    return line
+
+
+async def _chunks(read: _Read, length: int) -> AsyncIterator[bytes]:
+    parts: list[bytes] = []
+    missing = length
+    while part := await read(min(missing, MIB)):
+        parts.append(part)
+        missing -= len(part)
+        if not missing:
+            yield b"".join(parts)
+            parts, missing = [], length
+    if parts:
+        yield b"".join(parts)

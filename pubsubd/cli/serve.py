@@ -1,0 +1,167 @@
+"""``pubsubd serve``: the flags, the log, and the exit status of the daemon."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import click
+import trio
+
+from pubsubd import daemon
+from pubsubd.cli.values import seconds, show_size, size, some_seconds
+from pubsubd.errors import ConfigError
+from pubsubd.limits import Limits
+from pubsubd.wire import escape
+
+_Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+_DEFAULT = Limits()
+_LEVELS = ("debug", "info", "warning", "error")
+_PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as in syslog(3)
+
+
+class _OneLine(logging.Formatter):
+    """One line an event; for the journal with its priority instead of time and level."""
+
+    def __init__(self, *, journal: bool) -> None:
+        super().__init__()
+        self.converter = time.gmtime
+        self._journal = journal
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = record.getMessage()
+        if record.exc_info:
+            line += f' traceback="{escape(self.formatException(record.exc_info))}"'
+        if self._journal:
+            return f"<{_PRIORITIES.get(record.levelname, 6)}>{line}"
+        stamp = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
+        return f"time={stamp}.{int(record.msecs):03d}Z level={record.levelname.lower()} {line}"
+
+
+def _start_log(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(journal="JOURNAL_STREAM" in os.environ))
+    logger = logging.getLogger("pubsubd")
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+def _setting(flag: str, **more: Any) -> _Decorator:
+    """Return an option whose value may also stand in PUBSUBD_..., with its default in the help."""
+    envvar = "PUBSUBD_" + flag.removeprefix("--").replace("-", "_").upper()
+    more.setdefault("show_default", True)
+    return click.option(flag, envvar=envvar, show_envvar=True, **more)
+
+
+def _size(flag: str, default: int, text: str) -> _Decorator:
+    return _setting(flag, type=size(least=1), metavar="SIZE", default=show_size(default), help=text)
+
+
+def _count(flag: str, default: int, text: str) -> _Decorator:
+    return _setting(flag, type=click.IntRange(min=1), metavar="N", default=default, help=text)
+
+
+def _seconds(
+    flag: str, default: float, text: str, *, kind: Callable[[str], float] = seconds
+) -> _Decorator:
+    return _setting(flag, type=kind, metavar="SECONDS", default=f"{default:g}", help=text)
+
+
+@click.command()
+@_setting(
+    "--host", default="127.0.0.1", help="Name or address to listen on; an empty one for no TCP."
+)
+@_setting(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    default=9014,
+    help="TCP port to listen on; 0 takes a free one.",
+)
+@_setting("--unix", type=click.Path(), metavar="PATH", help="Listen on this Unix socket as well.")
+@_setting(
+    "--ports-file",
+    type=click.Path(dir_okay=False),
+    metavar="PATH",
+    help="Write the addresses as JSON to this file once they accept.",
+)
+@_setting("--insecure", is_flag=True, help="Allow a host that is not loopback: there is no login.")
+@_size("--max-payload", _DEFAULT.max_payload, "The most data of one message.")
+@_count("--max-subscriptions", _DEFAULT.max_subscriptions, "Substrings of one connection.")
+@_count(
+    "--max-connections",
+    _DEFAULT.max_connections,
+    "Connections at a time, or fewer if there are not as many file descriptors.",
+)
+@_size("--max-pending", _DEFAULT.max_pending, "The most that may wait for one consumer.")
+@_setting(
+    "--slow-consumer",
+    type=click.Choice(["throttle", "disconnect", "drop"]),
+    default=_DEFAULT.slow_consumer,
+    help="Wait for a slow consumer and then cut it, cut it at once, or drop what is too much.",
+)
+@_seconds(
+    "--stall-timeout",
+    _DEFAULT.stall_timeout,
+    "How long publishers wait for a consumer that takes nothing.",
+)
+@_seconds(
+    "--stall-budget",
+    _DEFAULT.stall_budget,
+    f"How long, in {_DEFAULT.stall_window:g} s, publishers wait for one consumer.",
+)
+@_seconds(
+    "--command-timeout",
+    _DEFAULT.command_timeout,
+    "Silence allowed in the middle of a command.",
+    kind=some_seconds,
+)
+@_seconds(
+    "--drain-timeout", _DEFAULT.drain_timeout, "How long an ending daemon goes on delivering."
+)
+@_setting("--log-level", type=click.Choice(_LEVELS), default="info", help="The least that is told.")
+@click.pass_obj
+def command(
+    caught: list[int],
+    /,
+    host: str,
+    port: int,
+    unix: str | None,
+    ports_file: str | None,
+    insecure: bool,
+    log_level: str,
+    **limits: Any,
+) -> None:
+    """Run the daemon in the foreground; its log goes to standard error.
+
+    SIGTERM and SIGINT end it: what was received before is delivered, for at most --drain-timeout,
+    and the status is 0. A second one ends it at once, with status 1.
+
+    Sizes are bytes, or as 64KiB, 8MiB. Flags go before environment variables.
+    """
+    if caught:
+        return  # told to end before there was anything to do
+    config = daemon.Config(
+        host=host or None,
+        port=port,
+        unix=unix,
+        ports_file=ports_file,
+        insecure=insecure,
+        limits=Limits(**limits),
+    )
+    _start_log(log_level)
+    # The list, not its content: it may still be filled until the daemon's own handlers are there.
+    trio.run(_serve, config, caught)
+
+
+async def _serve(config: daemon.Config, caught: list[int]) -> None:
+    try:
+        await daemon.run(config, early_signals=caught)
+    except ConfigError as exc:
+        raise click.UsageError(str(exc)) from exc

@@ -1,0 +1,139 @@
+"""``pubsubd sub``: messages on standard output.
+
+Everything that has come is written at once, and the next is read when it is written: a slow reader
+of our output slows the daemon down, or is cut off, as any slow consumer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+import trio
+
+from pubsubd.cli.formats import Format, parse_format
+from pubsubd.cli.options import Target, connects
+from pubsubd.cli.values import some_seconds
+from pubsubd.errors import PubsubdError
+from pubsubd.limits import MIB
+
+_LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
+
+
+def _format(text: str) -> Format:
+    try:
+        return parse_format(text, terminal=sys.stdout.isatty())
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from None
+
+
+@click.command()
+@click.argument("substrings", metavar="SUBSTRING...", nargs=-1, required=True)
+@click.option(
+    "--count", type=click.IntRange(min=1), metavar="N", help="End after this many messages."
+)
+@click.option(
+    "--timeout",
+    type=some_seconds,
+    metavar="SECONDS",
+    help="End after this time: with status 1 if --count messages have not come by then, else 0.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=_format,
+    metavar="FORMAT",
+    default="text",
+    show_default=True,
+    shell_complete=lambda _context, _option, word: [
+        form for form in ("text", "raw", "json") if form.startswith(word)
+    ],
+    help="text, raw, json, or a template with {name} {data} {length} {time}.",
+)
+@click.option(
+    "--reconnect/--no-reconnect",
+    default=True,
+    show_default=True,
+    help="When the connection breaks: connect again for ever, or end with status 1.",
+)
+@connects
+def command(
+    target: Target,
+    substrings: tuple[str, ...],
+    count: int | None,
+    timeout: float | None,
+    form: Format,
+    reconnect: bool,
+) -> None:
+    """Print the messages whose names contain a SUBSTRING.
+
+    \b
+    Formats:
+      text      name, a space, the data and a line end; on a terminal
+                control characters are escaped, as \\x1b
+      raw       the data alone, with nothing between two messages
+      json      an object a line: time, name, length, and data, or
+                data_base64 where the data is not UTF-8
+      TEMPLATE  with {name} {data} {length} {time} and a line end;
+                \\n, \\t and \\\\ are understood; {{ is a brace
+
+    Times are UTC, of when a message was received. What is published while the connection is
+    renewed is lost, and standard error tells of it. A closed output (as by head) ends it with 0.
+
+    \b
+    Examples:
+      pubsubd sub chat/ logs/
+      pubsubd sub files/picture --count 1 --format raw >picture.png
+      pubsubd sub / --format '{time} {length:>8} {name}'
+    """  # noqa: D301  (click wants the character)
+    try:
+        complete = trio.run(_print, target, substrings, count, timeout, form, reconnect)
+    except BrokenPipeError:
+        return  # who reads our output has seen enough
+    if not complete:
+        raise click.ClickException(f"timed out after {timeout:g} s")
+
+
+async def _print(
+    target: Target,
+    substrings: tuple[str, ...],
+    count: int | None,
+    timeout: float | None,  # noqa: ASYNC109  (the command's own meaning)
+    form: Format,
+    reconnect: bool,
+) -> bool:
+    """Return whether all that was asked for has come."""
+    left = count
+    with trio.move_on_after(float("inf") if timeout is None else timeout):
+        async with target.connect(
+            reconnect=reconnect,
+            max_payload=_LARGEST,
+            on_disconnect=_tell_disconnected if reconnect else None,
+            on_connect=_tell_connected,
+        ) as client:
+            await client.subscribe(*substrings)
+            while left is None or left > 0:
+                messages = (await client.receive())[:left]
+                _write(b"".join(map(form, messages)))
+                if left is not None:
+                    left -= len(messages)
+    return left is None or left <= 0
+
+
+def _write(output: bytes) -> None:
+    # Not through sys.stdout: a part that could not be written would be tried again at exit.
+    view = memoryview(output)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def _tell_disconnected(why: PubsubdError) -> None:
+    click.echo(
+        f"pubsubd: disconnected: {why}; connecting again (what is published meanwhile is lost)",
+        err=True,
+    )
+
+
+def _tell_connected() -> None:
+    click.echo("pubsubd: connected again", err=True)

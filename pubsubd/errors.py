@@ -1,0 +1,60 @@
+"""What can go wrong, each fault with one code.
+
+The same code stands in the protocol's error line, in the log, in the
+statistics and in ``pubsubd-protocol(7)``.
+"""
+
+from __future__ import annotations
+
+STAYS = {
+    "unknown-command": "the first word is not pub, sub or unsub",
+    "bad-name": "a name or substring is missing, not UTF-8, or holds a space or CR",
+    "name-too-long": "a name or substring is longer than 1024 bytes",
+    "bad-length": "the length is missing or is not 1 to 10 ASCII digits",
+    "not-subscribed": "unsub of a text that is not subscribed",
+    "too-many-subscriptions": "one more substring than max_subscriptions",
+    "unknown-request": "a pub to a name under //pubsubd/ that is no request",
+    "bad-request": "a request whose data cannot be used",
+}
+"""Faults that cost one command: the connection goes on."""
+
+CLOSES = {
+    "wrong-length": "the byte after the data is not a line feed",
+    "payload-too-large": "the length is over max_payload",
+    "line-too-long": "1088 bytes without a line feed",
+    "http-request": "an HTTP request, perhaps sent by a browser on a stranger's behalf",
+    "command-timeout": "half a command, then silence for command_timeout",
+    "too-many-connections": "one more connection than max_connections",
+    "slow-consumer": "the backlog is over max_pending",
+    "shutting-down": "the daemon is ending",
+    "internal-error": "a fault of the daemon's own",
+}
+"""Faults that end the connection, each told before the close."""
+
+
+class PubsubdError(Exception):
+    """Anything this package raises on purpose."""
+
+
+class ProtocolError(PubsubdError):
+    """A fault of the protocol, as it is told to the peer.
+
+    Attributes:
+        code: a key of :data:`STAYS` or :data:`CLOSES`.
+        text: one line for a person; anything quoted in it is escaped already.
+        closes: whether the connection ends because of it.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+        self.text = text
+        self.closes = code in CLOSES
+
+
+class ConfigError(PubsubdError):
+    """Settings that a daemon cannot start with, in one line."""
+
+
+class AbortedError(PubsubdError):
+    """The daemon was ended by a second signal, before it had delivered everything."""

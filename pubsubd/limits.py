@@ -1,0 +1,88 @@
+"""Every limit: its name, its unit and its reason, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+KIB = 1024
+MIB = 1024 * KIB
+
+MAX_NAME = 1024
+"""Bytes of a name or substring. A name is matched byte by byte, so it has to end somewhere."""
+
+MAX_LINE = MAX_NAME + 64
+"""Bytes of a command line, or of a ``pub`` header, with room for the verb and the length."""
+
+MAX_DIGITS = 10
+"""Digits of a length: enough for any payload, too few to be a denial of service to ``int``."""
+
+READ_SIZE = 256 * KIB
+"""Bytes taken from a socket at once: large enough that costs per read vanish per message."""
+
+MAX_CACHED_NAMES = 8_192
+"""Names whose receivers are remembered, about 300 bytes each. Each sub looks through them all."""
+
+MAX_CACHED_HEADERS = 65_536
+"""Raw ``pub name length`` headers remembered, about 150 bytes each."""
+
+MAX_EXPLAINED = 128 * KIB
+"""Bytes of JSON after which the answer to ``//pubsubd/explain`` lists no more receivers."""
+
+MAX_REASONS = 10
+"""Substrings listed for one receiver there."""
+
+WORK_PER_TURN = 50_000
+"""Steps (about 0.1 µs each) of uncommon work that one connection may cause in one turn.
+
+Subscribing, new names and errors count; frames with a known header do not.
+"""
+
+QUIET = 0.1
+"""Seconds without input after which an ending daemon takes a connection to have said all."""
+
+MAX_DRAIN_INPUT = 64 * MIB
+"""Bytes that an ending daemon still reads from one connection, which may never fall silent."""
+
+SlowConsumer = Literal["throttle", "disconnect", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an operator can set. Sizes in bytes, times in seconds."""
+
+    max_payload: int = MIB
+    """Bytes of one message's data; more is refused at the header and never buffered."""
+
+    max_subscriptions: int = 100_000
+    """Substrings of one connection."""
+
+    max_connections: int = 65_536
+    """Connections at a time; the daemon lowers it to what its descriptors allow."""
+
+    max_pending: int = 8 * MIB
+    """Bytes waiting for one consumer; one that is over it when more arrives is slow."""
+
+    slow_consumer: SlowConsumer = "throttle"
+    """Wait for a slow consumer and then cut it, cut it at once, or drop what it cannot take."""
+
+    stall_timeout: float = 0.25
+    """How long a publisher waits for a consumer that drains nothing at all."""
+
+    stall_budget: float = 2.0
+    """How long, in any :attr:`stall_window`, publishers wait for one consumer."""
+
+    stall_window: float = 10.0
+    """The time that :attr:`stall_budget` is counted over."""
+
+    command_timeout: float = 30.0
+    """Silence allowed in the middle of a command; between commands it is unlimited."""
+
+    drain_timeout: float = 10.0
+    """How long an ending daemon goes on delivering what it had received."""
+
+    linger: float = 2.0
+    """How long a connection that is being cut may take to read the reason."""
+
+    stats_interval: float = 10.0
+    """Between two ``//pubsubd/stats`` messages."""

@@ -1,0 +1,158 @@
+"""Which of many substrings does a name contain, without I/O.
+
+Strategy: a pattern is found by hashing, not by scanning. ``_heads`` maps each
+pattern's prefixes of 4, 16, 64, 256 and 1024 bytes, as far as the pattern
+reaches, to a :class:`_Head`, which counts the patterns behind that prefix and
+knows how long those are that end before the next such prefix. For each
+position of a name, one lookup of its next 4 bytes mostly says that nothing
+begins here. Otherwise a slice of each known length is looked up among the
+patterns themselves, and the walk goes on to 16 bytes while patterns do.
+Patterns under 4 bytes have a table of their own.
+
+So adding and removing are a few dictionary operations (about 2 µs), whatever
+the number of patterns: nothing is ever rebuilt, as an Aho-Corasick automaton
+would have to be. A lookup costs the name's length, about 0.1 µs a byte, and a
+slice for each (position, length) whose prefix fits. Many patterns of different
+lengths with one prefix, in a name that repeats that prefix, are the worst case:
+``work`` counts these steps, so that whoever causes them can be made to wait.
+
+Invariants:
+
+- ``_heads[prefix].count`` is the number of patterns with that prefix that are
+  at least as long; it is never 0.
+- ``_heads[prefix].lengths`` has, for a prefix of n bytes, each length in [n, 4n) of
+  which there is a pattern behind it; if there are k of one length, and k is more than 1,
+  ``_more[prefix, length]`` is k - 1.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_LARGE = 1_000  # patterns; below, tables are not worth shrinking
+_FIRST = 4  # bytes of the shortest prefix; the next ones are 4 times as long each
+
+
+class _Head:
+    __slots__ = ("count", "lengths")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.lengths: tuple[int, ...] = ()
+
+
+class SubstringIndex(Generic[Value]):
+    """Patterns, each with a value, that finds those contained in a name.
+
+    Attributes:
+        values: pattern -> value, to be read, or changed for a pattern that is there.
+        work: steps of about 0.1 µs that lookups have cost since the beginning.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, Value] = {}
+        self._most = 0  # patterns at a time, since the tables were made
+        self._heads: dict[bytes, _Head] = {}
+        self._more: dict[tuple[bytes, int], int] = {}
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._short: dict[int, int] = {}  # length under _FIRST -> number of patterns
+        self.work = 0
+
+    def add(self, pattern: bytes, value: Value) -> None:
+        """Add ``pattern``, 1 byte or more, which is not there yet."""
+        self.values[pattern] = value
+        self._most = max(self._most, len(self.values))
+        length = len(pattern)
+        if length < _FIRST:
+            self._short[length] = self._short.get(length, 0) + 1
+            return
+        size = _FIRST
+        while size <= length:
+            prefix = pattern[:size]
+            head = self._heads.get(prefix)
+            if head is None:
+                head = self._heads[prefix] = _Head()
+            head.count += 1
+            size *= 4
+        head = self._heads[prefix]
+        if length in head.lengths:
+            key = (prefix, length)
+            self._more[key] = self._more.get(key, 0) + 1
+        else:
+            head.lengths = self._share((*head.lengths, length))
+
+    def remove(self, pattern: bytes) -> None:
+        """Remove ``pattern``; raises KeyError if it is not there."""
+        del self.values[pattern]
+        if len(self.values) < self._most // 8 and self._most > _LARGE:
+            # A dict never shrinks by itself.
+            self.values = {**self.values}
+            self._heads = {**self._heads}
+            self._most = len(self.values)
+        length = len(pattern)
+        if length < _FIRST:
+            _decrease(self._short, length)
+            return
+        size = _FIRST
+        while size * 4 <= length:
+            size *= 4
+        key = (pattern[:size], length)
+        if key in self._more:
+            _decrease(self._more, key)
+        else:
+            head = self._heads[pattern[:size]]
+            head.lengths = self._share(tuple(n for n in head.lengths if n != length))
+        while size >= _FIRST:
+            prefix = pattern[:size]
+            head = self._heads[prefix]
+            head.count -= 1
+            if not head.count:
+                del self._heads[prefix]
+            size //= 4
+
+    def _share(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the one tuple that all heads with these lengths have, while there are few."""
+        if len(self._shared) >= _LARGE:
+            self._shared.clear()
+        return self._shared.setdefault(lengths, lengths)
+
+    def find(self, name: bytes) -> list[bytes]:
+        """Return the patterns that ``name`` contains, each once, in no order."""
+        self.work += len(name)
+        found: set[bytes] = set()
+        for length in self._short:
+            slices = [name[i : i + length] for i in range(len(name) - length + 1)]
+            found.update(self.values.keys() & slices)
+        # Hot loop: scripts/bench new-names, idle-substrings.
+        get = self._heads.get
+        for i in range(len(name) - _FIRST + 1):
+            head = get(name[i : i + _FIRST])
+            if head is not None:
+                self._walk(name, i, head, found)
+        return list(found)
+
+    def _walk(self, name: bytes, i: int, head: _Head | None, found: set[bytes]) -> None:
+        """Add to ``found`` the patterns behind ``head`` that ``name`` has at ``i``."""
+        patterns = self.values
+        size = _FIRST
+        rest = len(name) - i
+        while head is not None:
+            lengths = head.lengths
+            self.work += len(lengths) + 1
+            for length in lengths:
+                if length <= rest and (pattern := name[i : i + length]) in patterns:
+                    found.add(pattern)
+            size *= 4
+            if size > rest:
+                return
+            head = self._heads.get(name[i : i + size])
+
+
+def _decrease(counts: dict[Key, int], key: Key) -> None:
+    if counts[key] == 1:
+        del counts[key]
+    else:
+        counts[key] -= 1

@@ -1,0 +1,88 @@
+"""What waits to be sent to one peer, without I/O.
+
+Strategy: chunks of whole frames, in order, as they were delivered: a chunk that many
+peers wait for is one bytes object in all their outboxes. Only small chunks are
+copied together, so that a million tiny messages do not cost a million objects.
+
+Invariants:
+
+- Every chunk holds whole frames; ``_offset`` bytes of the first one are sent.
+- ``size`` is the number of bytes not sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from pubsubd.wire import end_of_frame
+
+_SMALL = 2_048  # a chunk under this is copied behind its predecessor, if that is under it too
+_ONCE = 262_144  # bytes that are joined for one send
+
+
+class Outbox:
+    """A backlog of bytes.
+
+    Attributes:
+        size: bytes waiting.
+    """
+
+    __slots__ = ("_chunks", "_offset", "size")
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes | memoryview] = deque()
+        self._offset = 0
+        self.size = 0
+
+    def put(self, chunk: bytes, sent: int = 0) -> None:
+        """Append ``chunk``, whole frames, of which ``sent`` bytes are sent already.
+
+        Only the first chunk can be sent in part.
+        """
+        self.size += len(chunk) - sent
+        chunks = self._chunks
+        if not chunks:
+            self._offset = sent
+        elif len(chunk) < _SMALL and len(chunks[-1]) < _SMALL:
+            chunk = b"".join((chunks.pop(), chunk))
+        chunks.append(chunk)
+
+    def head(self) -> bytes | memoryview:
+        """Return what to send next, some of :attr:`size` bytes; empty if nothing waits."""
+        chunks = self._chunks
+        if not chunks:
+            return b""
+        first = chunks[0]
+        if len(first) < _ONCE and len(chunks) > 1:
+            parts = [chunks.popleft()]
+            room = _ONCE - len(first)
+            while chunks and len(chunks[0]) <= room:
+                room -= len(chunks[0])
+                parts.append(chunks.popleft())
+            first = b"".join(parts)
+            chunks.appendleft(first)
+        return memoryview(first)[self._offset :] if self._offset else first
+
+    def sent(self, count: int) -> None:
+        """Take note that the first ``count`` bytes of the last :meth:`head` are sent."""
+        self.size -= count
+        self._offset += count
+        if self._offset >= len(self._chunks[0]):
+            self._chunks.popleft()
+            self._offset = 0
+
+    def cut(self) -> None:
+        """Throw away all but the rest of a frame that is sent in part.
+
+        What is put next is then understood by a reader that has kept up with what was sent.
+        """
+        if not self._chunks:
+            return
+        first, offset = self._chunks[0], self._offset
+        self._chunks.clear()
+        self._offset = self.size = 0
+        if offset and isinstance(first, bytes):
+            rest = memoryview(first)[offset : end_of_frame(first, offset)]  # still shared
+            if rest:
+                self._chunks.append(rest)
+                self.size = len(rest)

@@ -1,0 +1,470 @@
+"""One connection of the line protocol: sockets and waiting around the broker.
+
+One task a connection reads and, at the end, takes leave; a second one writes, but lives
+only while something waits that the socket would not take. Whoever delivers to a
+connection, this task or another, calls :meth:`Session._send`, which never waits, and so
+is also where an overrun is noticed: a writer that is stuck could not.
+
+Invariants:
+
+- ``outbox`` is empty or a writer runs.
+- Every ending passes the end of :meth:`Session.run`: leave the broker, say why, close.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import select
+import socket
+import traceback
+from collections.abc import Callable
+
+import trio
+
+from pubsubd import wire
+from pubsubd.broker import Broker, Peer
+from pubsubd.errors import ProtocolError
+from pubsubd.limits import MAX_DRAIN_INPUT, QUIET, READ_SIZE, Limits
+from pubsubd.patience import Patience
+
+log = logging.getLogger("pubsubd")
+
+OnBackpressure = Callable[[Peer, int], None]
+"""Called when a peer is cut or loses messages for being slow, with the bytes it had waiting."""
+
+
+class Server:
+    """What the sessions of one daemon share.
+
+    Attributes:
+        sessions: those that run.
+        pressed: sessions that the present read has filled more than half.
+        draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
+            which that has to be done.
+    """
+
+    def __init__(
+        self, limits: Limits, nursery: trio.Nursery, on_backpressure: OnBackpressure | None = None
+    ) -> None:
+        self.limits = limits
+        self.broker = Broker(limits, trio.current_time)
+        self.nursery = nursery
+        self.on_backpressure = on_backpressure
+        self.sessions: set[Session] = set()
+        self.pressed: list[Session] = []
+        self.draining = False
+        self.drain_deadline = float("inf")
+        self._reading_out: set[Session] = set()
+        self._all_read_out = trio.Event()
+        self._empty = trio.Event()
+        self._lines = 0.0
+        self._lines_at = 0.0
+
+    def open(self, sock: socket.socket, label: str) -> None:
+        """Start a session on a connected, non-blocking socket."""
+        session = Session(self, sock, label)
+        self.sessions.add(session)
+        self.nursery.start_soon(session.run)
+
+    def drain(self) -> None:
+        """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
+        self.draining = True
+        self.drain_deadline = trio.current_time() + self.limits.drain_timeout
+        self._reading_out = {session for session in self.sessions if not session.leaving}
+        for session in self.sessions:
+            session.interrupt()
+
+    def close(self, session: Session) -> None:
+        """Take note that ``session`` has ended."""
+        self.sessions.discard(session)
+        if not self.sessions:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Wait, after :meth:`drain`, until no session is left."""
+        if self.sessions:
+            self._empty = trio.Event()
+            await self._empty.wait()
+
+    def read_out(self, session: Session) -> None:
+        """Take note, after :meth:`drain`, that ``session`` has no input left."""
+        self._reading_out.discard(session)
+        if self.draining and not self._reading_out:
+            self._all_read_out.set()
+
+    async def wait_all_read_out(self) -> None:
+        """Wait, after :meth:`drain`, until no session has input left."""
+        await self._all_read_out.wait()
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Count and log that a connection was not let in."""
+        self.broker.counters.errors[error.code] += 1
+        self.broker.counters.closed[error.code] += 1
+        if self._may_log():
+            log.warning("event=refused reason=%s detail=%s", error.code, json.dumps(error.text))
+
+    def publish_statistics(self) -> None:
+        """Send ``//pubsubd/stats`` to those who want it."""
+        self.broker.publish(b"//pubsubd/stats", self.broker.describe())
+        self.pressed.clear()  # nobody waits for them on the daemon's account
+
+    def report(self, peer: Peer, error: ProtocolError) -> None:
+        """Count, log and publish that the daemon ends a connection, and why."""
+        self.broker.counters.closed[error.code] += 1
+        self._tell("closed", peer, error.code, error.text)
+
+    def report_drops(self, peer: Peer, count: int) -> None:
+        """Log and publish that a slow peer has lost ``count`` messages and can take more again."""
+        self._tell("dropped", peer, "slow-consumer", f"{count} messages")
+
+    def _tell(self, event: str, peer: Peer, reason: str, detail: str) -> None:
+        if self._may_log():
+            log.warning(
+                "event=%s connection=%d peer=%s reason=%s detail=%s",
+                event,
+                peer.number,
+                peer.label,
+                reason,
+                json.dumps(detail),
+            )
+        told = {
+            "event": event,
+            "connection": peer.number,
+            "peer": peer.label,
+            "reason": reason,
+            "detail": detail,
+        }
+        self.broker.publish(b"//pubsubd/events", json.dumps(told).encode())
+        self.pressed.clear()
+
+    def _may_log(self) -> bool:
+        """Let clients cause ten lines a second, and a hundred at once, in the log."""
+        now = trio.current_time()
+        self._lines = max(0.0, self._lines - (now - self._lines_at) * 10)
+        self._lines_at = now
+        if self._lines >= 100:
+            return False
+        self._lines += 1
+        return True
+
+
+class Session:
+    """A connection, from its socket to its peer.
+
+    Attributes:
+        heard: the trio time of the last input.
+        listening: whether the peer has shut down its sending side and goes on receiving.
+        leaving: whether nothing is read any more but what the peer says after the end.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_dropped",
+        "_given_up",
+        "_gone",
+        "_half",
+        "_lot",
+        "_moved",
+        "_patience",
+        "_scope",
+        "_server",
+        "_sock",
+        "_writing",
+        "heard",
+        "leaving",
+        "listening",
+        "peer",
+    )
+
+    def __init__(self, server: Server, sock: socket.socket, label: str) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._sock = sock
+        self._scope = trio.CancelScope()
+        self._half = server.limits.max_pending // 2
+        self._lot: trio.lowlevel.ParkingLot | None = None
+        self._patience: Patience | None = None
+        self._given_up = False
+        self._dropped = 0  # messages, since the backlog was empty
+        self._gone = False  # no send is tried any more
+        self._writing = False
+        self._moved = 0.0
+        self.heard = 0.0
+        self.listening = False
+        self.leaving = False
+        self.peer = self._broker.join(label, self._send)
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Raises nothing but cancellation."""
+        peer = self.peer
+        try:
+            with self._scope:
+                await self._serve()
+            if self._server.draining and peer.ending is None and not self._gone:
+                await self._drain()
+        except OSError as error:
+            self._lose(error)
+        except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename}:{place.lineno}"
+            log.error("event=fault connection=%d error=%r at=%s", peer.number, error, where)
+            self.end("internal-error", type(error).__name__)
+        finally:
+            self.leaving = True
+            self._server.read_out(self)
+            if peer.halfway and peer.ending is None:
+                log.debug("event=half-frame connection=%d peer=%s", peer.number, peer.label)
+            with trio.CancelScope(shield=True):
+                for _ in self._broker.leave(peer):
+                    await trio.lowlevel.checkpoint()
+            try:
+                with contextlib.suppress(OSError):
+                    await self._take_leave()
+            finally:
+                self._gone = True
+                self._wake()
+                trio.lowlevel.notify_closing(self._sock)
+                self._sock.close()
+                peer.release()
+                self._server.close(self)
+
+    def interrupt(self) -> None:
+        """Make the session's task stop waiting, because it has to end."""
+        self._scope.cancel()
+
+    def end(self, code: str, text: str) -> None:
+        """Let the session end, for a reason that its peer is told."""
+        peer = self.peer
+        if peer.ending is None and not self._gone:
+            peer.ending = ProtocolError(code, text)
+            self._broker.counters.errors[code] += 1
+            self._say(wire.error_frame(peer.ending))
+            self.interrupt()
+
+    def check(self, now: float) -> None:
+        """Notice, about once a second, what no input tells: half a command, a peer that left."""
+        limit = self._server.limits.command_timeout
+        if self.listening:
+            poll = select.poll()
+            poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
+            if poll.poll(0):
+                self._lose(ConnectionResetError(errno.ECONNRESET, ""))
+        elif self.peer.halfway and now - self.heard >= limit:
+            self.end("command-timeout", f"{limit:g} s of silence in the middle of a command")
+
+    # Reading
+
+    async def _serve(self) -> None:
+        peer, sock = self.peer, self._sock
+        while not self._server.draining:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                data = sock.recv(READ_SIZE)
+            except (BlockingIOError, InterruptedError):
+                continue
+            if not data:
+                break
+            await self._carry_out(data)
+            if peer.ending is not None:
+                return
+        else:
+            return
+        if peer.substrings:
+            self.listening = True
+            await trio.sleep_forever()
+        await self._wait_drained()
+
+    async def _carry_out(self, data: bytes) -> None:
+        """Give ``data`` to the broker, and wait for the consumers that it has filled."""
+        server = self._server
+        self.heard = trio.current_time()
+        more = True
+        while more:
+            more = self._broker.receive(self.peer, data)
+            data = b""
+            if server.pressed:
+                pressed, server.pressed = server.pressed, []
+                begun = trio.current_time()
+                for consumer in pressed:
+                    await consumer.wait_relief(begun)
+                self.heard = trio.current_time()  # the silence was ours
+            elif more:
+                await trio.lowlevel.checkpoint()
+
+    async def _drain(self) -> None:
+        """Carry out what had been received, then wait until everything is delivered."""
+        peer, sock = self.peer, self._sock
+        room = MAX_DRAIN_INPUT
+        with trio.move_on_at(self._server.drain_deadline):
+            await self._carry_out(b"")
+            while room > 0 and peer.ending is None:
+                with trio.move_on_after(QUIET):
+                    await trio.lowlevel.wait_readable(sock)
+                try:
+                    data = sock.recv(READ_SIZE)
+                except (BlockingIOError, InterruptedError):
+                    break
+                if not data:
+                    break
+                room -= len(data)
+                await self._carry_out(data)
+        self._server.read_out(self)
+        with trio.move_on_at(self._server.drain_deadline):
+            await self._server.wait_all_read_out()
+            await self._wait_drained()
+        self.end("shutting-down", "the daemon is ending")
+
+    # Writing
+
+    def _send(self, data: bytes) -> None:
+        """Send whole frames, now or later; the broker calls this once a read."""
+        if self._gone or self.peer.ending is not None:
+            return
+        outbox = self.peer.outbox
+        if outbox.size:
+            limits = self._server.limits
+            if outbox.size > limits.max_pending:
+                self._overrun(data)
+                return
+            outbox.put(data)
+        else:
+            self._say(data)
+        if outbox.size > self._half and not self._given_up:
+            self._server.pressed.append(self)
+
+    def _say(self, data: bytes) -> None:
+        """Send ``data``, or queue what the socket does not take, whatever the limit."""
+        outbox = self.peer.outbox
+        if outbox.size:
+            outbox.put(data)
+            return
+        try:
+            sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._lose(error)
+            return
+        if sent < len(data):
+            outbox.put(data, sent)
+            self._moved = trio.current_time()
+            if not self._writing:
+                self._writing = True
+                self._server.nursery.start_soon(self._write)
+
+    async def _write(self) -> None:
+        """Send what waits until nothing does; one such task a session, and only then."""
+        outbox = self.peer.outbox
+        try:
+            while outbox.size:
+                await trio.lowlevel.wait_writable(self._sock)
+                if self._gone or not outbox.size:
+                    break
+                try:
+                    sent = self._sock.send(outbox.head())
+                except (BlockingIOError, InterruptedError):
+                    continue
+                outbox.sent(sent)
+                self._moved = trio.current_time()
+                if outbox.size <= self._half:
+                    self._wake()
+        except (OSError, trio.ClosedResourceError) as error:
+            self._lose(error)
+        finally:
+            self._writing = False
+            self._given_up = False
+            self._wake()
+            if self._dropped:
+                self._server.report_drops(self.peer, self._dropped)
+                self._dropped = 0
+
+    def _lose(self, error: Exception) -> None:
+        """Take note that the peer is gone: nothing can be sent to it any more."""
+        if not self._gone:
+            self._gone = True
+            log.debug(
+                "event=lost connection=%d peer=%s error=%s",
+                self.peer.number,
+                self.peer.label,
+                errno.errorcode.get(getattr(error, "errno", 0) or 0, type(error).__name__),
+            )
+            self.interrupt()
+
+    # Slow consumers
+
+    def _overrun(self, data: bytes) -> None:
+        """Act on a message that came while the backlog was over its limit."""
+        server, peer = self._server, self.peer
+        waiting = peer.outbox.size
+        if server.on_backpressure is not None:
+            server.on_backpressure(peer, waiting)
+        if server.limits.slow_consumer == "drop":
+            count = wire.count_frames(data)
+            self._dropped += count
+            self._broker.counters.dropped += count
+            return
+        peer.outbox.cut()
+        self.end("slow-consumer", f"{waiting} bytes were waiting, over {server.limits.max_pending}")
+
+    async def wait_relief(self, begun: float) -> None:
+        """Wait, as a publisher, until this consumer's backlog is half its limit or less.
+
+        ``begun`` is the trio time since when the publisher waits, for this consumer or for
+        another one that the same read has filled: they are all waited for at once.
+
+        Returns earlier when it is given up on: nothing drains for ``stall_timeout``, or it
+        has been waited for ``stall_budget`` already. It is not waited for again until its
+        backlog has been empty.
+        """
+        limits = self._server.limits
+        if limits.slow_consumer != "throttle":
+            await trio.lowlevel.checkpoint()
+            return
+        if self._patience is None:
+            self._patience = Patience(limits.stall_budget, limits.stall_window)
+        if self._lot is None:
+            self._lot = trio.lowlevel.ParkingLot()
+        waited = begun
+        while self.peer.outbox.size > self._half and not self._gone and not self._given_up:
+            now = trio.current_time()
+            self._patience.spend(waited, now)
+            waited = now
+            left = float("inf") if self._server.draining else self._patience.left(now)
+            stalled_at = max(begun, self._moved) + limits.stall_timeout
+            if left <= 0 or now >= stalled_at:
+                self._given_up = True
+                self._wake()
+                break
+            with trio.move_on_at(min(now + left, stalled_at)):
+                await self._lot.park()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _wait_drained(self) -> None:
+        if self._lot is None:
+            self._lot = trio.lowlevel.ParkingLot()
+        while self._writing and not self._gone:
+            await self._lot.park()
+
+    def _wake(self) -> None:
+        if self._lot is not None:
+            self._lot.unpark_all()
+
+    # The end
+
+    async def _take_leave(self) -> None:
+        """Tell the peer why, give it time to read that, and let it close first."""
+        peer = self.peer
+        if peer.ending is None or self._gone:
+            return
+        self._server.report(peer, peer.ending)
+        with trio.move_on_after(self._server.limits.linger):
+            await self._wait_drained()
+            self._sock.shutdown(socket.SHUT_WR)
+            # A socket closed with input unread resets the connection, and the reason with it.
+            while True:
+                await trio.lowlevel.wait_readable(self._sock)
+                if not self._sock.recv(READ_SIZE):
+                    break

@@ -1,0 +1,259 @@
+"""What is measured: one entry of `CASES` for each line of the table of targets."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .protocols import Want
+from .runners import (
+    ChurnRunner,
+    IdleConnectionsRunner,
+    IdleSubstringsRunner,
+    LatencyRunner,
+    Runner,
+    StalledRunner,
+    SubscribeManyRunner,
+    ThroughputRunner,
+)
+from .servers import Fleet
+from .traffic import KIB, MIB, Plan
+
+ALL = ("pubsubd", "nats", "redis", "mosquitto")
+NAMES = tuple(b"n%04d" % i for i in range(1000))
+ONE_NAME = b"bench"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is asked of `metric`.
+
+    With `peers`, it is measured against the better of them; with `base`, against
+    that other metric of pubsubd itself; otherwise `bound` is in the metric's unit.
+    `lower`: less is better, and `bound` is the most allowed. No `bound`: shown only.
+    """
+
+    metric: str
+    bound: float | None
+    peers: tuple[str, ...] = ()
+    base: str = ""
+    lower: bool = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing to measure on each of `servers`.
+
+    `seconds` is the least time a run may take, `runs` the most runs worth making.
+    """
+
+    name: str
+    title: str
+    make: Callable[[Fleet, str], Runner]
+    targets: tuple[Target, ...]
+    servers: tuple[str, ...] = ALL
+    seconds: float = 0.0
+    runs: int = 1000
+
+
+_LETTERS = bytes(b"abcdefghijklmnopqrstuvwxyz012345"[i % 32] for i in range(256))
+
+
+def payloads(sizes: Sequence[int]) -> list[bytes]:
+    """Letters and digits at random, the same at each run; no two messages are alike.
+
+    (If they were, a server might gain by comparing them, which no real traffic would give.)
+    """
+    chance = random.Random(9014)
+    return [chance.randbytes(size).translate(_LETTERS) for size in sizes]
+
+
+def exact(name: bytes) -> Want:
+    """A subscription of that one name."""
+    return Want("exact", name)
+
+
+def one_name(size: int, fan_out: int = 1, publishers: int = 1, window: int = MIB) -> Plan:
+    """Messages of `size` bytes on one name to `fan_out` subscribers."""
+    # About 128 KiB a send, less where each byte comes back many times.
+    count = max(1, 128 * KIB // min(fan_out, 8) // (size + 15))
+    messages = tuple((ONE_NAME, payload) for payload in payloads([size] * count))
+    return Plan(messages, ((exact(ONE_NAME),),) * fan_out, publishers, window=window)
+
+
+def names_in_turn(count: int = 4000) -> tuple[tuple[bytes, bytes], ...]:
+    """Messages of 16 bytes on 1,000 names, one after the other."""
+    return tuple((NAMES[i % len(NAMES)], data) for i, data in enumerate(payloads([16] * count)))
+
+
+def names_one() -> Plan:
+    """1,000 names in turn, one subscription that matches them all."""
+    return Plan(names_in_turn(), ((Want("prefix", b"n"),),))
+
+
+def names_own(block: bool) -> Plan:
+    """1,000 names in turn, 100 subscribers with 10 names each.
+
+    In blocks, neighbouring messages go to the same subscriber; otherwise each
+    message goes to another one than the message before it.
+    """
+    if block:
+        own = [NAMES[k * 10 : k * 10 + 10] for k in range(100)]
+    else:
+        own = [NAMES[k::100] for k in range(100)]
+    return Plan(names_in_turn(), tuple(tuple(exact(name) for name in names) for names in own))
+
+
+def new_names() -> Plan:
+    """Every message a name never seen before."""
+    return Plan(
+        tuple((b"", payload) for payload in payloads([16] * 2000)),
+        ((Want("prefix", b"n"),),),
+        fresh=True,
+    )
+
+
+def mixed() -> Plan:
+    """64 names with each of 100 lengths, in a fixed order without a pattern."""
+    kinds = [(NAMES[i], size) for i in range(64) for size in range(1, 101)]
+    random.Random(9014).shuffle(kinds)
+    data = payloads([size for _, size in kinds])
+    messages = [(name, payload) for (name, _), payload in zip(kinds, data, strict=True)]
+    return Plan(tuple(messages), ((Want("prefix", b"n"),),))
+
+
+def idle_texts(count: int) -> list[bytes]:
+    """`count` different texts that none of `NAMES` contains: half of them unlike, half like."""
+    chance = random.Random(9014)
+    unlike = [b"%012x" % chance.getrandbits(48) for _ in range(count - count // 2)]
+    like = [b"n%04d/%02d" % (i % 1000, i // 1000) for i in range(count // 2)]
+    texts = list(dict.fromkeys(unlike + like))
+    chance.shuffle(texts)
+    return texts
+
+
+def _throughput(plan: Callable[[], Plan]) -> Callable[[Fleet, str], Runner]:
+    return lambda fleet, name: ThroughputRunner(fleet.get(name), plan())
+
+
+def _idle_substrings(fleet: Fleet, name: str) -> Runner:
+    texts = idle_texts(100_000)
+    if name != "redis":
+        return IdleSubstringsRunner(fleet, name, names_one(), names_one(), texts)
+    # Redis tries every pattern for every message: ask one small blob at a time.
+    few = Plan(names_in_turn(5), ((Want("prefix", b"n"),),), window=1)
+    return IdleSubstringsRunner(fleet, name, names_one(), few, texts)
+
+
+def _churn(matching: bool) -> Callable[[Fleet, str], Runner]:
+    def text(i: int) -> bytes:
+        return NAMES[i % len(NAMES)] if matching else b"churn/%08d" % i
+
+    return lambda fleet, name: ChurnRunner(fleet.get(name), names_one(), text)
+
+
+def _rate(bound: float, *peers: str) -> tuple[Target, ...]:
+    return (Target("rate", bound, peers or ("nats", "redis")),)
+
+
+CASES: dict[str, Case] = {
+    case.name: case
+    for case in (
+        Case("one-16", "1:1, 16 B, one name", _throughput(lambda: one_name(16)), _rate(2.0)),
+        Case("one-1k", "1:1, 1 KiB, one name", _throughput(lambda: one_name(1024)), _rate(1.5)),
+        Case("fan-10", "1:10, 16 B", _throughput(lambda: one_name(16, 10)), _rate(4.0)),
+        Case(
+            "fan-100",
+            "1:100, 128 B",
+            _throughput(lambda: one_name(128, 100, window=256 * KIB)),
+            _rate(8.0),
+        ),
+        Case(
+            "all-to-all",
+            "10:10, 16 B, all to all",
+            _throughput(lambda: one_name(16, 10, publishers=10)),
+            _rate(2.5),
+        ),
+        Case("names-one", "1,000 names, one wants all", _throughput(names_one), _rate(1.0)),
+        Case(
+            "names-own",
+            "1,000 names, 100 want 10 each",
+            _throughput(lambda: names_own(block=False)),
+            _rate(1.0),
+        ),
+        Case(
+            "names-own-block",
+            "the same, neighbours to one",
+            _throughput(lambda: names_own(block=True)),
+            (Target("rate", None, ("nats", "redis")),),
+        ),
+        Case("new-names", "every name new", _throughput(new_names), _rate(0.5, "nats")),
+        Case("mixed", "64 names x 100 lengths", _throughput(mixed), _rate(0.7, "nats")),
+        Case(
+            "big-64k", "1:1, 64 KiB", _throughput(lambda: one_name(64 * KIB)), _rate(1.0, "redis")
+        ),
+        Case(
+            "big-1m",
+            "1:1, 1 MiB",
+            _throughput(lambda: one_name(MIB, window=2 * MIB)),
+            _rate(1.0, "redis"),
+        ),
+        Case(
+            "idle-substrings",
+            "100,000 idle substrings, 1,000 names",
+            _idle_substrings,
+            (
+                Target("with", 0.8, base="without"),
+                Target("with", 1000.0, ("redis",)),
+            ),
+            ("pubsubd", "redis"),
+        ),
+        Case(
+            "churn",
+            "1,000 sub and 1,000 unsub a second",
+            _churn(matching=False),
+            (Target("with", 0.8, base="without"),),
+        ),
+        Case(
+            "churn-matching",
+            "the same, of names in the traffic",
+            _churn(matching=True),
+            (Target("with", None, base="without"),),
+        ),
+        Case(
+            "subscribe-many",
+            "100,000 substrings come and go",
+            lambda fleet, name: SubscribeManyRunner(fleet.get(name), idle_texts(100_000)),
+            (
+                Target("subscribe_s", 5.0, lower=True),
+                Target("leave_s", 5.0, lower=True),
+                Target("others_wait_ms", 100.0, lower=True),
+            ),
+        ),
+        Case(
+            "latency",
+            "one message at a time, 16 B",
+            lambda fleet, name: LatencyRunner(fleet.get(name), ONE_NAME, b"x" * 16),
+            tuple(
+                Target(metric, bound, (peer,), lower=True)
+                for metric in ("median_us", "p99_us")
+                for peer, bound in (("nats", 1.0), ("redis", 1.3))
+            ),
+        ),
+        Case(
+            "stalled",
+            "8 KiB, one stalled beside a fast one",
+            lambda fleet, name: StalledRunner(fleet.get(name, "guarded"), one_name(8 * KIB)),
+            (Target("with", 0.7, base="without"),),
+            seconds=3.0,
+        ),
+        Case(
+            "idle-connections",
+            "8,000 idle connections, KiB each",
+            lambda fleet, name: IdleConnectionsRunner(fleet, name, 8000),
+            (Target("kib_each", 8.0, lower=True),),
+            runs=3,
+        ),
+    )
+}

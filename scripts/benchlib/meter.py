@@ -1,0 +1,57 @@
+"""Who used the processor during a run: the generator, the server, anybody else."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Processor time per second of a run; 1.0 is one core kept busy.
+
+    `others` is the rest of the machine's busy time, including what a hypervisor
+    took away. The kernel counts server and machine in steps of 10 ms.
+    """
+
+    generator: float = 0.0
+    server: float = 0.0
+    others: float = 0.0
+
+
+def process_seconds(pid: int) -> float:
+    """User and system time a process has used so far; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) * _TICK
+
+
+def _busy_seconds() -> float:
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) * _TICK
+
+
+class Meter:
+    """Started when made; `stop` tells the seconds that passed and who used the cores."""
+
+    def __init__(self, server_pid: int) -> None:
+        self._pid = server_pid
+        self._server = process_seconds(server_pid)
+        self._busy = _busy_seconds()
+        self._own = time.process_time()
+        self._started = time.perf_counter()
+
+    def stop(self) -> tuple[float, Cores]:
+        """Seconds since the start, and the cores used in them."""
+        took = time.perf_counter() - self._started
+        own = time.process_time() - self._own
+        server = process_seconds(self._pid) - self._server
+        others = max(0.0, _busy_seconds() - self._busy - own - server)
+        return took, Cores(own / took, server / took, others / took)

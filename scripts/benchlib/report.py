@@ -1,0 +1,240 @@
+"""Medians, ratios, verdicts, and how they are shown.
+
+A ratio is the median of the ratios of each round: within a round the servers were
+measured right after one another, so a machine that gets slower for a while slows
+both sides of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from .cases import ALL, Case, Target
+from .meter import Cores
+from .runners import Reading
+
+_BUSY_CORES = 0.9  # of the generator: from here on it may be what limits
+DISTURBED_CORES = 0.2  # of others: from here on the figures suffer
+
+
+@dataclass
+class Result:
+    """All that was found for one case: the readings of each server, one per round."""
+
+    case: Case
+    readings: dict[str, list[Reading]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def disturbed(self, number: int) -> float:
+        """How many cores something else used, at worst, during a round."""
+        return max(
+            (readings[number].cores.others for readings in self.readings.values()), default=0.0
+        )
+
+    def keep_quietest(self, count: int) -> None:
+        """Forget all rounds but the `count` that were disturbed least."""
+        rounds = min(map(len, self.readings.values()), default=0)
+        kept = sorted(sorted(range(rounds), key=self.disturbed)[:count])
+        for server, readings in self.readings.items():
+            self.readings[server] = [readings[number] for number in kept]
+
+    def values(self, server: str, metric: str) -> list[float]:
+        """The metric's values on that server, by round; empty if it has none."""
+        readings = self.readings.get(server, [])
+        return [r.values[metric] for r in readings if metric in r.values]
+
+    def middle(self, server: str, metric: str) -> float | None:
+        """Their median."""
+        values = self.values(server, metric)
+        return median(values) if values else None
+
+    def cores(self, server: str) -> Cores:
+        """The medians of who used the processor, 0 where it was not measured."""
+        used = [reading.cores for reading in self.readings.get(server, [])] or [Cores()]
+        return Cores(
+            median(c.generator for c in used),
+            median(c.server for c in used),
+            median(c.others for c in used),
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target beside what was measured; `measured` None: there is nothing to compare."""
+
+    target: Target
+    measured: float | None
+    low: float = 0.0
+    high: float = 0.0
+    against: str = ""
+
+    @property
+    def word(self) -> str:
+        """``ok``, ``MISS``, or ``-`` where nothing was asked or measured."""
+        if self.measured is None or self.target.bound is None:
+            return "-"
+        if self.target.lower:
+            return "ok" if self.measured <= self.target.bound else "MISS"
+        return "ok" if self.measured >= self.target.bound else "MISS"
+
+
+def judge(result: Result, target: Target) -> Verdict:
+    """Compare pubsubd's readings with what is asked."""
+    ours = result.values("pubsubd", target.metric)
+    against = ""
+    if target.base:
+        theirs = result.values("pubsubd", target.base)
+        against = target.base
+    elif target.peers:
+        present = [p for p in target.peers if result.values(p, target.metric)]
+        if not present:
+            return Verdict(target, None)
+        pick = min if target.lower else max
+        against = pick(present, key=lambda p: result.middle(p, target.metric) or 0.0)
+        theirs = result.values(against, target.metric)
+    else:
+        theirs = [1.0] * len(ours)
+    ratios = [a / b for a, b in zip(ours, theirs, strict=False) if b]
+    if not ratios:
+        return Verdict(target, None)
+    return Verdict(target, median(ratios), min(ratios), max(ratios), against)
+
+
+def number(value: float | None) -> str:
+    """A value in few characters: 3 significant digits, k and M for large ones."""
+    if value is None:
+        return "-"
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(value) >= 0.9995 * size:
+            return (
+                f"{value / size:.3g}{unit}" if value < 999.5 * size else f"{value / size:.0f}{unit}"
+            )
+    return f"{value:.3g}"
+
+
+def _asked(target: Target) -> str:
+    if target.bound is None:
+        return ""
+    sign = "<=" if target.lower else ">="
+    times = " x" if target.peers or target.base else ""
+    return f"{sign} {target.bound:g}{times}"
+
+
+def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
+    """The table's cells, the first row its head."""
+    table = [["case", "metric", *servers, "asked", "measured", "range", "against", ""]]
+    for result in results:
+        shown: set[str] = set()
+        targets = list(result.case.targets)
+        metrics = {m for readings in result.readings.values() for r in readings for m in r.values}
+        asked = {target.metric for target in targets}
+        targets.extend(Target(metric, None) for metric in sorted(metrics - asked))
+        for target in targets:
+            cells = [result.case.name, target.metric]
+            for server in servers:
+                value = result.middle(server, target.metric)
+                cells.append("ERROR" if server in result.errors else number(value))
+            if target.metric in shown:
+                cells[2:] = [""] * len(servers)
+            shown.add(target.metric)
+            if target.metric not in asked:
+                table.append([*cells, "", "", "", "", ""])
+                continue
+            verdict = judge(result, target)
+            spread = ""
+            if verdict.measured is not None:
+                spread = f"{number(verdict.low)}..{number(verdict.high)}"
+            table.append(
+                [
+                    *cells,
+                    _asked(target),
+                    number(verdict.measured),
+                    spread,
+                    verdict.against,
+                    verdict.word if target.bound is not None else "",
+                ]
+            )
+    return table
+
+
+def text(results: Sequence[Result], servers: Sequence[str]) -> str:
+    """The table, aligned, with remarks on what may spoil it."""
+    table = rows(results, servers)
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    left = {0, 1, len(table[0]) - 2, len(table[0]) - 1}
+    lines = []
+    for row in table:
+        cells = [
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "-" * max(map(len, lines)))
+    for result in results:
+        lines.extend(f"ERROR {result.case.name}: {error}" for error in result.errors.values())
+    for result in results:
+        for server in result.readings:
+            cores = result.cores(server)
+            if cores.generator >= _BUSY_CORES:
+                lines.append(
+                    f"note: {result.case.name}, {server}: the generator used"
+                    f" {cores.generator:.2f} of a core; the server might be faster than shown"
+                )
+    disturbed = [
+        f"{result.case.name} ({worst:.2f})"
+        for result in results
+        if (worst := max([result.cores(s).others for s in result.readings], default=0.0))
+        >= DISTURBED_CORES
+    ]
+    if disturbed:
+        lines.append("note: something else used the processor (cores): " + ", ".join(disturbed))
+    return "\n".join(lines)
+
+
+def as_json(results: Sequence[Result], about: dict[str, Any]) -> dict[str, Any]:
+    """Everything, for machines."""
+    cases: dict[str, Any] = {}
+    for result in results:
+        servers: dict[str, Any] = {}
+        for server in ALL:
+            readings = result.readings.get(server, [])
+            if not readings:
+                continue
+            metrics = {metric for reading in readings for metric in reading.values}
+            cores = result.cores(server)
+            servers[server] = {
+                "metrics": {
+                    metric: {
+                        "median": result.middle(server, metric),
+                        "runs": result.values(server, metric),
+                    }
+                    for metric in sorted(metrics)
+                },
+                "cpu_cores": {
+                    "generator": round(cores.generator, 3),
+                    "server": round(cores.server, 3),
+                    "others": round(cores.others, 3),
+                },
+            }
+        verdicts = [judge(result, target) for target in result.case.targets]
+        cases[result.case.name] = {
+            "title": result.case.title,
+            "servers": servers,
+            "errors": result.errors,
+            "targets": [
+                {
+                    "metric": verdict.target.metric,
+                    "bound": verdict.target.bound,
+                    "lower_is_better": verdict.target.lower,
+                    "against": verdict.against,
+                    "measured": verdict.measured,
+                    "range": [verdict.low, verdict.high],
+                    "verdict": verdict.word,
+                }
+                for verdict in verdicts
+            ],
+        }
+    return {**about, "cases": cases}

@@ -1,0 +1,415 @@
+"""How each kind of case is measured on one server.
+
+A runner is made (connections and subscriptions), prepared (content checked,
+warmed up), run several times, and closed. Making, preparing and running are
+separate so that the runs of all servers can take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from .links import PATIENCE_SECONDS, BenchError, Link
+from .meter import Cores, Meter
+from .protocols import Want
+from .servers import Fleet, Server
+from .traffic import KIB, MIB, Plan, Rig, Sample
+
+
+@dataclass
+class Reading:
+    """What one run found: `values` by metric, and who used the processor for it."""
+
+    values: dict[str, float]
+    cores: Cores = field(default_factory=Cores)
+
+
+def _pair(without: Sample, beside: Sample, more: dict[str, float]) -> Reading:
+    others = max(without.cores.others, beside.cores.others)
+    return Reading(
+        {"without": without.rate, "with": beside.rate, **more}, replace(beside.cores, others=others)
+    )
+
+
+class Runner:
+    """One case on one server."""
+
+    server: Server
+
+    def settle(self) -> None:
+        """Wait until the server has nothing to say by itself any more."""
+
+    def prepare(self, seconds: float) -> None:
+        """Check what is delivered and warm up for about `seconds`."""
+
+    def run(self, seconds: float) -> Reading:
+        """Measure once, for about `seconds`; raises BenchError if a count is wrong."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class ThroughputRunner(Runner):
+    """``rate``: messages published (and received by all who want them) a second."""
+
+    def __init__(self, server: Server, plan: Plan) -> None:
+        self.server = server
+        self.rig = Rig(server, plan)
+
+    def settle(self) -> None:
+        self.rig.settle()
+
+    def prepare(self, seconds: float) -> None:
+        self.rig.verify()
+        self.rig.run(seconds)
+
+    def run(self, seconds: float) -> Reading:
+        self.rig.run(seconds / 10)  # the server may have shrunk its buffers meanwhile
+        sample = self.rig.run(seconds)
+        return Reading({"rate": sample.rate}, sample.cores)
+
+    def close(self) -> None:
+        self.rig.close()
+
+
+class BesideRunner(ThroughputRunner):
+    """``without`` and ``with``: the rate alone, and beside what a subclass does.
+
+    Every other round starts with the other one.
+    """
+
+    _beside_first = False
+
+    def run(self, seconds: float) -> Reading:
+        self.rig.run(seconds / 10)
+        if self._beside_first:
+            beside, more = self.run_beside(seconds)
+            alone = self.rig.run(seconds)
+        else:
+            alone = self.rig.run(seconds)
+            beside, more = self.run_beside(seconds)
+        self._beside_first = not self._beside_first
+        return _pair(alone, beside, more)
+
+    def run_beside(self, seconds: float) -> tuple[Sample, dict[str, float]]:
+        """The same traffic with the disturbance, and further metrics."""
+        raise NotImplementedError
+
+
+class StalledRunner(BesideRunner):
+    """A subscriber that never reads, new for each run so that the waiting for it counts."""
+
+    def run_beside(self, seconds: float) -> tuple[Sample, dict[str, float]]:
+        stalled = Link(self.server)
+        try:
+            stalled.subscribe(self.rig.plan.subscribers[0])
+            return self.rig.run(seconds), {}
+        finally:
+            stalled.reset()
+
+
+@dataclass
+class _Churner:
+    """1,000 sub and 1,000 unsub a second on a connection of its own, in steps of a ms."""
+
+    link: Link
+    text: Callable[[int], bytes]
+    kind: str
+    made: int = 0
+    started: float = 0.0
+    base: int = 0
+    backlog: bytearray = field(default_factory=bytearray)
+
+    KEPT = 100  # subscriptions at any time
+    PER_SECOND = 1000
+
+    def start(self) -> None:
+        self.started = time.perf_counter()
+        self.base = self.made
+        self.link.socket.setblocking(False)
+
+    def _want(self, i: int) -> Want:
+        return Want("contains" if self.kind == "contains" else "exact", self.text(i))
+
+    def tick(self) -> None:
+        due = self.base + int((time.perf_counter() - self.started) * self.PER_SECOND)
+        if due == self.made and not self.backlog:
+            return
+        wire = self.link.wire
+        while self.made < due and len(self.backlog) < 64 * KIB:
+            self.backlog += wire.subscribe(self.made, self._want(self.made))
+            if self.made >= self.KEPT:
+                old = self.made - self.KEPT
+                self.backlog += wire.unsubscribe(old, self._want(old))
+            self.made += 1
+        with contextlib.suppress(BlockingIOError):
+            del self.backlog[: self.link.socket.send(self.backlog)]
+        try:
+            while self.link.socket.recv(MIB):
+                pass
+            raise BenchError(f"{self.link.server.name}: closed the churning connection")
+        except BlockingIOError:
+            pass
+
+
+class ChurnRunner(BesideRunner):
+    """Subscriptions that come and go on another connection; ``changes`` made a second."""
+
+    def __init__(self, server: Server, plan: Plan, text: Callable[[int], bytes]) -> None:
+        super().__init__(server, plan)
+        kind = "contains" if server.name == "pubsubd" else "exact"
+        self._churner = _Churner(Link(server), text, kind)
+
+    def settle(self) -> None:
+        super().settle()
+        self._churner.link.settle()
+
+    def run_beside(self, seconds: float) -> tuple[Sample, dict[str, float]]:
+        churner = self._churner
+        churner.start()
+        sample = self.rig.run(seconds, churner.tick)
+        return sample, {"changes": 2 * (churner.made - churner.base) / sample.seconds}
+
+    def close(self) -> None:
+        super().close()
+        self._churner.link.close()
+
+
+class IdleSubstringsRunner(Runner):
+    """``without`` and ``with`` on two instances, one of which holds the idle substrings."""
+
+    CONNECTIONS = 100  # redis searches a list per connection when it subscribes
+
+    def __init__(
+        self, fleet: Fleet, name: str, plan: Plan, loaded_plan: Plan, texts: Sequence[bytes]
+    ) -> None:
+        self.server = fleet.get(name, "loaded")
+        self._idle: list[Link] = []
+        self._rigs: list[Rig] = []
+        try:
+            self._rigs.append(Rig(fleet.get(name), plan))
+            self._rigs.append(Rig(self.server, loaded_plan))
+            for k in range(self.CONNECTIONS):
+                link = Link(self.server)
+                self._idle.append(link)
+                link.subscribe([Want("contains", text) for text in texts[k :: self.CONNECTIONS]])
+        except BaseException:
+            self.close()
+            raise
+
+    def prepare(self, seconds: float) -> None:
+        for rig in self._rigs:
+            rig.verify()
+            rig.run(seconds)
+
+    def run(self, seconds: float) -> Reading:
+        plain, loaded = self._rigs
+        plain.run(seconds / 10)
+        without = plain.run(seconds)
+        loaded.run(seconds / 10)
+        return _pair(without, loaded.run(seconds), {})
+
+    def close(self) -> None:
+        for rig in self._rigs:
+            rig.close()
+        for link in self._idle:
+            link.close()
+
+
+class _Probe:
+    """One message at a time from one connection to another."""
+
+    def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
+        wire = server.wire
+        want = Want("exact", name)
+        self.links = publisher, subscriber = Link(server), Link(server)
+        subscriber.subscribe([want])
+        self._message = wire.publish(name, payload)
+        self._due = wire.deliver(0, want, name, payload)
+        self._answer = len(wire.published(1))
+        self._buffer = bytearray(len(self._due) + 64)
+        self._sockets = publisher.socket, subscriber.socket
+
+    def settle(self) -> None:
+        for link in self.links:
+            link.settle()
+        # Blocking without Python's own poll before each call; bounded by the kernel.
+        bound = struct.pack("ll", int(PATIENCE_SECONDS), 0)
+        for sock in self._sockets:
+            sock.setblocking(True)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+
+    def trip(self) -> float:
+        """Send one message; the seconds until all of it is there."""
+        publisher, subscriber = self._sockets
+        started = time.perf_counter()
+        publisher.send(self._message)
+        got = subscriber.recv_into(self._buffer)
+        ended = time.perf_counter()
+        while got < len(self._due):
+            more = subscriber.recv_into(memoryview(self._buffer)[got:])
+            if not more:
+                break
+            got += more
+            ended = time.perf_counter()
+        if self._buffer[:got] != self._due:
+            raise BenchError(
+                f"{self.links[0].server.name}: the probe received {self._buffer[:got]!r}"
+            )
+        answer = self._answer
+        while answer:
+            answer -= len(publisher.recv(answer)) or answer
+        return ended - started
+
+    def close(self) -> None:
+        for link in self.links:
+            link.close()
+
+
+class LatencyRunner(Runner):
+    """``median_us`` and ``p99_us`` from before the send until the message is there."""
+
+    def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
+        self.server = server
+        self._probe = _Probe(server, name, payload)
+
+    def settle(self) -> None:
+        self._probe.settle()
+
+    def prepare(self, seconds: float) -> None:
+        self.run(seconds)
+
+    def run(self, seconds: float) -> Reading:
+        times: list[float] = []
+        trip, clock = self._probe.trip, time.perf_counter
+        meter = Meter(self.server.pid)
+        until = clock() + seconds
+        while clock() < until:
+            times.append(trip())
+        _, cores = meter.stop()
+        times.sort()
+        return Reading(
+            {
+                "median_us": times[len(times) // 2] * 1e6,
+                "p99_us": times[len(times) * 99 // 100] * 1e6,
+            },
+            cores,
+        )
+
+    def close(self) -> None:
+        self._probe.close()
+
+
+class SubscribeManyRunner(Runner):
+    """``subscribe_s``, ``leave_s``, and ``others_wait_ms``: a probe's longest trip meanwhile.
+
+    Peers without substrings subscribe as many exact names. Leaving is resetting the
+    connection; it is over when the server's own count of subscriptions says so.
+    """
+
+    def __init__(self, server: Server, texts: Sequence[bytes]) -> None:
+        self.server = server
+        kind = "contains" if server.name == "pubsubd" else "exact"
+        wants = [Want("contains" if kind == "contains" else "exact", text) for text in texts]
+        wire = server.wire
+        commands = b"".join(wire.subscribe(i, want) for i, want in enumerate(wants))
+        answers = sum(len(wire.subscribed(i, want)) for i, want in enumerate(wants))
+        self._commands = memoryview(commands + wire.ping)
+        self._answers = answers + len(wire.pong_subscribed)
+        self._pong = wire.pong_subscribed
+        self._probe = _Probe(server, b"probe", b"x" * 16)
+        self._control = Link(server)
+
+    def settle(self) -> None:
+        self._probe.settle()
+        self._control.settle()
+
+    def prepare(self, seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            self._probe.trip()
+
+    def run(self, seconds: float) -> Reading:
+        before = self.server.subscriptions(self._control)
+        meter = Meter(self.server.pid)
+        bulk = Link(self.server)
+        try:
+            subscribing, longest = self._subscribe(bulk)
+        finally:
+            started = time.perf_counter()
+            bulk.reset()
+        values = {"subscribe_s": subscribing}
+        if before is not None:
+            while (self.server.subscriptions(self._control) or 0) > before:
+                if time.perf_counter() - started > 60:
+                    raise BenchError(f"{self.server.name}: subscriptions survive their connection")
+                longest = max(longest, *(self._probe.trip() for _ in range(20)))
+            values["leave_s"] = time.perf_counter() - started
+        values["others_wait_ms"] = longest * 1e3
+        return Reading(values, meter.stop()[1])
+
+    def _subscribe(self, bulk: Link) -> tuple[float, float]:
+        bulk.socket.setblocking(False)
+        sent = got = 0
+        longest = 0.0
+        tail = b""
+        started = time.perf_counter()
+        while got < self._answers:
+            with contextlib.suppress(BlockingIOError):
+                if sent < len(self._commands):
+                    sent += bulk.socket.send(self._commands[sent:])
+            try:
+                while data := bulk.socket.recv(MIB):
+                    got += len(data)
+                    tail = (tail + data)[-64:]
+                raise BenchError(f"{self.server.name}: closed the subscribing connection")
+            except BlockingIOError:
+                pass
+            longest = max(longest, self._probe.trip())
+            if time.perf_counter() - started > 120:
+                raise BenchError(f"{self.server.name}: {got} bytes of {self._answers} in 120 s")
+        took = time.perf_counter() - started
+        if got != self._answers or not tail.endswith(self._pong):
+            raise BenchError(f"{self.server.name}: the last answer to a subscription is {tail!r}")
+        return took, longest
+
+    def close(self) -> None:
+        self._probe.close()
+        self._control.close()
+
+
+class IdleConnectionsRunner(Runner):
+    """``kib_each``: growth of resident memory per connection that has been greeted, then idle."""
+
+    FIRST = 50  # connections already there when the counting starts
+
+    def __init__(self, fleet: Fleet, name: str, count: int) -> None:
+        self._fleet = fleet
+        self._name = name
+        room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200 - self.FIRST
+        self._count = min(count, room)
+        self.server = fleet.get(name, "idle")
+
+    def run(self, seconds: float) -> Reading:
+        # A new process each time: memory once used and freed would hide the growth.
+        self._fleet.drop(self.server)
+        self.server = self._fleet.get(self._name, "idle")
+        links: list[Link] = []
+        try:
+            links.extend(Link(self.server) for _ in range(self.FIRST))
+            time.sleep(0.2)
+            before = self.server.rss_bytes()
+            links.extend(Link(self.server) for _ in range(self._count))
+            time.sleep(0.3)
+            grown = self.server.rss_bytes() - before
+        finally:
+            for link in links:
+                link.close()
+        return Reading({"kib_each": grown / self._count / KIB, "connections": float(self._count)})

@@ -1,0 +1,241 @@
+"""Starting the measured servers on loopback, and ending them whatever happens.
+
+Each runs in the foreground as a child, on a free port, with a configuration that
+is quiet and bounds nothing the generator does not bound by itself (its window).
+The ``guarded`` variant keeps each server's own default bounds on slow consumers;
+the case with a stalled subscriber needs them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+from .links import BenchError, Link
+from .protocols import WIRES, Wire
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+START_SECONDS = 15.0
+END_SECONDS = 5.0
+PROGRAMS = {"nats": "nats-server", "redis": "redis-server", "mosquitto": "mosquitto"}
+INSTALL = "apt-get install " + " ".join(PROGRAMS.values())
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """In the child: end when the benchmark is gone, even if it was killed outright."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def find_program(name: str) -> str | None:
+    """The path of the peer server `name`, or None; Debian keeps two of them in /usr/sbin."""
+    path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin" + os.pathsep + "/usr/local/sbin"
+    return shutil.which(PROGRAMS[name], path=path)
+
+
+def default_python() -> str:
+    """The checkout's own interpreter if it has one, otherwise the one running this."""
+    own = ROOT / ".venv" / "bin" / "python"
+    return str(own) if own.exists() else sys.executable
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """One running server.
+
+    Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `pid`.
+    """
+
+    def __init__(self, name: str, python: str, guarded: bool = False) -> None:
+        """Start it and wait until it answers; raises BenchError with its log if it does not."""
+        self.name = name
+        self.wire: Wire = WIRES[name]
+        self.port = 0
+        self.monitor_port = 0
+        self._directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+        self._log = self._directory / "log"
+        environment = dict(os.environ)
+        if name == "pubsubd":
+            command = self._pubsubd(python)
+            environment["PYTHONPATH"] = str(ROOT)
+        else:
+            self.port = _free_port()
+            program = find_program(name)
+            if program is None:
+                raise BenchError(f"{PROGRAMS[name]} is not installed")
+            command = [program, *getattr(self, f"_{name}")(guarded)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self._directory,
+                start_new_session=True,  # Ctrl-C is for the benchmark, which then ends it
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 (there are no threads)
+            )
+        self.pid = self._process.pid
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _write(self, text: str) -> str:
+        path = self._directory / "conf"
+        path.write_text(text)
+        return str(path)
+
+    def _pubsubd(self, python: str) -> list[str]:
+        ports = str(self._directory / "ports.json")
+        return [python, "-m", "pubsubd", "serve", "--port", "0", "--ports-file", ports]
+
+    def _nats(self, guarded: bool) -> list[str]:
+        self.monitor_port = _free_port()
+        bounds = "" if guarded else 'max_pending: 2GB\nwrite_deadline: "60s"\n'
+        return [
+            "-c",
+            self._write(
+                f'host: "127.0.0.1"\nport: {self.port}\nhttp: "127.0.0.1:{self.monitor_port}"\n'
+                'max_payload: 8MB\nping_interval: "60m"\ndebug: false\ntrace: false\n'
+                "max_control_line: 4096\n" + bounds
+            ),
+        ]
+
+    def _redis(self, guarded: bool) -> list[str]:
+        bounds = "" if guarded else "client-output-buffer-limit pubsub 0 0 0\n"
+        return [
+            self._write(
+                f'bind 127.0.0.1\nport {self.port}\nsave ""\nappendonly no\nloglevel warning\n'
+                f"daemonize no\ntimeout 0\ndir {self._directory}\n" + bounds
+            )
+        ]
+
+    def _mosquitto(self, guarded: bool) -> list[str]:
+        bounds = "" if guarded else "max_queued_messages 0\n"
+        user = "user root\n" if os.geteuid() == 0 else ""  # or it cannot read its own files
+        return [
+            "-c",
+            self._write(
+                f"listener {self.port} 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\n"
+                "log_type none\npersistence false\nsys_interval 0\n" + user + bounds
+            ),
+        ]
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        problem = "no answer"
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                problem = f"ended with status {self._process.returncode}"
+                break
+            try:
+                if self.name == "pubsubd":
+                    ports = json.loads((self._directory / "ports.json").read_text())
+                    self.port = ports["line"]["port"]
+                Link(self).close()
+                return
+            except (OSError, BenchError, ValueError, KeyError) as error:
+                problem = str(error)
+            time.sleep(0.02)
+        raise BenchError(f"{self.name} did not start: {problem}\n{self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """The last lines it wrote, for error messages."""
+        try:
+            return "\n".join(self._log.read_text(errors="replace").splitlines()[-12:])
+        except OSError:
+            return ""
+
+    def rss_bytes(self) -> int:
+        """Its resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise BenchError(f"{self.name} is gone")
+
+    def subscriptions(self, control: Link) -> int | None:
+        """How many subscriptions it holds, or None where it does not tell at once.
+
+        `control` is a link to it without subscriptions.
+        """
+        if self.name == "pubsubd":
+            control.send(b"pub //pubsubd/stats 0 \n")
+            head = control.read_until(b" {")
+            length = int(head.split(b" ")[2])
+            return int(json.loads(b"{" + control.read(length))["subscriptions"])
+        if self.name == "redis":
+            control.send(b"*2\r\n$4\r\nINFO\r\n$5\r\nstats\r\n")
+            length = int(control.read_until(b"\r\n")[1:])
+            for line in control.read(length + 2).splitlines():
+                if line.startswith(b"pubsub_channels:"):
+                    return int(line.partition(b":")[2])
+            return None
+        if self.name == "nats":
+            url = f"http://127.0.0.1:{self.monitor_port}/varz"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return int(json.load(answer)["subscriptions"])
+        return None
+
+    def stop(self) -> None:
+        """End the process, by its id, and remove its directory; never raises."""
+        process = self._process
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class Fleet:
+    """All servers of a run of the benchmark, started when first asked for.
+
+    A context manager: leaving it ends every one of them.
+    """
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._servers: dict[tuple[str, str], Server] = {}
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key in list(self._servers):
+            self._servers.pop(key).stop()
+
+    def get(self, name: str, variant: str = "") -> Server:
+        """The running server `name`; a `variant` is a further instance of it."""
+        key = (name, variant)
+        if key not in self._servers:
+            self._servers[key] = Server(name, self._python, guarded=variant == "guarded")
+        return self._servers[key]
+
+    def drop(self, server: Server) -> None:
+        """End one server; the next `get` starts a new one."""
+        for key, running in list(self._servers.items()):
+            if running is server:
+                del self._servers[key]
+                server.stop()

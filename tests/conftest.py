@@ -1,0 +1,71 @@
+"""What more than one test file needs: a real daemon, and connections to it.
+
+A test that asks for ``daemon`` has one of its own, with the default settings; for other
+settings there is ``start``. ``shared`` is one daemon for a whole file, for tests that only
+look at what their own connections hear. Each daemon is ended by SIGTERM when its test is
+over, and the test fails if it does not end with status 0 or its log is not as it should be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import Daemon, Line
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Daemon]]:
+    """Start daemons: the arguments are flags of ``serve`` and those of :class:`Daemon`."""
+    started: list[Daemon] = []
+
+    def start_one(*flags: str, **more: Any) -> Daemon:
+        daemon = Daemon(tmp_path / f"daemon{len(started)}", *flags, **more)
+        started.append(daemon)
+        return daemon
+
+    yield start_one
+    _stop(started)
+
+
+@pytest.fixture
+def daemon(start: Callable[..., Daemon]) -> Daemon:
+    """A daemon of this test's own, with the default settings."""
+    return start()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon that the tests of a file share."""
+    daemon = Daemon(tmp_path_factory.mktemp("shared"))
+    yield daemon
+    _stop([daemon])
+
+
+@pytest.fixture
+def dial(start: Callable[..., Daemon]) -> Iterator[Callable[..., Line]]:
+    """Connect to a daemon; the connections are closed before the daemon is stopped."""
+    lines: list[Line] = []
+
+    def dial_one(daemon: Daemon, **more: Any) -> Line:
+        line = Line(daemon.address, **more)
+        lines.append(line)
+        return line
+
+    yield dial_one
+    for line in lines:
+        line.close()
+
+
+def _stop(daemons: list[Daemon]) -> None:
+    failures: list[BaseException] = []
+    for daemon in daemons:
+        try:
+            daemon.stop()
+        except BaseException as error:  # noqa: BLE001  (the others have to be stopped as well)
+            failures.append(error)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,134 @@
+"""The daemon as plainly as it can be written, to hold the quick one to.
+
+Bytes are looked at one command at a time, subscriptions are scanned, nothing is cached.
+What is heard is a list of ``(name, data)``, an error as ``("error", code)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MAX_LINE = 1088
+
+
+@dataclass
+class Listener:
+    substrings: list[bytes] = field(default_factory=list)
+    heard: list[object] = field(default_factory=list)
+    rest: bytes = b""
+    closed: bool = False
+
+
+class Model:
+    def __init__(self, max_payload: int, max_subscriptions: int) -> None:
+        self.max_payload = max_payload
+        self.max_subscriptions = max_subscriptions
+        self.peers: dict[str, Listener] = {}
+
+    def join(self, who: str) -> None:
+        self.peers[who] = Listener()
+
+    def leave(self, who: str) -> None:
+        del self.peers[who]
+
+    def say(self, who: str, data: bytes) -> None:
+        peer = self.peers[who]
+        peer.rest += data
+        while not peer.closed and (step := self._command(peer)):
+            peer.rest = peer.rest[step:]
+
+    def _fail(self, peer: Listener, code: str, closes: bool = False) -> None:
+        peer.heard.append(("error", code))
+        peer.closed = closes
+
+    def _command(self, peer: Listener) -> int:
+        """Carry out the first command; return its bytes, or 0 if it is not whole."""
+        rest = peer.rest
+        end = rest.find(b"\n", 0, MAX_LINE + 1)
+        if rest[:4].lower() == b"pub ":
+            words = rest[:MAX_LINE].split(b" ", 3)
+            if len(words) == 4 and not any(b"\n" in word for word in words[:3]):
+                name, digits = words[1], words[2]
+                if digits.isdigit() and len(digits) <= 10:
+                    return self._publish(peer, name, int(digits), sum(map(len, words[:3])) + 3)
+                if end >= 0:
+                    self._fail(peer, "bad-length")
+                    return end + 1
+        if end < 0:
+            if len(rest) > MAX_LINE:
+                self._fail(peer, "line-too-long", closes=True)
+            return 0
+        line = rest[:end]
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        if line:
+            self._line(peer, line)
+        return end + 1
+
+    def _line(self, peer: Listener, line: bytes) -> None:
+        verb, gap, text = line.partition(b" ")
+        verb = verb.lower()
+        if verb == b"pub":
+            self._fail(peer, "bad-length" if text.split(b" ")[0] else "bad-name")
+        elif verb not in (b"sub", b"unsub"):
+            if gap and line.endswith((b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0")):
+                self._fail(peer, "http-request", closes=True)
+            else:
+                self._fail(peer, "unknown-command")
+        elif fault := name_fault(text):
+            self._fail(peer, fault)
+        elif verb == b"unsub":
+            if text in peer.substrings:
+                peer.substrings.remove(text)
+            else:
+                self._fail(peer, "not-subscribed")
+        elif text not in peer.substrings:
+            if len(peer.substrings) >= self.max_subscriptions:
+                self._fail(peer, "too-many-subscriptions")
+            else:
+                peer.substrings.append(text)
+
+    def _publish(self, peer: Listener, name: bytes, size: int, start: int) -> int:
+        if size > self.max_payload:
+            self._fail(peer, "payload-too-large", closes=True)
+            return 0
+        rest = peer.rest
+        data, after = rest[start : start + size], rest[start + size : start + size + 2]
+        if not after or after == b"\r":
+            return 0
+        if after[:1] != b"\n" and after != b"\r\n":
+            self._fail(peer, "wrong-length", closes=True)
+            return 0
+        if fault := name_fault(name):
+            self._fail(peer, fault)
+        elif name == b"//pubsubd/ping":
+            peer.heard.append((name, data))
+        elif name.startswith(b"//pubsubd/"):
+            self._fail(peer, "unknown-request")
+        else:
+            self._deliver(name, data)
+        return start + size + (1 if after[:1] == b"\n" else 2)
+
+    def _deliver(self, name: bytes, data: bytes) -> None:
+        copy = None
+        if name.startswith(b"//") and not name.startswith(b"//fwd/") and len(name) <= 1020:
+            copy = b"//fwd/" + name[2:]
+        for other in self.peers.values():
+            if any(substring in name for substring in other.substrings):
+                other.heard.append((name, data))
+            elif copy and any(substring in copy for substring in other.substrings):
+                other.heard.append((copy, data))
+
+
+def name_fault(name: bytes) -> str | None:
+    if not name:
+        return "bad-name"
+    if len(name) > 1024:
+        return "name-too-long"
+    if b" " in name or b"\r" in name or b"\n" in name:
+        return "bad-name"
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return "bad-name"
+    return None

@@ -1,0 +1,101 @@
+"""The real daemon inside a test, and the real commands beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import trio
+
+from pubsubd import daemon
+from pubsubd.client import Client, open_client
+from pubsubd.limits import Limits
+
+
+@asynccontextmanager
+async def serving(port: int = 0, unix: str | None = None, **limits: Any) -> AsyncIterator[int]:
+    """Run a daemon, yield its port, and end it without a drain."""
+    config = daemon.Config(port=port, unix=unix, limits=Limits(**limits))
+    async with trio.open_nursery() as nursery:
+        ports = await nursery.start(daemon.run, config)
+        yield ports["line"]["port"]
+        nursery.cancel_scope.cancel()
+
+
+async def serve_until_stopped(
+    port: int = 0,
+    *,
+    task_status: trio.TaskStatus[tuple[int, Callable[[], Awaitable[None]]]],
+) -> None:
+    """Run one as a task, for what outlives a daemon: starts with its port and how to stop it."""
+    stopped = trio.Event()
+    with trio.CancelScope() as scope:
+
+        async def stop() -> None:
+            scope.cancel()
+            await stopped.wait()
+
+        async with serving(port) as found:
+            task_status.started((found, stop))
+            await trio.sleep_forever()
+    stopped.set()
+
+
+async def wait_subscribed(port: int, name: str, count: int = 1) -> None:
+    """Ask the daemon until ``count`` connections would receive ``name``."""
+    async with open_client(port=port) as client:
+        while await count_receivers(client, name) < count:
+            pass
+
+
+async def count_receivers(client: Client, name: str) -> int:
+    answer = await client.request("//pubsubd/explain", name)
+    return int(answer.partition(b'"count": ')[2].split(b",")[0].rstrip(b"}"))
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment without settings of whoever runs the tests."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PUBSUBD_")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
+
+
+def command_line(*words: str | bytes, port: int | None = None) -> list[str | bytes]:
+    where = [] if port is None else [f"--port={port}"]
+    # Before the first word that ends the options.
+    return [sys.executable, "-m", "pubsubd", words[0], *where, *words[1:]]
+
+
+async def start(
+    nursery: trio.Nursery, *words: str | bytes, port: int, **streams: int
+) -> trio.Process:
+    """Run a command beside the test; it is killed with the nursery."""
+    process: trio.Process = await nursery.start(
+        partial(
+            trio.run_process,
+            command_line(*words, port=port),
+            stdin=subprocess.PIPE,
+            check=False,
+            env=environment(),
+            **streams,
+        )
+    )
+    return process
+
+
+async def pubsubd(
+    *words: str | bytes, port: int | None = None, stdin: bytes = b"", **env: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end."""
+    return await trio.run_process(
+        command_line(*words, port=port),
+        stdin=stdin,
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+        env=environment(**env),
+    )

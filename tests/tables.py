@@ -1,0 +1,57 @@
+"""Brokers without sockets: what a peer says goes in, what it hears comes out."""
+
+from __future__ import annotations
+
+from pubsubd.broker import Broker, Peer
+from pubsubd.limits import Limits
+from pubsubd.wire import Decoder
+
+
+class Table:
+    """Named peers around one broker.
+
+    Attributes:
+        sends: for each peer, how often bytes were handed over.
+    """
+
+    def __init__(self, *names: str, limits: Limits | None = None) -> None:
+        self.broker = Broker(limits or Limits(), clock=lambda: 0.0)
+        self.peers: dict[str, Peer] = {}
+        self.sends: dict[str, int] = {}
+        self._heard: dict[str, bytes] = {}
+        for name in names:
+            self.join(name)
+
+    def join(self, name: str) -> None:
+        self._heard[name] = b""
+        self.sends[name] = 0
+
+        def send(data: bytes) -> None:
+            self._heard[name] += data
+            self.sends[name] += 1
+
+        self.peers[name] = self.broker.join(name, send)
+
+    def leave(self, name: str) -> None:
+        for _ in self.broker.leave(self.peers.pop(name)):
+            pass
+
+    def say(self, name: str, data: bytes) -> None:
+        """Let a peer say ``data`` in one read."""
+        while self.broker.receive(self.peers[name], data):
+            data = b""
+
+    def hears(self, name: str) -> bytes:
+        """Return what a peer heard since the last call."""
+        heard, self._heard[name] = self._heard[name], b""
+        return heard
+
+    def messages(self, name: str) -> list[object]:
+        """Return what a peer heard as the model writes it down: errors by their code."""
+        found: list[object] = []
+        for topic, data in Decoder(1 << 30).feed(self.hears(name)):
+            if topic == b"//pubsubd/error":
+                found.append(("error", data.split(b" ")[0].decode()))
+            else:
+                found.append((topic, data))
+        return found

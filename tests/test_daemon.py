@@ -1,0 +1,260 @@
+"""The daemon's life in one process: listening, ending, and what its sessions share."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from pubsubd.broker import Peer
+from pubsubd.daemon import Config, run
+from pubsubd.errors import ConfigError
+from pubsubd.limits import Limits
+from pubsubd.session import Server
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_a_host_that_is_not_loopback_is_refused_unless_it_is_wanted(host: str) -> None:
+    with pytest.raises(ConfigError, match="not loopback"):
+        await run(Config(host=host, port=0))
+
+
+async def test_nothing_to_listen_on_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nothing to listen on"):
+        await run(Config(host=None))
+
+
+async def test_a_host_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot resolve"):
+        await run(Config(host="no such host"))
+
+
+async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: "):
+            await run(Config(port=port))
+
+
+async def test_a_file_where_the_unix_socket_should_be_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("text")
+    with pytest.raises(OSError, match="cannot listen on"):
+        await run(Config(host=None, unix=str(path)))
+    assert path.read_text() == "text"
+
+
+async def test_a_unix_socket_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    config = Config(host=None, unix=str(tmp_path / "socket"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run, config)
+        with pytest.raises(OSError, match="cannot listen on"):
+            await run(config)
+        assert (tmp_path / "socket").exists()
+        nursery.cancel_scope.cancel()
+    assert not (tmp_path / "socket").exists()
+
+
+async def test_the_ports_are_told_and_written_and_the_file_goes_with_the_daemon(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "ports"
+    config = Config(port=0, unix=str(tmp_path / "socket"), ports_file=str(file))
+    async with trio.open_nursery() as nursery:
+        ports = await nursery.start(run, config)
+        assert json.loads(file.read_text()) == ports
+        assert ports["line"]["port"] > 0
+        assert ports["unix"] == config.unix
+        assert [name for name in os.listdir(tmp_path) if name.startswith("ports")] == ["ports"]
+        for address in (("127.0.0.1", ports["line"]["port"]), config.unix):
+            family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+            with trio.socket.socket(family) as client:
+                await client.connect(address)
+                await client.send(b"pub //pubsubd/ping 1 x\n")
+                assert await client.recv(100) == b"pub //pubsubd/ping 1 x\n"
+        nursery.cancel_scope.cancel()
+    assert not file.exists()
+
+
+async def test_signals_that_came_before_it_started_end_it_at_once() -> None:
+    await run(Config(port=0), early_signals=[15])
+
+
+class Crowd:
+    """Sessions over socket pairs, with their far ends, on the test's clock."""
+
+    def __init__(self, nursery: trio.Nursery, limits: Limits) -> None:
+        self.told: list[tuple[int, int]] = []
+        self.server = Server(limits, nursery, self._note)
+        self.ends: list[trio.socket.SocketType] = []
+
+    def _note(self, peer: Peer, waiting: int) -> None:
+        self.told.append((peer.number, waiting))
+
+    def join(self) -> trio.SocketStream:
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        self.server.open(near, f"peer{len(self.ends)}")
+        self.ends.append(trio.socket.from_stdlib_socket(far))
+        return trio.SocketStream(self.ends[-1])
+
+
+@asynccontextmanager
+async def gather(limits: Limits) -> AsyncIterator[Crowd]:
+    """Yield a crowd, and end it."""
+    async with trio.open_nursery() as nursery:
+        crowd = Crowd(nursery, limits)
+        try:
+            yield crowd
+        finally:
+            nursery.cancel_scope.cancel()
+            for end in crowd.ends:
+                end.close()
+
+
+async def ask(stream: trio.SocketStream) -> bytes:
+    """Return all that comes before the answer to a ping, and that answer."""
+    await stream.send_all(b"pub //pubsubd/ping 1 x\n")
+    heard = b""
+    while not heard.endswith(b"pub //pubsubd/ping 1 x\n"):
+        heard += await stream.receive_some(65_536)
+    return heard
+
+
+LIMITS = Limits(max_pending=100_000, stall_timeout=0.25, stall_budget=2.0, linger=0.1)
+
+
+async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled() -> None:
+    async with gather(LIMITS) as crowd:
+        stuck = [crowd.join() for _ in range(20)]
+        publisher = crowd.join()
+        for stream in stuck:
+            await stream.send_all(b"sub big\n")
+            await ask(stream)
+        begun = trio.current_time()
+        for _ in range(10):
+            await publisher.send_all(b"pub big 30000 " + b"x" * 30_000 + b"\n")
+        await ask(publisher)
+        # One stall_timeout, and not one for each of them.
+        assert trio.current_time() - begun < 5 * LIMITS.stall_timeout
+        await trio.testing.wait_all_tasks_blocked()
+        assert crowd.server.broker.counters.closed == {"slow-consumer": 20}
+        assert {number for number, _ in crowd.told} == set(range(1, 21))
+        assert all(waiting > LIMITS.max_pending for _, waiting in crowd.told)
+
+
+async def test_a_consumer_that_drains_again_is_waited_for_and_loses_nothing() -> None:
+    async with gather(LIMITS) as crowd, trio.open_nursery() as nursery:
+        consumer, publisher = crowd.join(), crowd.join()
+        await consumer.send_all(b"sub big\n")
+        await ask(consumer)
+        frame = b"pub big 10000 " + b"x" * 10_000 + b"\n"
+
+        async def publish() -> None:
+            for _ in range(300):
+                await publisher.send_all(frame)
+            await ask(publisher)
+
+        nursery.start_soon(publish)
+        left = 300 * len(frame)
+        while left:
+            left -= len(await consumer.receive_some(5_000))
+        assert crowd.server.broker.counters.closed == {}
+        assert crowd.told == []
+
+
+async def test_a_slow_consumer_is_cut_at_once_where_that_is_the_policy() -> None:
+    limits = Limits(max_pending=100_000, slow_consumer="disconnect", linger=0.1)
+    async with gather(limits) as crowd:
+        consumer, publisher = crowd.join(), crowd.join()
+        await consumer.send_all(b"sub big\n")
+        await ask(consumer)
+        for _ in range(20):
+            await publisher.send_all(b"pub big 30000 " + b"x" * 30_000 + b"\n")
+        await ask(publisher)
+        heard = b""
+        while part := await consumer.receive_some(65_536):
+            heard += part
+        assert heard.startswith(b"pub big 30000 ")
+        assert heard.count(b"pub big 30000 ") * 30_015 == heard.index(b"pub //pubsubd/error")
+        assert b" slow-consumer " in heard
+
+
+async def test_what_a_slow_consumer_loses_is_counted_and_told_where_that_is_the_policy() -> None:
+    async with gather(Limits(max_pending=100_000, slow_consumer="drop")) as crowd:
+        consumer, publisher, watcher = crowd.join(), crowd.join(), crowd.join()
+        await consumer.send_all(b"sub big\n")
+        await ask(consumer)
+        await watcher.send_all(b"sub //pubsubd/events\n")
+        await ask(watcher)
+        for _ in range(20):
+            await publisher.send_all(b"pub big 30000 " + b"x" * 30_000 + b"\n")
+        await ask(publisher)
+        dropped = crowd.server.broker.counters.dropped
+        assert dropped > 0
+        received = (20 - dropped) * 30_015
+        while received:
+            received -= len(await consumer.receive_some(65_536))
+        event = json.loads((await watcher.receive_some(65_536)).split(b" ", 3)[3])
+        assert event["event"] == "dropped"
+        assert event["peer"] == "peer0"
+        assert event["detail"] == f"{dropped} messages"
+        await publisher.send_all(b"pub big 2 hi\n")
+        assert await consumer.receive_some(100) == b"pub big 2 hi\n"
+
+
+async def test_a_fault_ends_one_connection_with_a_stated_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with gather(LIMITS) as crowd:
+        victim, other = crowd.join(), crowd.join()
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("broken on purpose")
+
+        crowd.server.broker.requests[b"//pubsubd/fail"] = fail
+        await other.send_all(b"sub x\n")
+        await ask(other)
+        await victim.send_all(b"pub //pubsubd/fail 0 \n")
+        heard = await victim.receive_some(1_000)
+        assert heard.split(b" ", 3)[3] == b"internal-error RuntimeError\n"
+        assert await victim.receive_some(1_000) == b""
+        await other.send_all(b"pub x 1 y\n")
+        assert (await ask(other)).startswith(b"pub x 1 y\n")
+        assert "broken on purpose" in caplog.text
+        assert "\n" not in caplog.records[0].getMessage()
+
+
+async def test_a_connection_in_its_last_words_does_not_hold_up_the_drain() -> None:
+    async with gather(Limits(drain_timeout=1_000.0, linger=1.0)) as crowd:
+        mistaken, other = crowd.join(), crowd.join()
+        await ask(other)
+        await mistaken.send_all(b"pub x 1 toolong\n")
+        await mistaken.receive_some(1_000)  # and does not close
+        begun = trio.current_time()
+        crowd.server.drain()
+        await crowd.server.wait_empty()
+        assert trio.current_time() - begun < 500
+
+
+async def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with gather(LIMITS) as crowd:
+        for _ in range(300):
+            stream = crowd.join()
+            await stream.send_all(b"GET / HTTP/1.1\r\n")
+            await stream.receive_some(1_000)
+            await stream.aclose()
+        assert crowd.server.broker.counters.closed == {"http-request": 300}
+        assert 100 <= len(caplog.records) < 300

@@ -1,0 +1,547 @@
+"""Do the manual pages and the README say what the program does?
+
+Options, defaults, limits, codes and keys are compared with those of the code. The examples of
+the protocol page and of the README are carried out, and what comes is compared with what is
+printed there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+import pytest
+
+from pubsubd import daemon as daemon_module
+from pubsubd import errors, limits
+from pubsubd.broker import Broker
+from pubsubd.cli import COMMANDS, group
+from pubsubd.cli.formats import FIELDS
+from pubsubd.limits import KIB, MIB, Limits
+from pubsubd.stats import Statistics
+from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
+
+DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
+PAGES = sorted(path.name for path in (ROOT / "man").iterdir())
+
+Start = Callable[..., Daemon]
+Dial = Callable[..., Line]
+
+
+def mandoc() -> str:
+    """Return the program that checks and renders pages; without it nothing here means much."""
+    path = shutil.which("mandoc")
+    if path is None:
+        pytest.fail("mandoc is not installed: run scripts/setup-test-tools")
+    return path
+
+
+# Reading pages
+
+
+def source(page: str) -> str:
+    return (ROOT / "man" / page).read_text(encoding="utf-8")
+
+
+@functools.cache
+def rendered(page: str) -> str:
+    """Return what a reader sees, all white space being one space."""
+    shown = subprocess.run(
+        [mandoc(), "-T", "ascii", "-O", "width=1000", ROOT / "man" / page],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    return " ".join(re.sub(".\b", "", shown).split())
+
+
+def section(page: str, title: str) -> str:
+    """Return the source of the section or subsection ``title``, without those below it."""
+    parts = re.split(r"^\.S[hs] (.*)\n", source(page), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))[title]
+
+
+def items(text: str, kind: str) -> list[str]:
+    """Return the tags of the list items whose macro is ``kind``, in order."""
+    return re.findall(rf"^\.It {kind} (\S+)", text, flags=re.MULTILINE)
+
+
+def documented_options(text: str) -> dict[str, str]:
+    """Return the long options that ``text`` lists, with what it says about each."""
+    parts = re.split(r"^\.It (Fl .*)\n", text, flags=re.MULTILINE)
+    return {
+        f"-{name}": about
+        for tag, about in zip(parts[1::2], parts[2::2], strict=True)
+        for name in re.findall(r"Fl (-\S+)", tag)
+    }
+
+
+def option_section(command: str) -> str:
+    if command == "serve":
+        return source(DAEMON)
+    return section(COMMAND, f"pubsubd {command}")
+
+
+def synopsis(command: str) -> str:
+    """Return the part of the synopsis that shows ``command``."""
+    page = DAEMON if command == "serve" else COMMAND
+    shown = section(page, "SYNOPSIS").split(f".Cm {command}\n")[1]
+    return shown.split(".Nm\n")[0]
+
+
+# Reading the program
+
+
+def command_of(name: str) -> click.Command:
+    found = group.get_command(click.Context(group), name)
+    assert found is not None
+    return found
+
+
+COMMON = ("host", "port", "unix")
+
+
+def options_of(command: str, *, common: bool | None = None) -> dict[str, click.Option]:
+    """Return a command's options by their long names.
+
+    For clients, ``common`` selects those that all of them have, or the others.
+    """
+    found = {}
+    for param in command_of(command).params:
+        if isinstance(param, click.Option) and common in (None, param.name in COMMON):
+            for name in (*param.opts, *param.secondary_opts):
+                if name.startswith("--"):
+                    found[name] = param
+    return found
+
+
+def default_of(command: str, option: click.Option) -> str | None:
+    """Return the default as a page would name it."""
+    shown = option.get_default(click.Context(command_of(command)))
+    if option.secondary_opts:
+        return (option.opts if shown else option.secondary_opts)[0].removeprefix("--")
+    if option.is_flag or shown is None or not isinstance(shown, str | int | float):
+        return None
+    return str(shown)
+
+
+CLIENTS = [name for name in COMMANDS if name != "serve"]
+
+
+# The pages themselves
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_mandoc_finds_nothing_to_complain_about(page: str) -> None:
+    found = subprocess.run(
+        [mandoc(), "-T", "lint", "-W", "warning", ROOT / "man" / page],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert (found.stdout, found.stderr) == ("", "")
+
+
+def test_there_are_these_pages() -> None:
+    assert sorted([DAEMON, COMMAND, PROTOCOL]) == PAGES
+
+
+# Options
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_page_lists_the_options_of_a_command_and_no_others(command: str) -> None:
+    common = None if command == "serve" else False
+    assert set(documented_options(option_section(command))) == set(
+        options_of(command, common=common)
+    )
+
+
+@pytest.mark.parametrize("command", CLIENTS)
+def test_the_options_of_all_commands_are_those_of_every_client(command: str) -> None:
+    listed = documented_options(section(COMMAND, "Options of all commands"))
+    assert set(listed) == {*options_of(command, common=True), "--help"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_synopsis_shows_every_option_and_argument(command: str) -> None:
+    shown = synopsis(command)
+    common = None if command == "serve" else False
+    named = {f"-{name}" for name in re.findall(r"(?:Fl|\|) (-\S+)", shown)}
+    assert named == set(options_of(command, common=common))
+    arguments = [p for p in command_of(command).params if isinstance(p, click.Argument)]
+    for argument in arguments:
+        word = (argument.metavar or argument.name or "").lower().strip(".")
+        assert re.search(rf"^\.(Op )?Ar {word}\b", shown, flags=re.MULTILINE), word
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_page_names_the_real_defaults(command: str) -> None:
+    told = documented_options(option_section(command))
+    if command != "serve":
+        told |= documented_options(section(COMMAND, "Options of all commands"))
+    for name, option in options_of(command).items():
+        found = re.search(r"^Default: (\S+)\.$", told[name], flags=re.MULTILINE)
+        assert (found and found[1]) == default_of(command, option), name
+
+
+def test_the_daemon_s_page_tells_the_variables() -> None:
+    assert "name in upper case, with `_' for `-', after PUBSUBD_." in rendered(DAEMON)
+    for name, option in options_of("serve").items():
+        assert option.envvar == "PUBSUBD_" + name[2:].replace("-", "_").upper()
+
+
+@pytest.mark.parametrize("command", CLIENTS)
+def test_the_commands_page_tells_the_variables(command: str) -> None:
+    listed = items(section(COMMAND, "ENVIRONMENT"), "Ev")
+    variables = [option.envvar for option in options_of(command).values() if option.envvar]
+    assert {*variables, "PUBSUBD_DEBUG"} == set(listed)
+
+
+def test_the_daemon_s_page_tells_every_choice() -> None:
+    told = documented_options(source(DAEMON))
+    for name, option in options_of("serve").items():
+        if isinstance(option.type, click.Choice):
+            for choice in option.type.choices:
+                assert re.search(rf"^\.(It )?Cm {choice}\b", told[name], flags=re.MULTILINE)
+
+
+def test_the_commands_page_tells_every_format_and_field() -> None:
+    text = section(COMMAND, "pubsubd sub")
+    assert items(text, "Cm") == ["text", "raw", "json"]
+    for field in FIELDS:
+        assert f".Li {{{field}}}" in text
+
+
+def test_the_pages_and_the_readme_know_every_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        assert f".Cm {command}\n" in section(COMMAND, "SYNOPSIS")
+        assert f"pubsubd {command}" in readme or f"`{command}`" in readme
+
+
+# Limits
+
+
+def test_the_protocol_page_tells_the_real_limits() -> None:
+    text = section(PROTOCOL, "LIMITS")
+    told = dict(re.findall(r"^\.It (?:Em )?(.*)\n(.*)$", text, flags=re.MULTILINE))
+    real = Limits()
+    untold = {"slow_consumer", "stall_window", "linger", "stats_interval"}
+    for field in dataclasses.fields(real):
+        value = getattr(real, field.name)
+        if field.name in untold:
+            continue
+        if isinstance(value, float):
+            expected = f"{value:g} seconds"
+        elif value % MIB == 0 and value > 65_536:
+            expected = f"{value // MIB} MiB"
+        else:
+            expected = f"{value:,}"
+        assert told.pop(field.name).startswith(expected), field.name
+    assert told == {
+        "name, substring": f"{limits.MAX_NAME} bytes",
+        "line": f"{limits.MAX_LINE} bytes",
+        "length": f"{limits.MAX_DIGITS} digits",
+    }
+
+
+def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
+    real = Limits()
+    idle, interval, probes = daemon_module._KEEPALIVE
+    room = limits.MAX_DRAIN_INPUT // MIB
+    silence = f"silent for {limits.QUIET:g} seconds, or has sent {room} MiB"
+    for sentence in (
+        f"A name or a substring is 1 to {limits.MAX_NAME} bytes",
+        f"at most {limits.MAX_LINE} bytes before its LF",
+        f"The length is 1 to {limits.MAX_DIGITS} ASCII digits",
+        f"A name of more than {limits.MAX_NAME - 4} bytes has no copy",
+        f"A receiver whose object begins after {limits.MAX_EXPLAINED // KIB} KiB",
+        f"at most {limits.MAX_REASONS} of its substrings",
+        f"on //pubsubd/stats every {real.stats_interval:g} seconds",
+        f"for at most {real.linger:g} seconds together",
+        f"{real.stall_budget:g} seconds in any {real.stall_window:g} seconds",
+        f"in the last {real.stall_window:g} seconds",
+        f"probes begin after {idle} seconds and come every {interval} seconds",
+        f"after {probes} probes without an answer, {(idle + interval * probes) // 60} minutes",
+        silence,
+    ):
+        assert sentence in rendered(PROTOCOL)
+    for sentence in (
+        f"at most {limits.MAX_NAME} bytes, command lines {limits.MAX_LINE}",
+        f"has {real.linger:g} seconds to read it",
+        f"published every {real.stats_interval:g} seconds",
+        f"after {idle} seconds without traffic and come every {interval} seconds; after {probes}",
+        f"How long, in any {real.stall_window:g} seconds, publishers wait",
+        f"descriptors it may have minus {daemon_module._RESERVED}.",
+        f"one read of {limits.READ_SIZE // KIB} KiB",
+        f"at most {limits.MAX_CACHED_NAMES:,} names and {limits.MAX_CACHED_HEADERS:,} headers",
+        f"Connections then have {real.linger:g} seconds",
+        silence,
+    ):
+        assert sentence in rendered(DAEMON)
+
+
+def test_half_a_command_is_looked_for_as_often_as_the_page_says() -> None:
+    assert "The daemon looks once a second" in rendered(PROTOCOL)
+    assert daemon_module._SWEEP == 1
+
+
+def test_the_readme_tells_the_real_limits() -> None:
+    real = Limits()
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"{real.max_payload // MIB} MiB a message, {real.max_subscriptions:,} subscriptions,"
+        f" {real.max_pending // MIB} MiB that wait for it"
+    ) in readme
+
+
+# Codes, keys and names
+
+
+def test_the_table_of_lasting_connections_has_their_errors() -> None:
+    listed = items(section(PROTOCOL, "Errors that leave the connection open"), "Cm")
+    assert listed == list(errors.STAYS)
+
+
+def test_the_table_of_ended_connections_has_their_errors() -> None:
+    listed = items(section(PROTOCOL, "Errors that close the connection"), "Cm")
+    assert listed == list(errors.CLOSES)
+
+
+def test_the_protocol_page_tells_every_key_of_the_statistics() -> None:
+    keys = [field.name for field in dataclasses.fields(Statistics)]
+    assert items(section(PROTOCOL, "Statistics"), "Li") == keys
+
+
+def test_the_protocol_page_tells_every_request() -> None:
+    listed = [t for t in items(section(PROTOCOL, "Requests"), "Li") if t.startswith("//")]
+    assert {name.encode() for name in listed} == set(Broker(Limits()).requests)
+
+
+def test_the_daemon_s_page_tells_every_event_of_the_log() -> None:
+    logged = set()
+    for module in (ROOT / "pubsubd").glob("*.py"):
+        logged |= set(re.findall(r'"event=([\w-]+)', module.read_text(encoding="utf-8")))
+    assert set(items(section(DAEMON, "LOGGING"), "Li")) == logged
+
+
+# The examples of the protocol page
+
+
+def examples() -> Iterator[list[tuple[str, int, bytes]]]:
+    """Yield each example: its lines, as who speaks (C or D), the client's number, and what."""
+    displays = r"^\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed"
+    for block in re.findall(displays, source(PROTOCOL), flags=re.MULTILINE):
+        lines = [re.fullmatch(r"([CD])(\d?): (.*)", line) for line in block.splitlines()]
+        if all(lines):
+            yield [
+                (who, int(number or 1), bytes_of(text))
+                for who, number, text in (line.groups() for line in lines if line)
+            ]
+
+
+def bytes_of(text: str) -> bytes:
+    r"""Return the bytes that an example shows: roff's ``\e`` is the page's backslash."""
+    plain = text.replace("\\e", "\0")
+    assert "\\" not in plain, f"roff that this test does not know: {text}"
+    assert plain.isascii(), text
+    known = {"r": b"\r", "n": b"\n", "\0": b"\\"}
+
+    def one(found: re.Match[str]) -> str:
+        escape = found[1]
+        byte = bytes.fromhex(escape[1:]) if escape[0] == "x" else known[escape]
+        return byte.decode("latin-1")
+
+    return re.sub("\0(x[0-9a-f]{2}|[rn\0])", one, plain).encode("latin-1")
+
+
+def without_ports(stream: bytes) -> bytes:
+    return re.sub(rb"127\.0\.0\.1:\d{5}", b"127.0.0.1:-----", stream)
+
+
+EXAMPLES = list(examples())
+
+
+def test_the_protocol_page_has_its_examples() -> None:
+    # An example with a slip in its form would otherwise be left out.
+    spoken = re.findall(r"^[CD]\d?: ", source(PROTOCOL), flags=re.MULTILINE)
+    assert len(spoken) == sum(map(len, EXAMPLES)) > 50
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e[0][2][:24].decode("latin-1"))
+def test_an_example_of_the_protocol_page_is_byte_exact(
+    example: list[tuple[str, int, bytes]], daemon: Daemon, dial: Dial
+) -> None:
+    lines: dict[int, Line] = {}
+    ended: set[int] = set()
+    heard: dict[int, bytes] = defaultdict(bytes)
+    if all(who == "D" for who, _, _ in example):  # what is heard when the daemon ends
+        lines[1] = dial(daemon)
+        lines[1].ping()
+        daemon.signal()
+        heard[1] = lines[1].hear_end()
+        lines[1].close()
+        assert daemon.wait() == 0
+        ended.add(1)
+    for at, (who, number, text) in enumerate(example):
+        line = lines.get(number) or lines.setdefault(number, dial(daemon))
+        if who == "C":
+            line.say(text + b"\n")
+            after = [entry for entry in example[at + 1 :] if entry[1] == number]
+            answers = after[: next((i for i, e in enumerate(after) if e[0] == "C"), None)]
+            if any(answer == b"(closed)" for _, _, answer in answers):
+                heard[number] += line.hear_end()
+                ended.add(number)
+            else:
+                heard[number] += line.ping()
+        elif text == b"(closed)":
+            assert number in ended
+        else:
+            if number not in ended:
+                heard[number] += line.ping()
+            expected = text + b"\n"
+            got = heard[number]
+            heard[number] = got[len(expected) :]
+            assert without_ports(got[: len(expected)]) == without_ports(expected)
+    for number, line in lines.items():
+        rest = heard[number] + (b"" if number in ended else line.ping())
+        assert rest == b"", f"client {number} hears more than the page shows"
+
+
+# The README
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def fences(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+CONSOLES = fences("console")
+
+
+@pytest.fixture
+def shell(daemon: Daemon, tmp_path: Path) -> Callable[[str], list[str]]:
+    """Return a function that makes the command for a line of the README.
+
+    It finds ``pubsubd`` and the daemon, whose port is another one.
+    """
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "pubsubd").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pubsubd "$@"\n')
+    (bin_ / "pubsubd").chmod(0o755)
+    port = str(daemon.address[1])
+
+    def command(line: str) -> list[str]:
+        settings = [f"PATH={bin_}{os.pathsep}{os.environ['PATH']}", f"PUBSUBD_PORT={port}"]
+        return ["env", *settings, "bash", "-c", line.replace("9014", port)]
+
+    return command
+
+
+def test_the_readme_opens_with_a_session_that_works_as_printed(
+    daemon: Daemon, dial: Dial, tmp_path: Path, shell: Callable[[str], list[str]]
+) -> None:
+    tool("nc")
+    first, second = CONSOLES[:2]
+    start, typed, *printed = first.splitlines()
+    assert start == "$ nc 127.0.0.1 9014"
+    assert (typed, printed) == ("sub chat", ["pub chat/main 5 hello"])
+    watch = dial(daemon)
+    screen = tmp_path / "screen"
+    with (
+        screen.open("wb") as output,
+        program(*shell("exec " + start.removeprefix("$ ")), stdout=output) as nc,
+    ):
+        assert nc.stdin is not None
+        nc.stdin.write(typed.encode() + b"\n")
+        nc.stdin.flush()
+        wait_until(lambda: watch.stats()["subscriptions"] == 1, "nc has subscribed")
+        done = subprocess.run(
+            shell(second.strip().removeprefix("$ ")),
+            capture_output=True,
+            timeout=DEADLINE,
+            check=True,
+            env=environment(),
+        )
+        assert done.stdout + done.stderr == b""
+        expected = "".join(f"{line}\n" for line in printed)
+        wait_until(lambda: screen.stat().st_size >= len(expected), "nc prints the message")
+        assert screen.read_text() == expected
+
+
+@pytest.mark.parametrize("console", CONSOLES[2:], ids=lambda c: c.splitlines()[0])
+def test_an_example_of_the_readme_prints_what_it_says(
+    console: str, daemon: Daemon, dial: Dial, tmp_path: Path, shell: Callable[[str], list[str]]
+) -> None:
+    if "nc " in console:
+        tool("nc")
+    lines = console.splitlines()
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    printed = "".join(f"{line}\n" for line in lines if not line.startswith("$ "))
+    here = tmp_path / "here"
+    here.mkdir()
+    shutil.copy(ROOT / "README.md", here)
+    watch = dial(daemon)
+    screen = tmp_path / "screen"
+    with ExitStack() as stack, screen.open("ab") as output:
+        more = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "cwd": here}
+        jobs = []
+        for command in commands:
+            if command.endswith("&"):
+                before = watch.stats()["subscriptions"]
+                job = stack.enter_context(program(*shell(command.removesuffix("&")), **more))
+                jobs.append(job)
+                wait_until(
+                    lambda before=before: watch.stats()["subscriptions"] > before,
+                    f"{command} has subscribed",
+                )
+            elif command == "wait":
+                assert [job.wait(DEADLINE) for job in jobs] == [0] * len(jobs)
+            else:
+                subprocess.run(
+                    shell(command), env=environment(), timeout=DEADLINE, check=True, **more
+                )
+        assert [job.wait(DEADLINE) for job in jobs] == [0] * len(jobs)
+    assert screen.read_text(encoding="utf-8") == printed
+
+
+def test_the_readme_s_program_prints_what_it_says(daemon: Daemon) -> None:
+    [code] = fences("python")
+    said = re.search(r"^It prints `(.*?)`\.", README, flags=re.MULTILINE)
+    assert said is not None
+    assert "9014" in code
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace("9014", str(daemon.address[1]))],
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+        env=environment(),
+    )
+    assert (done.stdout.decode(), done.stderr.decode()) == (f"{said[1]}\n", "")
+
+
+def test_the_readme_s_scripts_are_there_and_can_be_run() -> None:
+    commands = [line for block in fences("sh") for line in block.splitlines()]
+    for command in commands:
+        if command != "python3 -m pip install .":
+            assert os.access(ROOT / command, os.X_OK), command
+    assert {"scripts/serve", "scripts/test", "scripts/bench"} <= set(commands)
+
+
+def test_the_readme_s_links_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]*)\)", README) if "://" not in link]
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert {f"man/{page}" for page in PAGES} <= set(links)

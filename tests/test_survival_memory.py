@@ -1,0 +1,300 @@
+"""What a client can make the daemon hold, open and compute: always bounded, always given back."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.daemons import (
+    KIB,
+    LONG,
+    MIB,
+    Background,
+    Daemon,
+    Line,
+    error_codes,
+    wait_until,
+)
+
+Dial = Callable[..., Line]
+Start = Callable[..., Daemon]
+
+
+# Input that never ends
+
+
+def _pour(line: Line, piece: bytes, count: int) -> None:
+    with contextlib.suppress(ConnectionError):  # it is being closed, which is what is asked for
+        for _ in range(count):
+            line.say(piece)
+
+
+def test_64_mib_without_a_line_feed_are_refused_and_memory_stays_flat(
+    daemon: Daemon, dial: Dial
+) -> None:
+    line, other = dial(daemon), dial(daemon)
+    other.ping()
+    before = daemon.peak()
+    with Background(_pour, line, b"x" * MIB, 64):
+        assert error_codes(line.hear_end()) == ["line-too-long"]
+    assert other.ping() == b""
+    assert daemon.peak() - before < 4 * MIB
+
+
+@pytest.mark.parametrize("said", [b"sub ", b"pub ", b"pub x ", b"unsub x", b"\0"], ids=ascii)
+def test_a_line_that_trickles_in_without_an_end_is_refused_at_1088_bytes(
+    shared: Daemon, dial: Dial, said: bytes
+) -> None:
+    line = dial(shared)
+    line.say(said + b"x" * (1088 - len(said)))
+    line.say(b"x")
+    assert error_codes(line.hear_end()) == ["line-too-long"]
+
+
+def test_a_gibibyte_is_refused_at_the_header_before_any_of_it_comes(
+    daemon: Daemon, dial: Dial
+) -> None:
+    line, other = dial(daemon), dial(daemon)
+    other.ping()
+    before = daemon.peak()
+    line.say(b"pub x 1073741824 ")
+    name, text = line.hear_frame()
+    assert name == "//pubsubd/error"
+    assert text.startswith(b"payload-too-large ")
+    # Only then the trickle; it leads nowhere, for as long as the daemon reads at all.
+    _pour(line, b"y" * KIB, 1000)
+    with contextlib.suppress(ConnectionError):
+        assert line.hear_end() == b""
+    assert other.ping() == b""
+    assert other.stats()["closed"] == {"payload-too-large": 1}
+    assert daemon.peak() - before < 4 * MIB
+
+
+def test_a_payload_of_exactly_the_limit_is_taken(daemon: Daemon, dial: Dial) -> None:
+    line = dial(daemon)
+    line.say(b"sub x\n")
+    said = b"pub x 1048576 " + b"\n" * MIB + b"\n"
+    with Background(line.say, said):
+        assert line.hear(len(said)) == said
+    assert line.ping() == b""
+
+
+def test_half_a_payload_from_each_of_50_clients_is_all_that_is_held_and_given_back(
+    daemon: Daemon, dial: Dial
+) -> None:
+    other = dial(daemon)
+    other.ping()
+    before = daemon.memory()
+    half = b"pub x 1048576 " + b"z" * (MIB // 2)
+    left = []
+    for turn in range(1, 6):
+        lines = [dial(daemon) for _ in range(50)]
+        for line in lines:
+            line.say(half)
+        wanted = turn * 50 * len(half)
+        wait_until(lambda: other.stats()["bytes_in"] >= wanted, "all of it has been read")  # noqa: B023
+        # Twice what was sent: what the allocator keeps, and a piece that is being joined.
+        assert daemon.memory() - before < 50 * MIB
+        for line in lines:
+            line.vanish()
+        wait_until(lambda: other.stats()["connections"] == 1, "the clients are gone")
+        left.append(daemon.memory())
+    assert other.stats()["half_frames"] == 250
+    assert left[-1] - left[0] < 12 * MIB, left
+
+
+# Many substrings
+
+
+def _subscribe(line: Line, first: int, last: int) -> None:
+    line.say(b"".join(b"sub //idle/%d/%x\n" % (n, n * 7919) for n in range(first, last)))
+    assert line.ping() == b""
+
+
+def _publish_new_names(daemon: Daemon, line: Line, tag: bytes, count: int) -> float:
+    """Publish under ``count`` names, each new, and return the processor time that took."""
+    before = daemon.cpu()
+    line.say(b"".join(b"pub busy/%b/%d/name 5 hello\n" % (tag, n) for n in range(count)))
+    line.ping()
+    return daemon.cpu() - before
+
+
+def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
+    daemon: Daemon, dial: Dial
+) -> None:
+    listener, publisher = dial(daemon), dial(daemon)
+    listener.say(b"sub busy/\n")
+    listener.ping()
+    _publish_new_names(daemon, publisher, b"warm", 2000)
+    assert listener.ping().count(b"hello\n") == 2000
+    alone = _publish_new_names(daemon, publisher, b"alone", 2000)
+    listener.ping()
+    before = daemon.memory()
+
+    full = []
+    for turn in range(2):
+        crowd = dial(daemon)
+        begun = daemon.cpu()
+        _subscribe(crowd, 0, 50_000)
+        half = daemon.cpu()
+        _subscribe(crowd, 50_000, 100_000)
+        done = daemon.cpu()
+        # Quadratic, the second half would cost three times the first one.
+        assert done - half < 2 * (half - begun), "subscribing is quadratic"
+        assert publisher.stats()["substrings"] == 100_001
+        crowded = _publish_new_names(daemon, publisher, b"crowded%d" % turn, 2000)
+        assert listener.ping().count(b"hello\n") == 2000
+        assert crowd.ping() == b""
+        # Trying each of 100,000 substrings would cost a thousand times as much.
+        assert crowded < 10 * alone, "idle substrings cost the others"
+        full.append(daemon.memory())
+        crowd.vanish()
+        wait_until(lambda: publisher.stats()["subscriptions"] == 1, "the crowd is gone")
+        assert publisher.stats()["substrings"] == 1
+
+    assert full[1] - before < 1.25 * (full[0] - before), "each crowd leaves memory behind"
+    assert daemon.memory() - before < 0.5 * (full[0] - before), "the memory is not given back"
+    again = _publish_new_names(daemon, publisher, b"again", 2000)
+    assert listener.ping().count(b"hello\n") == 2000
+    assert again < 3 * alone, "the rate is not back"
+
+
+def test_unsubscribing_100_000_substrings_one_by_one_is_not_quadratic_either(
+    daemon: Daemon, dial: Dial
+) -> None:
+    line = dial(daemon)
+    _subscribe(line, 0, 100_000)
+    begun = daemon.cpu()
+    for first in (0, 50_000):
+        said = [b"unsub //idle/%d/%x\n" % (n, n * 7919) for n in range(first, first + 50_000)]
+        line.say(b"".join(said))
+        assert line.ping() == b""
+        if not first:
+            half = daemon.cpu()
+    assert daemon.cpu() - half < 3 * (half - begun)
+    assert line.stats()["subscriptions"] == 0
+
+
+# Descriptors
+
+
+def _idle_share(daemon: Daemon) -> float:
+    """Return which share of one processor the daemon uses while nobody says anything."""
+    begun, cpu = time.monotonic(), daemon.cpu()
+    wait_until(lambda: time.monotonic() - begun >= 0.5, "half a second")
+    return (daemon.cpu() - cpu) / (time.monotonic() - begun)
+
+
+def test_64_descriptors_and_200_connections(start: Start, dial: Dial) -> None:
+    daemon = start(descriptors=64)
+    lines = [dial(daemon) for _ in range(200)]
+    served, refused = [], []
+    for line in lines:
+        with contextlib.suppress(ConnectionError):
+            line.say(b"pub //pubsubd/ping 2 ok\n")
+        try:
+            name, text = line.hear_frame()
+        except ConnectionError:
+            pytest.fail("a connection was refused without a reason")
+        (served if name == "//pubsubd/ping" else refused).append(line)
+        assert text == b"ok" or text.startswith(b"too-many-connections "), text
+    assert len(served) >= 40
+    assert len(served) + len(refused) == 200
+    assert daemon.descriptors() <= 64
+    assert _idle_share(daemon) < 0.3, "it spins"
+    for line in refused:
+        assert line.hear_end() == b""
+    served[0].say(b"sub full\n")
+    served[0].ping()
+    served[1].say(b"pub full 1 x\n")
+    served[1].ping()
+    assert served[0].ping() == b"pub full 1 x\n"
+    keep = served.pop(0)
+    for line in served + refused:
+        line.close()
+    wait_until(lambda: keep.stats()["connections"] == 1, "the others are gone")
+    late = [dial(daemon) for _ in range(len(served))]
+    for line in late:
+        line.say(b"pub full 1 y\n")
+        line.ping()
+    assert keep.ping() == b"pub full 1 y\n" * len(late)
+
+
+def test_out_of_descriptors_all_of_a_sudden(daemon: Daemon, dial: Dial) -> None:
+    first = dial(daemon)
+    first.ping()
+    soft, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+    room = daemon.descriptors() + 10
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (room, hard))
+    lines = [dial(daemon) for _ in range(200)]
+    wait_until(
+        lambda: first.stats()["errors"].get("too-many-connections", 0) > 0,
+        "it notices that there are no descriptors left",
+    )
+    assert first.ping() == b""
+    assert daemon.descriptors() <= room
+    assert _idle_share(daemon) < 0.3, "it spins"
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    for line in lines:
+        line.close()
+    wait_until(lambda: first.stats()["connections"] == 1, "the others are gone")
+    late = dial(daemon)
+    late.say(b"sub late\npub late 1 x\n")
+    assert late.ping() == b"pub late 1 x\n"
+
+
+# Churn
+
+
+def test_clients_that_connect_subscribe_and_vanish_leave_nothing_behind(
+    daemon: Daemon, dial: Dial
+) -> None:
+    control = dial(daemon)
+    descriptors = daemon.descriptors()
+    memory: list[int] = []
+    rounds, clients = 20, 500
+    for turn in range(rounds):
+        lines = [Line(daemon.address) for _ in range(clients)]
+        try:
+            for number, line in enumerate(lines):
+                line.say(b"sub churn/%d/%d\nsub churn\npub x 1 a\n" % (turn, number))
+            lines[-1].ping()
+            control.say(b"pub churn/%d 3 abc\n" % turn)
+            control.ping()
+        finally:
+            for line in lines:
+                line.vanish()
+        wait_until(lambda: control.stats()["connections"] == 1, "all clients are gone")
+        memory.append(daemon.memory())
+    stats = control.stats()
+    assert stats["connections_total"] == rounds * clients + 1
+    assert stats["subscriptions"] == stats["substrings"] == 0
+    assert stats["backlog_bytes"] == 0
+    assert stats["errors"] == stats["closed"] == {}
+    assert daemon.descriptors() == descriptors
+    # The first rounds fill what is kept: caches and the allocator's own.
+    assert memory[-1] - memory[4] < 2 * MIB, memory
+
+
+def test_a_listener_that_vanishes_with_a_backlog_leaves_nothing_behind(
+    daemon: Daemon, dial: Dial
+) -> None:
+    publisher = dial(daemon)
+    said = b"pub log 65536 " + b"l" * 65536 + b"\n"
+    memory = []
+    for _ in range(20 if LONG else 8):
+        listener = dial(daemon, buffer=4 * KIB)
+        listener.say(b"sub log\n")
+        listener.ping()
+        publisher.say(said * 80)
+        publisher.ping()
+        assert publisher.stats()["backlog_bytes"] > 0
+        listener.vanish()
+        wait_until(lambda: publisher.stats()["connections"] == 1, "the listener is gone")
+        assert publisher.stats()["backlog_bytes"] == 0
+        memory.append(daemon.memory())
+    assert memory[-1] - memory[2] < 4 * MIB, memory
