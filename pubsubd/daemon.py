@@ -235,7 +235,7 @@ def _keep_memory() -> None:
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, 4 * MIB)
-        mallopt(_M_TRIM_THRESHOLD, 16 * MIB)
+        mallopt(_M_TRIM_THRESHOLD, 8 * MIB)
 
 
 # Accepting

@@ -332,7 +332,8 @@ def test_the_protocol_page_tells_every_request() -> None:
 def test_the_daemon_s_page_tells_every_event_of_the_log() -> None:
     logged = set()
     for module in (ROOT / "pubsubd").glob("*.py"):
-        logged |= set(re.findall(r'"event=([\w-]+)', module.read_text(encoding="utf-8")))
+        code = module.read_text(encoding="utf-8")
+        logged |= set(re.findall(r'"event=([\w-]+)', code)) | set(re.findall(r'_tell\("(\w+)', code))
     assert set(items(section(DAEMON, "LOGGING"), "Li")) == logged
 
 

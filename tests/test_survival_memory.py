@@ -157,7 +157,8 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
         assert publisher.stats()["substrings"] == 1
 
     assert full[1] - before < 1.25 * (full[0] - before), "each crowd leaves memory behind"
-    assert daemon.memory() - before < 0.5 * (full[0] - before), "the memory is not given back"
+    # 16 MiB of what is freed the allocator keeps on purpose (daemon._keep_memory).
+    assert daemon.memory() - before < 30 * MIB < full[0] - before, "the memory is not given back"
     again = _publish_new_names(daemon, publisher, b"again", 2000)
     assert listener.ping().count(b"hello\n") == 2000
     assert again < 3 * alone, "the rate is not back"
@@ -254,6 +255,7 @@ def test_clients_that_connect_subscribe_and_vanish_leave_nothing_behind(
     daemon: Daemon, dial: Dial
 ) -> None:
     control = dial(daemon)
+    control.ping()
     descriptors = daemon.descriptors()
     memory: list[int] = []
     rounds, clients = 20, 500
