@@ -29,8 +29,9 @@ from dataclasses import asdict
 
 from pubsubd import __version__, wire
 from pubsubd.errors import ProtocolError
-from pubsubd.limits import MAX_EXPLAINED, MAX_LINE, MAX_REASONS, READ_SIZE, WORK_PER_TURN, Limits
-from pubsubd.outbox import Outbox
+from pubsubd.explain import explain
+from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
+from pubsubd.peer import Peer
 from pubsubd.routing import Fork, Route, Router, Targets
 from pubsubd.stats import Counters, Statistics, rss
 
@@ -42,70 +43,12 @@ _STRIDE = 64  # frames looked up one by one before equal headers are hoped for a
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
-class Peer:
-    """What the broker knows of a connection, whatever it speaks.
+Request = Callable[[Peer, bytes], bytes | None]
+"""Called with who asks and the data of a ``pub`` to a name of the daemon's own.
 
-    Attributes:
-        number: counts the connections since the start, from 1.
-        label: what it is called in logs, for example ``127.0.0.1:50312``.
-        substrings: what it subscribes; the router's.
-        fresh: frames put during the present read.
-        put: ``fresh.append``, bound once.
-        send: hands over bytes at the end of a read; never blocks; set by the owner.
-        outbox: what could not be sent at once; the owner's.
-        parts, missing: input that is not worked off; bytes without which nothing can be.
-        large: whether that input is a frame with a known header, larger than a read.
-        ending: why the connection has to be closed, once it has.
-    """
-
-    __slots__ = (
-        "ending",
-        "fresh",
-        "label",
-        "large",
-        "missing",
-        "number",
-        "outbox",
-        "parts",
-        "put",
-        "send",
-        "substrings",
-        "width",
-    )
-
-    def __init__(self, number: int, label: str, send: Callable[[bytes], None]) -> None:
-        self.number = number
-        self.label = label
-        self.send = send
-        self.substrings: set[bytes] = set()
-        self.fresh: list[bytes] = []
-        self.put = self.fresh.append
-        self.outbox = Outbox()
-        self.parts = [b"\n"]
-        self.missing = 1
-        self.large = False
-        self.width = 0
-        self.ending: ProtocolError | None = None
-
-    def release(self) -> None:
-        """Let go of all that is held for a peer that has left and is closed."""
-        self.send = _discard
-        self.fresh.clear()
-        self.parts.clear()
-        self.outbox = Outbox()
-
-    @property
-    def halfway(self) -> bool:
-        """Whether part of a command has come and the rest has not."""
-        return sum(map(len, self.parts)) > 1
-
-
-def _discard(data: bytes) -> None:
-    """Take what is sent to a peer that is closed."""
-
-
-Request = Callable[[Peer, bytes, bytes], None]
-"""Called with the peer, the name and the data of a ``pub`` to a name of the daemon's own."""
+Returns the data of the answer, which goes to the asker alone under the same name, or None.
+Raises ProtocolError to answer with that.
+"""
 
 
 class Broker:
@@ -122,9 +65,9 @@ class Broker:
         self.counters = Counters()
         self.peers: dict[int, Peer] = {}
         self.requests: dict[bytes, Request] = {
-            b"//pubsubd/ping": self._ping,
-            b"//pubsubd/stats": self._tell_stats,
-            b"//pubsubd/explain": self._explain,
+            b"//pubsubd/ping": lambda _peer, data: data,
+            b"//pubsubd/stats": lambda _peer, _data: self.describe(),
+            b"//pubsubd/explain": lambda _peer, data: explain(self.router, data),
         }
         self._clock = clock
         self._started = clock()
@@ -450,45 +393,15 @@ class Broker:
         elif not self.router.unsubscribe(peer, substring):
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
 
-    # Requests
-
     def _request(self, peer: Peer, name: bytes, data: bytes) -> None:
         request = self.requests.get(name)
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
-        request(peer, name, data)
+        answer = request(peer, data)
+        if answer is not None:
+            self._answer(peer, wire.frame(name, answer))
 
-    def _ping(self, peer: Peer, name: bytes, data: bytes) -> None:
-        self._answer(peer, wire.frame(name, data))
-
-    def _tell_stats(self, peer: Peer, name: bytes, data: bytes) -> None:
-        self._answer(peer, wire.frame(name, self.describe()))
-
-    def _explain(self, peer: Peer, name: bytes, data: bytes) -> None:
-        try:
-            wire.check_name(data)
-        except ProtocolError as error:
-            raise ProtocolError("bad-request", error.text) from None
-        receivers: list[dict[str, object]] = []
-        count = size = 0
-        own = data.startswith(wire.OWN)
-        for receiver, seen, why in self.router.explain(data):
-            substrings = [s for s in why if s.startswith(wire.OWN)] if own else why
-            if not substrings:
-                continue
-            count += 1
-            if size < MAX_EXPLAINED and isinstance(receiver, Peer):
-                entry = {
-                    "connection": receiver.number,
-                    "peer": receiver.label,
-                    "substrings": [s.decode() for s in substrings[:MAX_REASONS]],
-                    "matching": len(substrings),
-                    "as": seen.decode(),
-                }
-                size += len(json.dumps(entry))
-                receivers.append(entry)
-        answer = {"name": data.decode(), "count": count, "receivers": receivers}
-        self._answer(peer, wire.frame(name, json.dumps(answer).encode()))
+    # Statistics
 
     def statistics(self) -> Statistics:
         """Return a snapshot."""

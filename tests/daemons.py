@@ -29,9 +29,6 @@ import pytest
 DEADLINE = 60.0
 """Seconds after which something that is waited for will not come any more."""
 
-LONG = os.environ.get("PUBSUBD_LONG") == "1"
-"""Whether the tests take the figures that are too slow for every day."""
-
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -383,9 +380,9 @@ class Background:
 @contextlib.contextmanager
 def program(*command: str, **more: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program with pipes for its input and output; it is ended with the block."""
-    more = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment()} | more
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with contextlib.ExitStack() as stack:
-        process = subprocess.Popen(command, **more)
+        process = subprocess.Popen[bytes](command, env=environment(), **(pipes | more))
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 stack.callback(_close, pipe)

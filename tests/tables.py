@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pubsubd.broker import Broker, Peer
+from pubsubd.broker import Broker
 from pubsubd.limits import Limits
+from pubsubd.peer import Peer
 from pubsubd.wire import Decoder
 
 

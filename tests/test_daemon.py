@@ -13,11 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from pubsubd.broker import Peer
 from pubsubd.daemon import Config, run
 from pubsubd.errors import ConfigError
 from pubsubd.limits import Limits
-from pubsubd.session import Server
+from pubsubd.peer import Peer
+from pubsubd.server import Server
+from pubsubd.session import open_session
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -106,7 +107,7 @@ class Crowd:
         far.setblocking(False)
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        self.server.open(near, f"peer{len(self.ends)}")
+        open_session(self.server, near, f"peer{len(self.ends)}")
         self.ends.append(trio.socket.from_stdlib_socket(far))
         return trio.SocketStream(self.ends[-1])
 

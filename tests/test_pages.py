@@ -24,6 +24,7 @@ import pytest
 
 from pubsubd import daemon as daemon_module
 from pubsubd import errors, limits
+from pubsubd import listen as listen_module
 from pubsubd.broker import Broker
 from pubsubd.cli import COMMANDS, group
 from pubsubd.cli.formats import FIELDS
@@ -258,7 +259,7 @@ def test_the_protocol_page_tells_the_real_limits() -> None:
 
 def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
     real = Limits()
-    idle, interval, probes = daemon_module._KEEPALIVE
+    idle, interval, probes = listen_module._KEEPALIVE
     room = limits.MAX_DRAIN_INPUT // MIB
     silence = f"silent for {limits.QUIET:g} seconds, or has sent {room} MiB"
     for sentence in (
@@ -283,7 +284,7 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         f"published every {real.stats_interval:g} seconds",
         f"after {idle} seconds without traffic and come every {interval} seconds; after {probes}",
         f"How long, in any {real.stall_window:g} seconds, publishers wait",
-        f"descriptors it may have minus {daemon_module._RESERVED}.",
+        f"descriptors it may have minus {listen_module._RESERVED}.",
         f"one read of {limits.READ_SIZE // KIB} KiB",
         f"at most {limits.MAX_CACHED_NAMES:,} names and {limits.MAX_CACHED_HEADERS:,} headers",
         f"Connections then have {real.linger:g} seconds",
@@ -333,7 +334,9 @@ def test_the_daemon_s_page_tells_every_event_of_the_log() -> None:
     logged = set()
     for module in (ROOT / "pubsubd").glob("*.py"):
         code = module.read_text(encoding="utf-8")
-        logged |= set(re.findall(r'"event=([\w-]+)', code)) | set(re.findall(r'_tell\("(\w+)', code))
+        logged |= set(re.findall(r'"event=([\w-]+)', code)) | set(
+            re.findall(r'_tell\("(\w+)', code)
+        )
     assert set(items(section(DAEMON, "LOGGING"), "Li")) == logged
 
 

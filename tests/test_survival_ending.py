@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.daemons import (
     Background,
     Daemon,
     Line,
+    environment,
     error_codes,
     frame,
     frames,
@@ -29,12 +32,12 @@ Start = Callable[..., Daemon]
 SAID = b"".join(frame("log", b"%08d" % n + b"l" * (8 * KIB - 8)) for n in range(3000))
 
 
-def _hear_slowly(line: Line) -> bytes:
-    """Read 16 KiB at a time with a pause after each, up to the end."""
+def _hear_slowly(line: Line, pause: float) -> bytes:
+    """Read 16 KiB at a time with a pause of so many seconds after each, up to the end."""
     parts = []
     while part := line.sock.recv(16 * KIB):
         parts.append(part)
-        time.sleep(0.0003)
+        time.sleep(pause)
     return b"".join(parts)
 
 
@@ -43,11 +46,14 @@ def _check_all_delivered(heard: bytes) -> None:
     assert error_codes(heard[len(SAID) :]) == ["shutting-down"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize(
+    ("number", "pause"), [(signal.SIGTERM, 0.002), (signal.SIGINT, 0)], ids=["SIGTERM", "SIGINT"]
+)
 def test_what_is_queued_to_a_slow_reader_is_all_delivered_before_the_end(
-    start: Start, dial: Dial, number: signal.Signals
+    start: Start, dial: Dial, number: signal.Signals, pause: float
 ) -> None:
-    # The whole of it waits in the daemon: nobody reads before the signal.
+    # The whole of it waits in the daemon: nobody reads before the signal. Reading takes longer
+    # than a connection that is being cut may linger (2 s).
     daemon = start("--max-pending", "64MiB", "--drain-timeout", str(DEADLINE))
     reader, publisher = dial(daemon, buffer=64 * KIB), dial(daemon)
     reader.say(b"sub log\n")
@@ -57,7 +63,7 @@ def test_what_is_queued_to_a_slow_reader_is_all_delivered_before_the_end(
     assert publisher.stats()["backlog_bytes"] > 16 * MIB
     daemon.signal(number)
     daemon.wait_log("event=draining")
-    _check_all_delivered(_hear_slowly(reader))
+    _check_all_delivered(_hear_slowly(reader, pause))
     assert error_codes(publisher.hear_end()) == ["shutting-down"]
     reader.close()
     publisher.close()
@@ -76,7 +82,7 @@ def test_what_a_throttled_publisher_had_sent_is_all_delivered_to_a_slow_reader(
     heard: list[bytes] = []
 
     def read() -> None:
-        heard.append(_hear_slowly(reader))
+        heard.append(_hear_slowly(reader, 0.0003))
 
     with Background(read):
         with Background(publisher.say, SAID):
@@ -204,6 +210,23 @@ def test_sigterm_at_any_moment_of_its_start_ends_it_with_status_0(
     daemon.signal()
     assert daemon.wait() == 0
     assert not daemon.ports_file.exists()
+
+
+def test_signals_are_caught_before_anything_is_imported_that_takes_time() -> None:
+    look = (
+        "import sys; sys.argv[1:] = ['serve']; before = set(sys.modules)\n"
+        "import pubsubd.__main__, signal\n"
+        "assert callable(signal.getsignal(signal.SIGTERM)), 'not caught'\n"
+        "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
+    )
+    command = [sys.executable, "-c", look]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=DEADLINE, check=True
+    )
+    # enum and what it needs come with signal, which this look itself imports.
+    assert not {"trio", "click", "rich", "socket", "ssl", "json", "logging"} & set(
+        done.stdout.split()
+    )
 
 
 def test_sigint_while_it_starts_ends_it_with_status_0_as_well(start: Start) -> None:

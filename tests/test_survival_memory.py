@@ -11,7 +11,6 @@ import pytest
 
 from tests.daemons import (
     KIB,
-    LONG,
     MIB,
     Background,
     Daemon,
@@ -115,12 +114,18 @@ def _subscribe(line: Line, first: int, last: int) -> None:
     assert line.ping() == b""
 
 
-def _publish_new_names(daemon: Daemon, line: Line, tag: bytes, count: int) -> float:
-    """Publish under ``count`` names, each new, and return the processor time that took."""
+def _publish_new_names(daemon: Daemon, line: Line, listener: Line, tag: bytes) -> float:
+    """Publish 10 x 2,000 messages, each under a new name, and return the processor time.
+
+    At least 20 ms, as some systems do not measure it more finely than by 10 ms.
+    """
     before = daemon.cpu()
-    line.say(b"".join(b"pub busy/%b/%d/name 5 hello\n" % (tag, n) for n in range(count)))
-    line.ping()
-    return daemon.cpu() - before
+    for turn in range(10):
+        names = [b"pub busy/%b/%d/%d/name 5 hello\n" % (tag, turn, n) for n in range(2000)]
+        line.say(b"".join(names))
+        line.ping()
+        assert listener.ping() == b"".join(names)
+    return max(0.02, daemon.cpu() - before)
 
 
 def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
@@ -129,10 +134,8 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
     listener, publisher = dial(daemon), dial(daemon)
     listener.say(b"sub busy/\n")
     listener.ping()
-    _publish_new_names(daemon, publisher, b"warm", 2000)
-    assert listener.ping().count(b"hello\n") == 2000
-    alone = _publish_new_names(daemon, publisher, b"alone", 2000)
-    listener.ping()
+    _publish_new_names(daemon, publisher, listener, b"warm")
+    alone = _publish_new_names(daemon, publisher, listener, b"alone")
     before = daemon.memory()
 
     full = []
@@ -146,8 +149,7 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
         # Quadratic, the second half would cost three times the first one.
         assert done - half < 2 * (half - begun), "subscribing is quadratic"
         assert publisher.stats()["substrings"] == 100_001
-        crowded = _publish_new_names(daemon, publisher, b"crowded%d" % turn, 2000)
-        assert listener.ping().count(b"hello\n") == 2000
+        crowded = _publish_new_names(daemon, publisher, listener, b"crowded%d" % turn)
         assert crowd.ping() == b""
         # Trying each of 100,000 substrings would cost a thousand times as much.
         assert crowded < 10 * alone, "idle substrings cost the others"
@@ -159,8 +161,7 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
     assert full[1] - before < 1.25 * (full[0] - before), "each crowd leaves memory behind"
     # 16 MiB of what is freed the allocator keeps on purpose (daemon._keep_memory).
     assert daemon.memory() - before < 30 * MIB < full[0] - before, "the memory is not given back"
-    again = _publish_new_names(daemon, publisher, b"again", 2000)
-    assert listener.ping().count(b"hello\n") == 2000
+    again = _publish_new_names(daemon, publisher, listener, b"again")
     assert again < 3 * alone, "the rate is not back"
 
 
@@ -193,7 +194,8 @@ def _idle_share(daemon: Daemon) -> float:
 def test_64_descriptors_and_200_connections(start: Start, dial: Dial) -> None:
     daemon = start(descriptors=64)
     lines = [dial(daemon) for _ in range(200)]
-    served, refused = [], []
+    served: list[Line] = []
+    refused: list[Line] = []
     for line in lines:
         with contextlib.suppress(ConnectionError):
             line.say(b"pub //pubsubd/ping 2 ok\n")
@@ -248,6 +250,24 @@ def test_out_of_descriptors_all_of_a_sudden(daemon: Daemon, dial: Dial) -> None:
     assert late.ping() == b"pub late 1 x\n"
 
 
+def test_not_one_descriptor_not_even_to_refuse_with(daemon: Daemon, dial: Dial) -> None:
+    first = dial(daemon)
+    first.ping()
+    soft, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (3, hard))
+    lines = [dial(daemon) for _ in range(20)]  # the system has them wait
+    for line in lines:
+        line.say(b"pub //pubsubd/ping 2 ok\n")
+    assert first.ping() == b""
+    assert _idle_share(daemon) < 0.3, "it spins"
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    for line in lines:
+        name, text = line.hear_frame()
+        assert (name, text) == ("//pubsubd/ping", b"ok") or text.startswith(b"too-many-connections")
+    late = dial(daemon)
+    assert late.ping() == b""
+
+
 # Churn
 
 
@@ -288,7 +308,7 @@ def test_a_listener_that_vanishes_with_a_backlog_leaves_nothing_behind(
     publisher = dial(daemon)
     said = b"pub log 65536 " + b"l" * 65536 + b"\n"
     memory = []
-    for _ in range(20 if LONG else 8):
+    for _ in range(20):
         listener = dial(daemon, buffer=4 * KIB)
         listener.say(b"sub log\n")
         listener.ping()

@@ -109,11 +109,14 @@ def test_a_stopped_nc_is_told_why_it_is_cut_once_it_goes_on(daemon: Daemon, dial
         wait_until(lambda: publisher.stats()["subscriptions"] == 1, "nc has subscribed")
         nc.stdin.close()  # without -N this is not told to the daemon, but lets nc end
         nc.send_signal(signal.SIGSTOP)
+        published = 0
         try:
             said = frame("big", b"m" * (256 * KIB - 20))
 
             def cut() -> bool:
+                nonlocal published
                 publisher.say(said)
+                published += 1
                 return bool(publisher.stats()["errors"].get("slow-consumer"))
 
             wait_until(cut, "nc is cut")
@@ -125,6 +128,8 @@ def test_a_stopped_nc_is_told_why_it_is_cut_once_it_goes_on(daemon: Daemon, dial
         assert {data for _, data in messages} == {b"m" * (256 * KIB - 20)}
         assert last[0] == "//pubsubd/error"
         assert last[1].startswith(b"slow-consumer ")
+        # The 8 MiB that were waiting are thrown away: nobody has to read them for the reason.
+        assert len(messages) <= published - 8 * 4
         assert nc.wait(DEADLINE) == 0
 
 
@@ -171,20 +176,24 @@ def test_a_burst_a_drain_and_a_later_burst_do_not_cut_a_healthy_subscriber(
     assert stats["messages_in"] == 5 * (256 + 1)
 
 
-def test_bursts_that_fill_the_backlog_are_forgotten_once_it_has_drained(
+def test_a_consumer_that_was_given_up_on_is_waited_for_again_once_it_has_caught_up(
     start: Start, dial: Dial
 ) -> None:
-    # Each burst makes the consumer one that is not waited for, until it has caught up.
-    daemon = start("--stall-timeout", "0.05", "--max-pending", "4MiB")
-    publisher, listener = dial(daemon), _listen(dial, daemon, "big", buffer=4 * KIB)
+    daemon = start("--max-pending", "16MiB", "--stall-timeout", "0.5", "--stall-budget", "60")
+    publisher, listener = dial(daemon), _listen(dial, daemon, "big", buffer=16 * KIB)
     said = frame("big", b"m" * (64 * KIB))
-    for _ in range(8):
-        # 6 MiB fit into what may wait and what the system takes.
-        publisher.say(said * 48 + END)
+    for _ in range(2):
+        # Nobody reads, so the publisher waits for stall_timeout, and then no more.
+        publisher.say(said * 16 * 14 + END)
         publisher.ping()
-        assert listener.hear_until(END) == said * 48 + END
-        assert listener.ping() == b""
-    assert publisher.stats()["errors"] == {}
+        assert publisher.stats()["backlog_bytes"] > 8 * MIB
+        assert listener.hear_until(END) == said * 16 * 14 + END
+        wait_until(lambda: publisher.stats()["backlog_bytes"] == 0, "it has caught up")
+        # Far more than may wait, and sent faster than it is read.
+        with Background(publisher.say, said * 16 * 48 + END):
+            assert listener.hear_until(END) == said * 16 * 48 + END
+    stats = publisher.stats()
+    assert stats["errors"] == stats["closed"] == {}
 
 
 class _Flood:

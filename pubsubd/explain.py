@@ -1,0 +1,47 @@
+"""Who would receive a name, and because of which substrings, as JSON for people to read."""
+
+from __future__ import annotations
+
+import json
+
+from pubsubd import wire
+from pubsubd.errors import ProtocolError
+from pubsubd.limits import MAX_EXPLAINED, MAX_REASONS
+from pubsubd.peer import Peer
+from pubsubd.routing import Router
+
+
+def explain(router: Router, name: bytes) -> bytes:
+    """Return the answer to ``//pubsubd/explain`` for ``name``.
+
+    It is ``{"name", "count", "receivers": [{"connection", "peer", "substrings", "matching",
+    "as"}]}``, where ``as`` is the name that the receiver would see, ``matching`` how many of
+    its substrings match, and ``count`` how many receivers there are, listed or not.
+
+    Raises:
+        ProtocolError: ``bad-request``, if the name is not legal.
+    """
+    try:
+        wire.check_name(name)
+    except ProtocolError as error:
+        raise ProtocolError("bad-request", error.text) from None
+    receivers: list[dict[str, object]] = []
+    count = size = 0
+    own = name.startswith(wire.OWN)
+    for receiver, seen, why in router.explain(name):
+        substrings = [s for s in why if s.startswith(wire.OWN)] if own else why
+        if not substrings:
+            continue
+        count += 1
+        if size < MAX_EXPLAINED and isinstance(receiver, Peer):
+            entry = {
+                "connection": receiver.number,
+                "peer": receiver.label,
+                "substrings": [s.decode() for s in substrings[:MAX_REASONS]],
+                "matching": len(substrings),
+                "as": seen.decode(),
+            }
+            size += len(json.dumps(entry))
+            receivers.append(entry)
+    answer = {"name": name.decode(), "count": count, "receivers": receivers}
+    return json.dumps(answer).encode()

@@ -1,0 +1,152 @@
+"""What the sessions of one daemon share: the broker, the log, and how all of them end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+
+from pubsubd.broker import Broker
+from pubsubd.errors import ProtocolError
+from pubsubd.limits import Limits
+from pubsubd.peer import Peer
+
+log = logging.getLogger("pubsubd")
+
+OnBackpressure = Callable[[Peer, int], None]
+"""Called when a peer is cut or loses messages for being slow, with the bytes it had waiting."""
+
+
+class Member(Protocol):
+    """What the server needs of a session.
+
+    Attributes:
+        leaving: whether nothing is read any more but what the peer says after the end.
+    """
+
+    leaving: bool
+
+    def interrupt(self) -> None:
+        """Make the session's task stop waiting, because it has to end."""
+
+    def check(self, now: float) -> None:
+        """Notice, about once a second, what no input tells."""
+
+
+class Consumer(Protocol):
+    """A session whose backlog a publisher may have to wait for."""
+
+    async def wait_relief(self, begun: float) -> None:
+        """Wait until the backlog is small, or is given up on."""
+
+
+class Server:
+    """What the sessions of one daemon share.
+
+    Attributes:
+        sessions: those that run.
+        pressed: sessions that the present read has filled more than half.
+        draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
+            which that has to be done.
+    """
+
+    def __init__(
+        self, limits: Limits, nursery: trio.Nursery, on_backpressure: OnBackpressure | None = None
+    ) -> None:
+        self.limits = limits
+        self.broker = Broker(limits, trio.current_time)
+        self.nursery = nursery
+        self.on_backpressure = on_backpressure
+        self.sessions: set[Member] = set()
+        self.pressed: list[Consumer] = []
+        self.draining = False
+        self.drain_deadline = float("inf")
+        self._reading_out: set[Member] = set()
+        self._all_read_out = trio.Event()
+        self._empty = trio.Event()
+        self._lines = 0.0
+        self._lines_at = 0.0
+
+    def drain(self) -> None:
+        """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
+        self.draining = True
+        self.drain_deadline = trio.current_time() + self.limits.drain_timeout
+        self._reading_out = {session for session in self.sessions if not session.leaving}
+        for session in self.sessions:
+            session.interrupt()
+
+    def close(self, session: Member) -> None:
+        """Take note that ``session`` has ended."""
+        self.sessions.discard(session)
+        if not self.sessions:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Wait, after :meth:`drain`, until no session is left."""
+        if self.sessions:
+            self._empty = trio.Event()
+            await self._empty.wait()
+
+    def read_out(self, session: Member) -> None:
+        """Take note, after :meth:`drain`, that ``session`` has no input left."""
+        self._reading_out.discard(session)
+        if self.draining and not self._reading_out:
+            self._all_read_out.set()
+
+    async def wait_all_read_out(self) -> None:
+        """Wait, after :meth:`drain`, until no session has input left."""
+        await self._all_read_out.wait()
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Count and log that a connection was not let in."""
+        self.broker.counters.errors[error.code] += 1
+        self.broker.counters.closed[error.code] += 1
+        if self._may_log():
+            log.warning("event=refused reason=%s detail=%s", error.code, json.dumps(error.text))
+
+    def publish_statistics(self) -> None:
+        """Send ``//pubsubd/stats`` to those who want it."""
+        self.broker.publish(b"//pubsubd/stats", self.broker.describe())
+        self.pressed.clear()  # nobody waits for them on the daemon's account
+
+    def report(self, peer: Peer, error: ProtocolError) -> None:
+        """Count, log and publish that the daemon ends a connection, and why."""
+        self.broker.counters.closed[error.code] += 1
+        self._tell("closed", peer, error.code, error.text)
+
+    def report_drops(self, peer: Peer, count: int) -> None:
+        """Log and publish that a slow peer has lost ``count`` messages and can take more again."""
+        self._tell("dropped", peer, "slow-consumer", f"{count} messages")
+
+    def _tell(self, event: str, peer: Peer, reason: str, detail: str) -> None:
+        if self._may_log():
+            log.warning(
+                "event=%s connection=%d peer=%s reason=%s detail=%s",
+                event,
+                peer.number,
+                peer.label,
+                reason,
+                json.dumps(detail),
+            )
+        told = {
+            "event": event,
+            "connection": peer.number,
+            "peer": peer.label,
+            "reason": reason,
+            "detail": detail,
+        }
+        self.broker.publish(b"//pubsubd/events", json.dumps(told).encode())
+        self.pressed.clear()
+
+    def _may_log(self) -> bool:
+        """Let clients cause ten lines a second, and a hundred at once, in the log."""
+        now = trio.current_time()
+        self._lines = max(0.0, self._lines - (now - self._lines_at) * 10)
+        self._lines_at = now
+        if self._lines >= 100:
+            return False
+        self._lines += 1
+        return True
