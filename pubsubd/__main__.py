@@ -18,7 +18,8 @@ def _remember(number: int, _frame: object) -> None:
     _caught.append(number)
 
 
-if sys.argv[1:2] == ["serve"]:
+_serving = sys.argv[1:2] == ["serve"]
+if _serving:
     _signal.signal(_signal.SIGTERM, _remember)
     _signal.signal(_signal.SIGINT, _remember)
 
@@ -28,9 +29,13 @@ def main() -> int:
     try:
         from pubsubd.cli import main as run  # noqa: PLC0415  (not before the signals are caught)
 
-        return run(_caught)
+        status = run(_caught)
     except KeyboardInterrupt:
         return 130
+    if _serving:  # a signal that comes after all is done changes nothing any more
+        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    return status
 
 
 if __name__ == "__main__":

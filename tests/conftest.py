@@ -8,6 +8,7 @@ over, and the test fails if it does not end with status 0 or its log is not as i
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from typing import Any
 import pytest
 
 from tests.daemons import Daemon, Line
+
+
+def pytest_configure() -> None:
+    """Let SIGTERM do what Ctrl-C does, so that daemons are ended as well when the tests are."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture
