@@ -88,7 +88,9 @@ class Server:
         """Wait, after :meth:`drain`, until no session is left."""
         if self.sessions:
             self._empty = trio.Event()
-            await self._empty.wait()
+        else:
+            self._empty.set()
+        await self._empty.wait()
 
     def read_out(self, session: Member) -> None:
         """Take note, after :meth:`drain`, that ``session`` has no input left."""

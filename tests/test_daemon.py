@@ -148,6 +148,8 @@ async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled() -> 
         for _ in range(10):
             await publisher.send_all(b"pub big 30000 " + b"x" * 30_000 + b"\n")
         await ask(publisher)
+        await publisher.send_all(b"pub big 1 x\n")  # in case all of it was one read
+        await ask(publisher)
         # One stall_timeout, and not one for each of them.
         assert trio.current_time() - begun < 5 * LIMITS.stall_timeout
         await trio.testing.wait_all_tasks_blocked()
