@@ -180,20 +180,33 @@ class Broker:
                 if index.work > budget:
                     more = True
                     break
-                budget -= _STEP
+                before = at
                 match = match_header(buf, at)
-                if match is not None:
+                while match is not None:  # hot loop: names that come once
+                    budget -= _STEP
                     key, name, digits = match.group(0, 1, 2)
                     following = get(key)
-                    if following is None:
-                        size = sizes[digits]
-                        if size <= max_payload and (name.isascii() or wire.is_utf8(name)):
-                            following = learn(key, name, size)
+                    if following is not None:
+                        break
+                    size = sizes[digits]
+                    if size > max_payload or not (name.isascii() or wire.is_utf8(name)):
+                        break
+                    following = learn(key, name, size)
+                    if following.targets is not targets or targets.special or index.work > budget:
+                        break
+                    route, length = following, following.length
+                    following = None
+                    at += length
+                    count += 1
+                    match = match_header(buf, at)
+                if following is None and at > before:
+                    continue
                 if following is None:
                     if count:
                         self._deliver(targets, route, buf, start, at + 1, count)
                         total += count
                         start, count = at + 1, 0
+                    budget -= _STEP
                     try:
                         stop, missing = self._uncommon(peer, buf, at + 1)
                     except ProtocolError as error:

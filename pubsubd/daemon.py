@@ -157,9 +157,7 @@ def _keep_memory() -> None:
 async def _sweep(server: Server) -> None:
     while True:
         await trio.sleep(min(_SWEEP, server.limits.command_timeout / 4))
-        now = trio.current_time()
-        for session in list(server.sessions):
-            session.check(now)
+        server.sweep()
 
 
 async def _publish_statistics(server: Server) -> None:

@@ -20,6 +20,9 @@ MAX_DIGITS = 10
 READ_SIZE = 256 * KIB
 """Bytes taken from a socket at once: large enough that costs per read vanish per message."""
 
+MAX_READ = MIB
+"""Bytes taken at once if a frame larger than :data:`READ_SIZE` lacks as many."""
+
 MAX_CACHED_NAMES = 8_192
 """Names whose receivers are remembered, about 300 bytes each. Each sub looks through them all."""
 
@@ -36,6 +39,17 @@ WORK_PER_TURN = 50_000
 """Steps (about 0.1 µs each) of uncommon work that one connection may cause in one turn.
 
 Subscribing, new names and errors count; frames with a known header do not.
+"""
+
+EAGER = 0.000_2
+"""Seconds between two inputs of a connection below which the next one is looked out for, if
+nobody else has spoken meanwhile."""
+
+LOOKS = 40
+"""How often it is looked for then, in some 35 µs, before the daemon waits as usual.
+
+On an idle machine a processor that has gone to sleep takes longer than that to wake: one message
+at a time was measured to take 49 µs from publisher to subscriber instead of 65.
 """
 
 QUIET = 0.1

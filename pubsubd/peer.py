@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pubsubd.errors import ProtocolError
+from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox
 
 
@@ -59,6 +60,11 @@ class Peer:
         self.fresh.clear()
         self.parts.clear()
         self.outbox = Outbox()
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to read at once: of a large frame what is missing, so that it ends the read."""
+        return max(READ_SIZE, min(self.missing, MAX_READ)) if self.large else READ_SIZE
 
     @property
     def halfway(self) -> bool:

@@ -17,6 +17,7 @@ Invariants:
   frames to them the same :class:`Route`, so ``targets is previous`` tells
   whether two frames go to the same peers, and ``route is previous`` that they
   have the same lengths as well.
+- ``_few`` has all of ``index.values`` if these are few, and is empty otherwise.
 - ``index.values[substring]`` exists if and only if some peer subscribes it.
 """
 
@@ -143,6 +144,7 @@ class Router:
         self.index: SubstringIndex[Targets | _Crowd] = SubstringIndex()
         self._interned: WeakValueDictionary[frozenset[Receiver], Targets] = WeakValueDictionary()
         self._answers: dict[bytes, _Answer] = {}
+        self._few: tuple[tuple[bytes, Targets | _Crowd], ...] = ()
         self._seen: set[bytes] = set()
         self._roll = bytearray()
         self._count = 0
@@ -179,7 +181,7 @@ class Router:
         else:
             holder.peers[peer] = None
             holder.targets = None
-        self._drop(substring)
+        self._change(substring)
         return True
 
     def unsubscribe(self, peer: Receiver, substring: bytes) -> bool:
@@ -188,7 +190,7 @@ class Router:
             return False
         peer.substrings.remove(substring)
         self._remove(peer, substring)
-        self._drop(substring)
+        self._change(substring)
         return True
 
     def forget(self, peer: Receiver) -> Iterator[None]:
@@ -201,12 +203,14 @@ class Router:
         if len(substrings) <= _FEW:
             for substring in substrings:
                 self._remove(peer, substring)
-                self._drop(substring)
+                self._change(substring)
             return
         for done, substring in enumerate(substrings):
             self._remove(peer, substring)
             if done % _STEP == 0:
+                self._few = ()
                 yield
+        self._note_few()
         self.clear()
 
     def _remove(self, peer: Receiver, substring: bytes) -> None:
@@ -237,7 +241,14 @@ class Router:
         width = len(key)
         if answer is None:
             self.lookups += 1
-            direct = self._targets(name)
+            found: Targets | _Crowd | None = None
+            for substring, holder in self._few:
+                if substring in name:
+                    if found is not None:
+                        found = None
+                        break
+                    found = holder
+            direct = found if type(found) is Targets else self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
             seen = self._seen
             if name not in seen:
@@ -308,18 +319,10 @@ class Router:
 
     def _targets(self, name: bytes) -> Targets:
         """Return who has a substring of ``name``, without the caches."""
-        holders = self.index.values
-        if len(holders) > _SCAN:
-            return self._union([holders[substring] for substring in self.index.find(name)])
-        found: Targets | _Crowd | None = None
-        for substring, holder in holders.items():
-            if substring in name:
-                if found is not None:
-                    return self._union([h for s, h in holders.items() if s in name])
-                found = holder
-        if type(found) is Targets:
-            return found
-        return self.nobody if found is None else self._union([found])
+        values = self.index.values
+        if self._few or not values:
+            return self._union([holder for substring, holder in self._few if substring in name])
+        return self._union([values[substring] for substring in self.index.find(name)])
 
     def _union(self, holders: list[Targets | _Crowd]) -> Targets:
         if not holders:
@@ -339,8 +342,16 @@ class Router:
             targets = self._interned[peers] = Targets(peers)
         return targets
 
-    def _drop(self, substring: bytes) -> None:
-        """Forget the answers to all names that hold ``substring``, or whose copies do."""
+    def _note_few(self) -> None:
+        values = self.index.values
+        self._few = tuple(values.items()) if len(values) <= _SCAN else ()
+
+    def _change(self, substring: bytes) -> None:
+        """Let nothing that was known before ``substring`` changed be used any more.
+
+        Forget the answers to all names that hold ``substring``, or whose copies do.
+        """
+        self._note_few()
         roll = self._roll
         self.index.work += len(roll) // _SCANNED
         hits = 0

@@ -32,7 +32,7 @@ class Member(Protocol):
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
 
-    def check(self, now: float) -> None:
+    def check(self) -> None:
         """Notice, about once a second, what no input tells."""
 
 
@@ -48,6 +48,8 @@ class Server:
 
     Attributes:
         sessions: those that run.
+        now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
+        latest: the session that read last.
         pressed: sessions that the present read has filled more than half.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
@@ -62,6 +64,8 @@ class Server:
         self.on_backpressure = on_backpressure
         self.sessions: set[Member] = set()
         self.pressed: list[Consumer] = []
+        self.now = trio.current_time()
+        self.latest: Member | None = None
         self.draining = False
         self.drain_deadline = float("inf")
         self._reading_out: set[Member] = set()
@@ -77,6 +81,12 @@ class Server:
         self._reading_out = {session for session in self.sessions if not session.leaving}
         for session in self.sessions:
             session.interrupt()
+
+    def sweep(self) -> None:
+        """Let all sessions notice what no input tells them; to be called about once a second."""
+        self.now = trio.current_time()
+        for session in list(self.sessions):
+            session.check()
 
     def close(self, session: Member) -> None:
         """Take note that ``session`` has ended."""

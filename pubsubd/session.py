@@ -19,12 +19,13 @@ import logging
 import select
 import socket
 import traceback
+from time import perf_counter
 
 import trio
 
 from pubsubd import wire
 from pubsubd.errors import ProtocolError
-from pubsubd.limits import MAX_DRAIN_INPUT, QUIET, READ_SIZE
+from pubsubd.limits import EAGER, LOOKS, MAX_DRAIN_INPUT, QUIET, READ_SIZE
 from pubsubd.patience import Patience
 from pubsubd.server import Server
 
@@ -42,7 +43,7 @@ class Session:
     """A connection, from its socket to its peer.
 
     Attributes:
-        heard: the trio time of the last input.
+        heard: the trio time, to a sweep of the daemon, of the last input.
         listening: whether the peer has shut down its sending side and goes on receiving.
         leaving: whether nothing is read any more but what the peer says after the end.
     """
@@ -131,32 +132,44 @@ class Session:
             self._say(wire.error_frame(peer.ending))
             self.interrupt()
 
-    def check(self, now: float) -> None:
+    def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
-        limit = self._server.limits.command_timeout
+        now, limit = self._server.now, self._server.limits.command_timeout
         if self.listening:
             poll = select.poll()
             poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
             if poll.poll(0):
                 self._lose(ConnectionResetError(errno.ECONNRESET, ""))
-        elif self.peer.halfway and now - self.heard >= limit:
+        elif self.peer.halfway and now - self.heard > limit:
             self.end("command-timeout", f"{limit:g} s of silence in the middle of a command")
 
     # Reading
 
     async def _serve(self) -> None:
-        peer, sock = self.peer, self._sock
-        while not self._server.draining:
-            await trio.lowlevel.wait_readable(sock)
+        peer, server = self.peer, self._server
+        wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
+        recv, receive = self._sock.recv, self._broker.receive
+        asleep = float("-inf")
+        while not server.draining:
+            await wait_readable(descriptor)
+            awake = perf_counter()
+            eager = awake - asleep < EAGER and server.latest is self
+            server.latest = self
             try:
-                data = sock.recv(READ_SIZE)
+                data = recv(peer.wanted)
             except (BlockingIOError, InterruptedError):
                 continue
             if not data:
                 break
-            await self._carry_out(data)
+            self.heard = server.now
+            more = receive(peer, data)
+            if more or server.pressed:
+                await self._go_on(more)
             if peer.ending is not None:
                 return
+            asleep = perf_counter()
+            if eager:
+                self._look_out()
         else:
             return
         if peer.substrings:
@@ -164,40 +177,47 @@ class Session:
             await trio.sleep_forever()
         await self._wait_drained()
 
-    async def _carry_out(self, data: bytes) -> None:
-        """Give ``data`` to the broker, and wait for the consumers that it has filled."""
+    def _look_out(self) -> None:
+        """Look for input a little while: a core that has gone to sleep takes longer to wake."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        for _ in range(LOOKS):
+            if poll.poll(0):
+                return
+
+    async def _go_on(self, more: bool) -> None:
+        """Wait for the consumers that a read has filled, and take the turns that are left of it."""
         server = self._server
-        self.heard = trio.current_time()
-        more = True
-        while more:
-            more = self._broker.receive(self.peer, data)
-            data = b""
+        while True:
             if server.pressed:
                 pressed, server.pressed = server.pressed, []
                 begun = trio.current_time()
                 for consumer in pressed:
                     await consumer.wait_relief(begun)
-                self.heard = trio.current_time()  # the silence was ours
-            elif more:
+                self.heard = server.now  # the silence was ours
+            else:
                 await trio.lowlevel.checkpoint()
+            if not more:
+                return
+            more = self._broker.receive(self.peer, b"")
 
     async def _drain(self) -> None:
         """Carry out what had been received, then wait until everything is delivered."""
         peer, sock = self.peer, self._sock
         room = MAX_DRAIN_INPUT
         with trio.move_on_at(self._server.drain_deadline):
-            await self._carry_out(b"")
+            await self._go_on(more=True)
             while room > 0 and peer.ending is None:
                 with trio.move_on_after(QUIET):
                     await trio.lowlevel.wait_readable(sock)
                 try:
-                    data = sock.recv(READ_SIZE)
+                    data = sock.recv(peer.wanted)
                 except (BlockingIOError, InterruptedError):
                     break
                 if not data:
                     break
                 room -= len(data)
-                await self._carry_out(data)
+                await self._go_on(self._broker.receive(peer, data))
         self._server.read_out(self)
         with trio.move_on_at(self._server.drain_deadline):
             await self._server.wait_all_read_out()

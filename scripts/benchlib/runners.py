@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from .links import PATIENCE_SECONDS, BenchError, Link
 from .meter import Cores, Meter
@@ -115,48 +116,48 @@ class StalledRunner(BesideRunner):
             stalled.reset()
 
 
-@dataclass
 class _Churner:
-    """1,000 sub and 1,000 unsub a second on a connection of its own, in steps of a ms."""
+    """1,000 sub and 1,000 unsub a second on a connection of its own, paced by `tick`.
 
-    link: Link
-    text: Callable[[int], bytes]
-    kind: str
-    made: int = 0
-    started: float = 0.0
-    base: int = 0
-    backlog: bytearray = field(default_factory=bytearray)
+    `texts` gives the text of each subscription ever made, `first` the number of the
+    first one on this connection; `made` is the number of the next one.
+    """
 
     KEPT = 100  # subscriptions at any time
     PER_SECOND = 1000
 
-    def start(self) -> None:
-        self.started = time.perf_counter()
-        self.base = self.made
+    def __init__(self, server: Server, text: Callable[[int], bytes], first: int) -> None:
+        self.link = Link(server)
         self.link.socket.setblocking(False)
+        self.first = self.made = first
+        self._text = text
+        self._kind: Literal["contains", "exact"] = (
+            "contains" if server.name == "pubsubd" else "exact"
+        )
+        self._backlog = bytearray()
+        self._started = time.perf_counter()
 
     def _want(self, i: int) -> Want:
-        return Want("contains" if self.kind == "contains" else "exact", self.text(i))
+        return Want(self._kind, self._text(i))
 
     def tick(self) -> None:
-        due = self.base + int((time.perf_counter() - self.started) * self.PER_SECOND)
-        if due == self.made and not self.backlog:
+        """Send what is due, and take what has come."""
+        due = self.first + int((time.perf_counter() - self._started) * self.PER_SECOND)
+        if due == self.made and not self._backlog:
             return
         wire = self.link.wire
-        while self.made < due and len(self.backlog) < 64 * KIB:
-            self.backlog += wire.subscribe(self.made, self._want(self.made))
-            if self.made >= self.KEPT:
-                old = self.made - self.KEPT
-                self.backlog += wire.unsubscribe(old, self._want(old))
+        while self.made < due and len(self._backlog) < 64 * KIB:
+            self._backlog += wire.subscribe(self.made, self._want(self.made))
+            old = self.made - self.KEPT
+            if old >= self.first:
+                self._backlog += wire.unsubscribe(old, self._want(old))
             self.made += 1
         with contextlib.suppress(BlockingIOError):
-            del self.backlog[: self.link.socket.send(self.backlog)]
-        try:
+            del self._backlog[: self.link.socket.send(self._backlog)]
+        with contextlib.suppress(BlockingIOError):
             while self.link.socket.recv(MIB):
                 pass
             raise BenchError(f"{self.link.server.name}: closed the churning connection")
-        except BlockingIOError:
-            pass
 
 
 class ChurnRunner(BesideRunner):
@@ -164,22 +165,18 @@ class ChurnRunner(BesideRunner):
 
     def __init__(self, server: Server, plan: Plan, text: Callable[[int], bytes]) -> None:
         super().__init__(server, plan)
-        kind = "contains" if server.name == "pubsubd" else "exact"
-        self._churner = _Churner(Link(server), text, kind)
-
-    def settle(self) -> None:
-        super().settle()
-        self._churner.link.settle()
+        self._text = text
+        self._next = 0
 
     def run_beside(self, seconds: float) -> tuple[Sample, dict[str, float]]:
-        churner = self._churner
-        churner.start()
-        sample = self.rig.run(seconds, churner.tick)
-        return sample, {"changes": 2 * (churner.made - churner.base) / sample.seconds}
-
-    def close(self) -> None:
-        super().close()
-        self._churner.link.close()
+        churner = _Churner(self.server, self._text, self._next)
+        try:
+            sample = self.rig.run(seconds, churner.tick)
+        finally:
+            churner.link.reset()  # or what it still subscribes would burden the run without it
+        changes = 2 * (churner.made - churner.first) / sample.seconds
+        self._next = churner.made
+        return sample, {"changes": changes}
 
 
 class IdleSubstringsRunner(Runner):
