@@ -31,6 +31,7 @@ from pubsubd import __version__, wire
 from pubsubd.errors import ProtocolError
 from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
+from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.routing import Fork, Route, Router, Targets
 from pubsubd.stats import Counters, Statistics, rss
@@ -76,7 +77,7 @@ class Broker:
 
     # Peers
 
-    def join(self, label: str, send: Callable[[bytes], None]) -> Peer:
+    def join(self, label: str, send: Callable[[bytes | Pieces], None]) -> Peer:
         """Return a new peer."""
         self.counters.connections_total += 1
         number = self.counters.connections_total
@@ -112,8 +113,14 @@ class Broker:
             if len(parts) > _PARTS:
                 parts[:] = [b"".join(parts)]
             return False
-        if peer.large and data[peer.missing - 1] == LF:
+        if peer.large:
+            if not data:
+                return False
             data = self._complete(peer, data)
+        elif len(data) >= READ_SIZE and parts == [b"\n"] and self._begin(peer, data):
+            return False
+        else:
+            peer.expected = 0
         parts.append(data)
         buf = b"".join(parts)
         parts.clear()
@@ -129,7 +136,7 @@ class Broker:
         end, at, start, count, total = len(buf), 0, 1, 0, 0
         route, length, width = _NONE, 0, peer.width
         targets: Targets | Fork = router.nobody
-        more, missing, large = False, 1, False
+        more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         touched = self._touched
         budget = index.work + WORK_PER_TURN
@@ -159,7 +166,7 @@ class Broker:
                     at -= length
                     count -= 1
                     missing = at + length + 1 - end
-                    large = length > READ_SIZE
+                    large = buf[at : at + route.width] if length > READ_SIZE else b""
                     break
                 if buf[at] != LF:
                     if buf[at] == CR and at + 1 == end:
@@ -244,7 +251,7 @@ class Broker:
             parts.append(b"\n")
             self.tell(peer, ending)
         else:
-            parts.append(buf[at:] if at else buf)
+            parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
         self._send()
         if ending is not None:
@@ -312,23 +319,52 @@ class Broker:
 
     # What the hot loop does not know
 
-    def _complete(self, peer: Peer, data: bytes) -> bytes:
-        """Deliver the frame larger than a read that ``data`` completes, and return the rest.
+    def _begin(self, peer: Peer, data: bytes) -> bool:
+        """Take ``data`` if it is a large frame or its beginning and nothing else."""
+        match = wire.match_header(b"\n" + data[:MAX_LINE])
+        if match is None or not wire.is_utf8(match[1]):
+            return False
+        size = self._sizes[match[2]]
+        missing = match.end() - 1 + size + 1 - len(data)
+        if missing < 0 or size > self.limits.max_payload or (not missing and data[-1] != LF):
+            return False
+        if missing:
+            peer.parts[0] = data
+            peer.missing, peer.large = missing, match[0]
+        else:
+            self._deliver_large(peer, match[0], [data])
+            self._send()
+        return True
 
-        It is copied once, when it is joined; the hot loop would cut it out once more.
-        """
-        parts, missing = peer.parts, peer.missing
-        parts[0] = parts[0][1:]
-        parts.append(data[:missing])
-        frame = b"".join(parts)
+    def _complete(self, peer: Peer, data: bytes) -> bytes:
+        """Deliver the large frame that ``data`` completes, and return what is left of it."""
+        parts, missing, key = peer.parts, peer.missing, peer.large
+        peer.large = b""
+        if data[missing - 1] != LF:  # CR LF, or a wrong length: the hot loop knows
+            parts.insert(0, b"\n")
+            return data
+        self._deliver_large(peer, key, [*parts, data[:missing]])
         parts.clear()
-        match = wire.match_header(b"\n" + frame[:MAX_LINE])
-        assert match is not None  # it was matched, or looked up, when it began
-        key, name, digits = match.group(0, 1, 2)
-        route = self.router.routes.get(key) or self.router.learn(key, name, int(digits))
-        self._deliver(route.targets, route, frame, 0, len(frame), 1)
-        self.counters.messages_in += 1
         return data[missing - 1 :]
+
+    def _deliver_large(self, peer: Peer, key: bytes, parts: list[bytes]) -> None:
+        """Deliver one frame, of which nothing is joined for those who can be sent it at once.
+
+        This has to be the first thing that a read leads to: it overtakes what is put.
+        """
+        _, name, digits, _ = key.split(b" ")
+        route = self.router.routes.get(key) or self.router.learn(key, name, int(digits))
+        pieces = Pieces(parts)
+        peer.expected = pieces.size
+        self.counters.messages_in += 1
+        if isinstance(route.targets, Fork):
+            frame = pieces.whole()
+            self._deliver(route.targets, route, frame, 0, len(frame), 1)
+            return
+        self.counters.messages_out += len(route.targets.peers)
+        self.counters.bytes_out += pieces.size * len(route.targets.peers)
+        for receiver in route.targets.peers:
+            receiver.send(pieces)
 
     def _uncommon(self, peer: Peer, buf: bytes, start: int) -> tuple[int, int]:
         """Carry out the one command at ``start`` that no route is for.

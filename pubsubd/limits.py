@@ -20,8 +20,8 @@ MAX_DIGITS = 10
 READ_SIZE = 256 * KIB
 """Bytes taken from a socket at once: large enough that costs per read vanish per message."""
 
-MAX_READ = MIB
-"""Bytes taken at once if a frame larger than :data:`READ_SIZE` lacks as many."""
+MAX_READ = 2 * MIB
+"""Bytes taken at once while frames larger than :data:`READ_SIZE` come."""
 
 MAX_CACHED_NAMES = 8_192
 """Names whose receivers are remembered, about 300 bytes each. Each sub looks through them all."""

@@ -20,6 +20,28 @@ _SMALL = 2_048  # a chunk under this is copied behind its predecessor, if that i
 _ONCE = 262_144  # bytes that are joined for one send
 
 
+class Pieces:
+    """A large frame as it was received, in pieces that need not be joined if all go at once.
+
+    Attributes:
+        parts: the pieces, in order.
+        size: bytes of them all.
+    """
+
+    __slots__ = ("_whole", "parts", "size")
+
+    def __init__(self, parts: list[bytes]) -> None:
+        self.parts = parts
+        self.size = sum(map(len, parts))
+        self._whole: bytes | None = None
+
+    def whole(self) -> bytes:
+        """Return the frame in one piece: the same object for all who cannot take it at once."""
+        if self._whole is None:
+            self._whole = b"".join(self.parts)  # the part itself, if it is the only one
+        return self._whole
+
+
 class Outbox:
     """A backlog of bytes.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
-from pubsubd.outbox import Outbox
+from pubsubd.outbox import Outbox, Pieces
 
 
 class Peer:
@@ -18,15 +18,19 @@ class Peer:
         substrings: what it subscribes; the router's.
         fresh: frames put during the present read.
         put: ``fresh.append``, bound once.
-        send: hands over bytes at the end of a read; never blocks; set by the owner.
+        send: hands over whole frames at the end of a read; never blocks; set by the owner.
         outbox: what could not be sent at once; the owner's.
         parts, missing: input that is not worked off; bytes without which nothing can be.
-        large: whether that input is a frame with a known header, larger than a read.
+        large: the header, with the LF before it, of a frame larger than a read, if ``parts``
+            are the beginning of one; they are without that LF then.
+        expected: length of the large frame that was the last thing to come, or 0; another one
+            of its kind may follow.
         ending: why the connection has to be closed, once it has.
     """
 
     __slots__ = (
         "ending",
+        "expected",
         "fresh",
         "label",
         "large",
@@ -40,7 +44,7 @@ class Peer:
         "width",
     )
 
-    def __init__(self, number: int, label: str, send: Callable[[bytes], None]) -> None:
+    def __init__(self, number: int, label: str, send: Callable[[bytes | Pieces], None]) -> None:
         self.number = number
         self.label = label
         self.send = send
@@ -50,7 +54,8 @@ class Peer:
         self.outbox = Outbox()
         self.parts = [b"\n"]
         self.missing = 1
-        self.large = False
+        self.large = b""
+        self.expected = 0
         self.width = 0
         self.ending: ProtocolError | None = None
 
@@ -59,18 +64,19 @@ class Peer:
         self.send = _discard
         self.fresh.clear()
         self.parts.clear()
+        self.large = b""
         self.outbox = Outbox()
 
     @property
     def wanted(self) -> int:
-        """Bytes to read at once: of a large frame what is missing, so that it ends the read."""
-        return max(READ_SIZE, min(self.missing, MAX_READ)) if self.large else READ_SIZE
+        """Bytes to read at once: of large frames no more than one, so that it ends the read."""
+        return max(READ_SIZE, min(self.missing if self.large else self.expected, MAX_READ))
 
     @property
     def halfway(self) -> bool:
         """Whether part of a command has come and the rest has not."""
-        return sum(map(len, self.parts)) > 1
+        return bool(self.large) or sum(map(len, self.parts)) > 1
 
 
-def _discard(data: bytes) -> None:
+def _discard(data: bytes | Pieces) -> None:
     """Take what is sent to a peer that is closed."""

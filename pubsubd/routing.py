@@ -29,6 +29,7 @@ from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.matching import SubstringIndex
+from pubsubd.outbox import Pieces
 from pubsubd.wire import OWN, copy_name
 
 _SLASH = 47
@@ -47,7 +48,7 @@ class Receiver(Protocol):
     substrings: set[bytes]
     fresh: list[bytes]
     put: Callable[[bytes], None]
-    send: Callable[[bytes], None]
+    send: Callable[[bytes | Pieces], None]
 
 
 class Targets:

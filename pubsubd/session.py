@@ -26,10 +26,13 @@ import trio
 from pubsubd import wire
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import EAGER, LOOKS, MAX_DRAIN_INPUT, QUIET, READ_SIZE
+from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.server import Server
 
 log = logging.getLogger("pubsubd")
+
+_MOST_PIECES = 64  # in one send; the system allows 1,024
 
 
 def open_session(server: Server, sock: socket.socket, label: str) -> None:
@@ -226,7 +229,7 @@ class Session:
 
     # Writing
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: bytes | Pieces) -> None:
         """Send whole frames, now or later; the broker calls this once a read."""
         if self._gone or self.peer.ending is not None:
             return
@@ -236,27 +239,30 @@ class Session:
             if outbox.size > limits.max_pending:
                 self._overrun(data)
                 return
-            outbox.put(data)
+            outbox.put(data if isinstance(data, bytes) else data.whole())
         else:
             self._say(data)
         if outbox.size > self._half and not self._given_up:
             self._server.pressed.append(self)
 
-    def _say(self, data: bytes) -> None:
+    def _say(self, data: bytes | Pieces) -> None:
         """Send ``data``, or queue what the socket does not take, whatever the limit."""
         outbox = self.peer.outbox
         if outbox.size:
-            outbox.put(data)
+            outbox.put(data if isinstance(data, bytes) else data.whole())
             return
         try:
-            sent = self._sock.send(data)
+            if isinstance(data, Pieces):
+                sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
+            else:
+                sent = self._sock.send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self._lose(error)
             return
-        if sent < len(data):
-            outbox.put(data, sent)
+        if sent < (data.size if isinstance(data, Pieces) else len(data)):
+            outbox.put(data.whole() if isinstance(data, Pieces) else data, sent)
             self._moved = trio.current_time()
             if not self._writing:
                 self._writing = True
@@ -302,14 +308,14 @@ class Session:
 
     # Slow consumers
 
-    def _overrun(self, data: bytes) -> None:
+    def _overrun(self, data: bytes | Pieces) -> None:
         """Act on a message that came while the backlog was over its limit."""
         server, peer = self._server, self.peer
         waiting = peer.outbox.size
         if server.on_backpressure is not None:
             server.on_backpressure(peer, waiting)
         if server.limits.slow_consumer == "drop":
-            count = wire.count_frames(data)
+            count = wire.count_frames(data) if isinstance(data, bytes) else 1
             self._dropped += count
             self._broker.counters.dropped += count
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pubsubd.broker import Broker
 from pubsubd.limits import Limits
+from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.wire import Decoder
 
@@ -27,8 +28,8 @@ class Table:
         self._heard[name] = b""
         self.sends[name] = 0
 
-        def send(data: bytes) -> None:
-            self._heard[name] += data
+        def send(data: bytes | Pieces) -> None:
+            self._heard[name] += data.whole() if isinstance(data, Pieces) else data
             self.sends[name] += 1
 
         self.peers[name] = self.broker.join(name, send)

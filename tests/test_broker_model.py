@@ -158,6 +158,19 @@ def test_frames_larger_than_a_read_are_delivered_as_small_ones_are(size: int, en
             assert table.messages(name) == listener.heard
 
 
+@pytest.mark.parametrize(
+    "first", [b"pub n 400000 " + b"x" * READ_SIZE, b"pub a 1 x\npub n 400000 x"]
+)
+def test_a_turn_without_input_leaves_half_a_large_frame_alone(first: bytes) -> None:
+    table = Table("ann", "bob")
+    table.say("ann", b"sub n\n")
+    table.say("bob", first)
+    table.say("bob", b"")
+    assert table.peers["bob"].halfway
+    table.say("bob", b"x" * (400_000 - first.count(b"x", first.index(b"400000"))) + b"\n")
+    assert table.messages("ann") == [(b"n", b"x" * 400_000)]
+
+
 def test_a_large_frame_goes_to_those_who_want_it_when_it_is_complete() -> None:
     table = Table("ann", "bob")
     table.say("bob", b"pub n 500000 " + b"x" * 300_000)
