@@ -13,12 +13,13 @@ import pytest
 import trio
 import trio.testing
 
+from pubsubd import session
 from pubsubd.daemon import Config, run
 from pubsubd.errors import ConfigError
 from pubsubd.limits import Limits
 from pubsubd.peer import Peer
 from pubsubd.server import Server
-from pubsubd.session import open_session
+from pubsubd.session import Session, open_session
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -176,6 +177,29 @@ async def test_a_consumer_that_drains_again_is_waited_for_and_loses_nothing() ->
             left -= len(await consumer.receive_some(5_000))
         assert crowd.server.broker.counters.closed == {}
         assert crowd.told == []
+
+
+async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(Session, "_look_out", lambda self: looks.append(self.peer.label))
+    async with gather(LIMITS) as crowd:
+        one, other = crowd.join(), crowd.join()
+        monkeypatch.setattr(session, "EAGER", float("inf"))
+        await ask(one)
+        assert looks == []  # nothing came before
+        await ask(one)
+        await ask(one)
+        assert looks == ["peer0", "peer0"]
+        for _ in range(5):
+            await ask(other)
+            await ask(one)
+        assert looks == ["peer0", "peer0"]
+        monkeypatch.setattr(session, "EAGER", 0.0)
+        await ask(one)
+        await ask(one)
+        assert looks == ["peer0", "peer0"]
 
 
 async def test_a_slow_consumer_is_cut_at_once_where_that_is_the_policy() -> None:

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from pubsubd.broker import equal_headers
-from pubsubd.limits import WORK_PER_TURN, Limits
+from pubsubd.limits import READ_SIZE, WORK_PER_TURN, Limits
+from pubsubd.outbox import Pieces
 from tests.tables import Table
 
 
@@ -151,6 +152,32 @@ def test_a_large_payload_is_joined_once() -> None:
     assert len(table.peers["pub"].parts) == 100  # nothing was copied together on the way
     table.say("pub", b"x" * 10_000 + b"\n")
     assert table.hears("a") == b"pub n 1000000 " + b"x" * 1_000_000 + b"\n"
+
+
+def test_a_frame_larger_than_a_read_is_not_joined_for_those_who_can_take_it() -> None:
+    table = Table("pub", "a", "b")
+    got: dict[str, list[bytes | Pieces]] = {"a": [], "b": []}
+    for name, chunks in got.items():
+        table.peers[name].send = chunks.append
+        table.say(name, b"sub n\n")
+    peer = table.peers["pub"]
+    assert peer.wanted == READ_SIZE
+    first = b"pub n 1000000 " + b"x" * (READ_SIZE - 14)
+    table.say("pub", first)
+    rest = b"x" * (1_000_000 - READ_SIZE + 14) + b"\n"
+    assert peer.wanted == peer.missing == len(rest)  # it ends the read
+    table.say("pub", rest)
+    assert peer.wanted == 1_000_015  # another one may follow, and come as one piece
+    whole = first + rest
+    table.say("pub", whole)
+    for pieces, parts in zip(got["a"], ([first, rest], [whole]), strict=True):
+        assert isinstance(pieces, Pieces)
+        assert all(part is said for part, said in zip(pieces.parts, parts, strict=True))
+    assert all(mine is its for mine, its in zip(got["a"], got["b"], strict=True))
+    assert got["a"][0].whole() is got["b"][0].whole()
+    assert got["a"][0].whole() == whole
+    table.say("pub", b"pub n 1 x\n")
+    assert peer.wanted == READ_SIZE
 
 
 def test_uncommon_work_is_done_in_turns_and_frames_are_not() -> None:
