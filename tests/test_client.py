@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-import pubsubd.client
+import pubsubd.client.line
 from pubsubd import wire
 from pubsubd.client import (
     BufferFullError,
@@ -113,7 +113,7 @@ def counting(port: int, sends: list[bytes]) -> Callable[[], Awaitable[trio.abc.S
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect again without waiting."""
-    monkeypatch.setattr(pubsubd.client, "BACKOFF_MAX", 0.0)
+    monkeypatch.setattr(pubsubd.client.line, "BACKOFF_MAX", 0.0)
 
 
 # Publishing and reading

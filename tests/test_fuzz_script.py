@@ -40,7 +40,7 @@ def test_random_inputs_lead_to_messages_or_documented_errors() -> None:
 def test_a_broker_that_forgets_to_drop_an_answer_is_found(
     fuzz, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Router, "_change", lambda self, substring: self._note_few())
+    monkeypatch.setattr(Router, "_change", lambda self, _: self._note_few())
     monkeypatch.setattr(sys, "argv", ["fuzz", "--runs", "20000"])
     assert fuzz.main() == 1
     assert "heard" in capsys.readouterr().out

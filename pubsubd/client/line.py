@@ -1,49 +1,29 @@
-"""A client of the line protocol, on trio.
-
-    async with open_client("127.0.0.1", 9014) as client:
-        await client.subscribe("chat/")
-        await client.publish("chat/main", "hello")
-        async for message in client:
-            print(message.name, message.data)
-
-What it promises:
-
-- **Order.** What one task publishes arrives in that order. Publishing puts the command into a
-  bounded outbox, and whatever has gathered there goes out in one send: no timers.
-- **Certainty on request.** :meth:`Client.publish` returns when the message is in the outbox;
-  :meth:`Client.flush` returns when the daemon has carried out everything before it, and raises
-  if some of it may have been lost. Leaving the block flushes, unless an exception leaves it.
-- **Bounds.** A full outbox makes publishers wait. A full receive buffer stops the reading, so that
-  a program which does not read is throttled, and perhaps cut, by the daemon as any slow consumer.
-- **Connections are renewed**, for ever, and subscriptions with them, unless told otherwise. Lost
-  with a connection are the messages published by others until it is back, and those of our own
-  that the old one had taken without confirming them, of which the next flush tells. Publishing
-  meanwhile waits for as long as the caller's cancel scope allows. Nothing is ever sent twice.
-- **No fault is silent.** What the daemon objects to is raised as :class:`DaemonError` by the call
-  that caused it, where that can be known, otherwise by the next flush or read. A fault that a new
-  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd) ends
-  the client: each later call raises it.
-
-Every exception raised on purpose is a :class:`~pubsubd.errors.PubsubdError`, never in a group.
-Every waiting method checks for cancellation; those that did not have to wait let other tasks run
-at every 64th call rather than each time, which is what makes batches.
-"""
+"""The client of the line protocol: what goes out, what comes in, and connecting again."""
 
 from __future__ import annotations
 
-import os
 import random
-import socket
-import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import trio
 
 from pubsubd import wire
+from pubsubd.client.dial import abandon, dial
+from pubsubd.client.faults import (
+    BufferFullError,
+    ConnectError,
+    DaemonError,
+    DisconnectedError,
+    caused,
+    connection_lost,
+    fresh,
+    not_understood,
+)
 from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.limits import MIB, READ_SIZE
 
@@ -52,9 +32,6 @@ BACKOFF = 0.5
 
 BACKOFF_MAX = 30.0
 """Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
-
-CONNECT_TIMEOUT = 10.0
-"""Seconds that one attempt to connect may take."""
 
 RECEIVE_BUFFER = 8 * MIB
 """Bytes received and not read yet at which the client stops reading from its socket."""
@@ -65,51 +42,8 @@ _OUTBOX = READ_SIZE
 _TURN = 64  # calls without waiting after which other tasks get a turn
 _PING = b"//pubsubd/ping"
 _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
-_KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 Connect: TypeAlias = Callable[[], Awaitable[trio.abc.Stream]]
-
-
-class ConnectError(PubsubdError):
-    """There is no connection to be had; ``__cause__`` is the :class:`OSError`.
-
-    Attributes:
-        where: ``host:port`` or the path of the Unix socket.
-        reason: why, in lower case, as ``connection refused``.
-    """
-
-    def __init__(self, where: str, reason: str) -> None:
-        super().__init__(where, reason)
-        self.where = where
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"cannot connect to {self.where}: {self.reason}"
-
-
-class DisconnectedError(PubsubdError):
-    """The connection ended and the daemon did not say why, or what came is not its protocol."""
-
-
-class DaemonError(PubsubdError):
-    """What the daemon said on ``//pubsubd/error``.
-
-    Attributes:
-        code: as in pubsubd-protocol(7), for example ``slow-consumer``.
-        text: one printable line for a person.
-    """
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(code, text)
-        self.code = code
-        self.text = text
-
-    def __str__(self) -> str:
-        return f"{self.code}: {self.text}"
-
-
-class BufferFullError(PubsubdError):
-    """A call waited for an answer behind more messages than may be kept: read some first."""
 
 
 class Message(NamedTuple):
@@ -263,7 +197,7 @@ class Client:
                 raise
         if self._doubt is not None:
             doubt, self._doubt = self._doubt, None
-            raise _fresh(doubt)
+            raise fresh(doubt)
         if self._errors:
             raise self._errors.popleft()
 
@@ -390,7 +324,7 @@ class Client:
             raise trio.ClosedResourceError("this client was closed")
         if self._failure is not None:
             self._doubt = None  # told now
-            raise _fresh(self._failure)
+            raise fresh(self._failure)
 
     async def _take_turn(self) -> None:
         self._turns += 1
@@ -492,7 +426,7 @@ class Client:
             return why
         finally:
             if self._substrings and self._published == self._confirmed:
-                _abandon(stream)
+                abandon(stream)
             await trio.aclose_forcefully(stream)
 
     def _lose(self, why: PubsubdError, *, final: bool) -> None:
@@ -512,7 +446,7 @@ class Client:
             self._doubt = why
         questions, self._questions = self._questions, deque()
         for question in questions:
-            question.end(error=_fresh(why))
+            question.end(error=fresh(why))
         self._wake_all()
 
     def _wake_all(self) -> None:
@@ -539,13 +473,13 @@ class Client:
             try:
                 data = bytes(await stream.receive_some(READ_SIZE))  # a memory stream's is no bytes
             except trio.BrokenResourceError as exc:
-                return self._reason or _caused(DisconnectedError(_connection_lost(exc)), exc)
+                return self._reason or caused(DisconnectedError(connection_lost(exc)), exc)
             if not data:
                 return self._reason or DisconnectedError("the daemon closed the connection")
             try:
                 messages = decoder.feed(data)
             except ProtocolError as exc:
-                return _caused(DisconnectedError(_not_understood(exc)), exc)
+                return caused(DisconnectedError(not_understood(exc)), exc)
             for message in messages:
                 if message[0].startswith(wire.OWN) and self._is_answer(*message):
                     continue
@@ -639,11 +573,7 @@ async def open_client(
         ConnectError: there is no connection at the beginning.
         DaemonError, DisconnectedError: as :meth:`Client.flush`, at the end.
     """
-
-    async def dial() -> trio.abc.Stream:
-        return await _dial(host, port, unix)
-
-    connect = connect or dial
+    connect = connect or partial(dial, host, port, unix)
     client = Client(
         connect,
         reconnect=reconnect,
@@ -665,67 +595,3 @@ async def open_client(
         nursery.cancel_scope.cancel()
     if error is not None:
         raise error
-
-
-async def _dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
-    where = unix if unix is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    try:
-        with trio.fail_after(CONNECT_TIMEOUT):
-            if unix is not None:
-                return await trio.open_unix_socket(unix)
-            stream = await trio.open_tcp_stream(host, port)
-    except trio.TooSlowError:
-        raise ConnectError(where, f"no answer in {CONNECT_TIMEOUT:g} s") from None
-    except OSError as exc:
-        cause: BaseException = exc
-        # trio tells which addresses failed and keeps why in the cause, in a group if several did.
-        while isinstance(cause.__cause__, OSError | BaseExceptionGroup):
-            cause = cause.__cause__
-            if isinstance(cause, BaseExceptionGroup):
-                cause = cause.exceptions[0]
-        raise ConnectError(where, _reason(cause)) from cause
-    # A peer that vanished without a word would otherwise never be missed.
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE:
-        if hasattr(socket, name):
-            stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return stream
-
-
-def _abandon(stream: trio.abc.Stream) -> None:
-    """Make closing reset the connection.
-
-    A daemon that only saw the end of our commands would go on delivering, as it does after
-    ``nc -N``, until it notices that nobody is there.
-    """
-    if isinstance(stream, trio.SocketStream) and stream.socket.family != socket.AF_UNIX:
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-def _fresh(error: PubsubdError) -> PubsubdError:
-    """Return ``error`` anew, as each raising adds to an exception's traceback."""
-    return _caused(type(error)(*error.args), error.__cause__)
-
-
-def _caused(error: PubsubdError, cause: BaseException | None) -> PubsubdError:
-    error.__cause__ = cause
-    return error
-
-
-def _connection_lost(exc: BaseException) -> str:
-    return f"the connection broke: {_reason(exc.__cause__ or exc)}"
-
-
-def _reason(exc: BaseException) -> str:
-    if not isinstance(exc, OSError) or exc.errno is None:
-        return str(exc)
-    # The system's text: trio's own in strerror tells the address as well. Resolvers number
-    # their errors differently.
-    text = exc.strerror if isinstance(exc, socket.gaierror) else os.strerror(exc.errno)
-    return (text or str(exc)).lower()
-
-
-def _not_understood(error: ProtocolError) -> str:
-    if error.code == "payload-too-large":
-        return f"a message is larger than this client takes: {error.text}"
-    return f"the peer does not speak this protocol: {error.text}"
