@@ -28,7 +28,7 @@ def fuzz():
 
 def test_random_inputs_lead_to_messages_or_documented_errors() -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--runs", "3000", "--seed", "1"],
+        [sys.executable, str(SCRIPT), "--random", "--runs", "3000", "--seed", "1"],
         capture_output=True,
         text=True,
         check=False,
@@ -41,7 +41,7 @@ def test_a_broker_that_forgets_to_drop_an_answer_is_found(
     fuzz, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Router, "_change", lambda self, _: self._note_few())
-    monkeypatch.setattr(sys, "argv", ["fuzz", "--runs", "20000"])
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--random"])
     assert fuzz.main() == 1
     assert "heard" in capsys.readouterr().out
 
@@ -50,7 +50,7 @@ def test_an_exception_is_a_finding(
     fuzz, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Router, "unsubscribe", lambda *_: 1 / 0)
-    monkeypatch.setattr(sys, "argv", ["fuzz", "--runs", "20000"])
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--random"])
     assert fuzz.main() == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
 
