@@ -73,7 +73,7 @@ class Broker:
         self._clock = clock
         self._started = clock()
         self._sizes = wire.Sizes()
-        self._touched: dict[Targets | Fork, int] = {}
+        self._touched: list[Targets | Fork] = []
 
     # Peers
 
@@ -230,10 +230,15 @@ class Broker:
                     if targets.special:
                         self._deliver(targets, route, buf, start, at + 1, count)
                     elif targets.puts:
-                        chunk = buf[start : at + 1]
-                        for put in targets.puts:
-                            put(chunk)
-                        touched[targets] = touched.get(targets, 0) + count
+                        if targets.put is not None:
+                            targets.put(buf[start : at + 1])
+                        else:
+                            chunk = buf[start : at + 1]
+                            for put in targets.puts:
+                                put(chunk)
+                        if not targets.pending:
+                            touched.append(targets)
+                        targets.pending += count
                     total += count
                 targets = following.targets
                 start, count = at + 1, 0
@@ -288,7 +293,9 @@ class Broker:
             chunk = buf[start:stop]
             for put in targets.puts:
                 put(chunk)
-            self._touched[targets] = self._touched.get(targets, 0) + count
+            if not targets.pending:
+                self._touched.append(targets)
+            targets.pending += count
 
     def _answer(self, peer: Peer, frame: bytes) -> None:
         self._deliver(self.router.only(peer), _NONE, frame, 0, len(frame), 1)
@@ -301,8 +308,9 @@ class Broker:
         """
         counters = self.counters
         joined: dict[tuple[int, ...], bytes] = {}
-        for targets, count in self._touched.items():
-            counters.messages_out += count * len(targets.peers)
+        for targets in self._touched:
+            counters.messages_out += targets.pending * len(targets.peers)
+            targets.pending = 0
             for peer in targets.peers:
                 fresh = peer.fresh
                 if not fresh:

@@ -55,17 +55,21 @@ class Targets:
     """A set of peers that frames go to, in the form the broker needs.
 
     Attributes:
+        put: hands bytes to the only peer; None if there is not exactly one.
         puts: one call each hands bytes to all peers.
+        pending: messages put in the present read; the broker's.
         special: whether the broker has to deliver frame by frame; False here.
     """
 
-    __slots__ = ("__weakref__", "peers", "puts", "shapes")
+    __slots__ = ("__weakref__", "peers", "pending", "put", "puts", "shapes")
 
     special = False
 
     def __init__(self, peers: Iterable[Receiver]) -> None:
         self.peers = tuple(peers)
         self.puts = tuple(peer.put for peer in self.peers)
+        self.put = self.puts[0] if len(self.puts) == 1 else None
+        self.pending = 0
         self.shapes: dict[tuple[int, int], Route] = {}
 
 
@@ -77,6 +81,8 @@ class Fork:
     special = True
     peers: tuple[Receiver, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
+    put = None
+    pending = 0
 
     def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
         self.direct = direct
