@@ -103,7 +103,8 @@ def test_half_a_payload_from_each_of_50_clients_is_all_that_is_held_and_given_ba
         wait_until(lambda: other.stats()["connections"] == 1, "the clients are gone")
         left.append(daemon.memory())
     assert other.stats()["half_frames"] == 250
-    assert left[-1] - left[0] < 12 * MIB, left
+    # A round that is not given back would be 25 MiB more, and there are four.
+    assert left[-1] - left[0] < 30 * MIB, left
 
 
 # Many substrings
