@@ -27,7 +27,8 @@ MAX_CACHED_NAMES = 8_192
 """Names whose receivers are remembered, about 300 bytes each. Each sub looks through them all."""
 
 MAX_CACHED_HEADERS = 65_536
-"""Raw ``pub name length`` headers remembered, about 150 bytes each."""
+"""Raw ``pub name length`` headers remembered, about 150 bytes each; 71 MiB if a client makes all
+names as long as can be."""
 
 MAX_EXPLAINED = 128 * KIB
 """Bytes of JSON after which the answer to ``//pubsubd/explain`` lists no more receivers."""
