@@ -58,6 +58,7 @@ class Broker:
     Attributes:
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
+        speaker: whose input is being worked off, or was last; None if it is the daemon itself.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,6 +66,7 @@ class Broker:
         self.router = Router()
         self.counters = Counters()
         self.peers: dict[int, Peer] = {}
+        self.speaker: Peer | None = None
         self.requests: dict[bytes, Request] = {
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: self.describe(),
@@ -74,6 +76,7 @@ class Broker:
         self._started = clock()
         self._sizes = wire.Sizes()
         self._touched: list[Targets | Fork] = []
+        self._run = _Run(self.router.nobody)
 
     # Peers
 
@@ -87,6 +90,8 @@ class Broker:
     def leave(self, peer: Peer) -> Iterator[None]:
         """Forget ``peer``, in steps of bounded work: iterate to the end."""
         del self.peers[peer.number]
+        if self.speaker is peer:
+            self.speaker = None
         if peer.halfway and peer.ending is None:
             self.counters.half_frames += 1
         yield from self.router.forget(peer)
@@ -106,6 +111,7 @@ class Broker:
         if peer.ending is not None:
             return False
         parts = peer.parts
+        self.speaker = peer
         self.counters.bytes_in += len(data)
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
@@ -268,8 +274,70 @@ class Broker:
         self.counters.errors[error.code] += 1
         self._answer(peer, wire.error_frame(error))
 
+    def put(self, peer: Peer | None, name: bytes, data: bytes, *, echo: bool = True) -> int:
+        """Put a message of a peer that does not speak the line protocol; :meth:`flush` sends it.
+
+        Messages that go to the same peers are kept together: they are put to each of them once.
+
+        Args:
+            peer: who publishes; None for nobody who is connected.
+            name: a legal name that is not the daemon's own.
+            data: its payload.
+            echo: whether ``peer`` gets it too, if it subscribes it.
+
+        Returns:
+            How many peers it goes to.
+        """
+        self.speaker = peer
+        frame = b"pub %b %d %b\n" % (name, len(data), data)
+        targets = self.router.receivers(name)
+        run = self._run
+        if (
+            targets is not run.targets
+            or targets.special
+            or (None if echo else peer) is not run.spared
+        ):
+            self.end_run()
+            run.targets, run.spared = targets, None if echo else peer
+            run.count = _count(targets)
+            if run.spared is not None and isinstance(targets, Targets):
+                run.count -= run.spared in targets.peers
+            run.header = wire.header(name, len(data))
+        run.frames.append(frame)
+        self.counters.messages_in += 1
+        return run.count
+
+    def end_run(self) -> None:
+        """Put the frames that have been kept together to those who get them."""
+        run = self._run
+        if not run.frames:
+            return
+        targets, frames, spared = run.targets, run.frames, run.spared
+        count = len(frames)
+        chunk = frames[0] if count == 1 else b"".join(frames)
+        frames.clear()
+        route = _NONE
+        if targets.special:  # one frame at a time
+            route = Route(targets, len(run.header) + 1, len(chunk))
+        before = len(spared.fresh) if spared is not None else 0
+        self._deliver(targets, route, chunk, 0, len(chunk), count)
+        if spared is not None and len(spared.fresh) > before:
+            del spared.fresh[before:]
+            self.counters.messages_out -= count
+
+    def count_receivers(self, name: bytes) -> int:
+        """Return how many peers get ``name``, or its copy."""
+        return _count(self.router.receivers(name))
+
+    def flush(self) -> None:
+        """Send what was put."""
+        self.end_run()
+        if self._touched:
+            self._send()
+
     def publish(self, name: bytes, data: bytes) -> None:
         """Send a message under one of the daemon's own names to those who want it."""
+        self.speaker = None
         frame = wire.frame(name, data)
         targets = self.router.targets_of_own(name)
         self._deliver(targets, _NONE, frame, 0, len(frame), 1)
@@ -491,7 +559,34 @@ class Broker:
         return json.dumps(asdict(self.statistics())).encode()
 
 
+class _Run:
+    """Messages put one after the other that go to the same peers.
+
+    Attributes:
+        targets: these peers.
+        spared: the one of them that does not get them, if there is one.
+        frames: the messages.
+        count: how many peers get them.
+        header: of the last one.
+    """
+
+    __slots__ = ("count", "frames", "header", "spared", "targets")
+
+    def __init__(self, targets: Targets | Fork) -> None:
+        self.targets = targets
+        self.spared: Peer | None = None
+        self.frames: list[bytes] = []
+        self.count = 0
+        self.header = b""
+
+
 _NONE = Route(Targets(()), 0, 0)
+
+
+def _count(targets: Targets | Fork) -> int:
+    if isinstance(targets, Fork):
+        return len(targets.direct.peers) + len(targets.copies.peers)
+    return len(targets.peers)
 
 
 def equal_headers(buf: bytes, at: int, key: bytes, length: int) -> int:

@@ -17,6 +17,7 @@ import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,15 @@ import trio
 
 from pubsubd import wire
 from pubsubd.errors import AbortedError
-from pubsubd.limits import MIB, Limits
-from pubsubd.listen import Reserve, accept_all, listen, raise_descriptors
+from pubsubd.hub.auth import load_key
+from pubsubd.hub.core import Hub
+from pubsubd.hub.session import HubTalk
+from pubsubd.hub.web import refusal
+from pubsubd.limits import MIB, HubLimits, Limits
+from pubsubd.line import LineTalk
+from pubsubd.listen import Door, Refusal, Reserve, accept_all, listen, raise_descriptors
 from pubsubd.server import OnBackpressure, Server
+from pubsubd.session import MakeTalk
 
 log = logging.getLogger("pubsubd")
 
@@ -41,19 +48,30 @@ class Config:
 
     Attributes:
         host: a name or address, all of whose addresses are bound; None for no TCP at all.
-        port: 0 takes a free one.
+        port: of the line protocol; 0 takes a free one.
+        hub_port: of the hub port, as ``port``; None for none.
         unix: path of a Unix socket, or None.
         ports_file: where the real addresses are written as JSON once they accept.
         insecure: allow a ``host`` that is not loopback although nobody has to log in.
         limits: see :class:`~pubsubd.limits.Limits`.
+        hub_limits: see :class:`~pubsubd.limits.HubLimits`.
+        hub_auth: the file with the key that tokens are checked with on the hub port; None where
+            none is asked for.
+        hub_hosts: names by which browsers may reach the hub port, besides localhost and addresses.
+        hub_origins: web pages that may use it, besides its own, as ``https://example.org``.
     """
 
     host: str | None = "127.0.0.1"
     port: int = 9014
+    hub_port: int | None = 9015
     unix: str | None = None
     ports_file: str | None = None
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
+    hub_limits: HubLimits = field(default_factory=HubLimits)
+    hub_auth: str | None = None
+    hub_hosts: tuple[str, ...] = ()
+    hub_origins: tuple[str, ...] = ()
 
 
 async def run(
@@ -69,30 +87,50 @@ async def run(
         config: what to listen on, and the limits.
         early_signals: signals that came before this was called, if someone caught them.
         on_backpressure: called with a slow peer and the bytes it had waiting.
-        task_status: ``started`` is called with ``{"line": {"host", "port"}, "unix", "pid"}``
-            (the first two as far as they are there) once all listeners accept.
+        task_status: ``started`` is called with ``{"line": {"host", "port"}, "hub": {"host",
+            "port"}, "unix", "pid"}`` (as far as they are there) once all listeners accept.
 
     Raises:
         ConfigError: the settings cannot be used.
         OSError: a socket or file cannot be had.
         AbortedError: a second signal came before everything was delivered.
     """
+    authority = load_key(Path(config.hub_auth)) if config.hub_auth is not None else None
     limits = dataclasses.replace(config.limits, max_connections=raise_descriptors(config.limits))
     drained = False
     _keep_memory()
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_signals())
         listeners, ports = listen(
-            config.host, config.port, config.unix, insecure=config.insecure, stack=stack
+            config.host,
+            {"line": config.port, "hub": config.hub_port},
+            config.unix,
+            insecure=config.insecure,
+            stack=stack,
         )
         try:
             async with trio.open_nursery() as nursery:
                 server = Server(limits, nursery, on_backpressure)
+                hub = Hub(
+                    server.broker,
+                    config.hub_limits,
+                    max_subscriptions=limits.max_subscriptions,
+                    command_timeout=limits.command_timeout,
+                    authority=authority,
+                    hosts=frozenset((*config.hub_hosts, config.host or "")),
+                    origins=frozenset(config.hub_origins),
+                    clock=trio.current_time,
+                )
+                kinds: dict[str, tuple[MakeTalk, Refusal]] = {
+                    "line": (partial(LineTalk, server.broker), wire.error_frame),
+                    "hub": (partial(HubTalk, hub), refusal),
+                }
+                all_doors = [Door(listener, *kinds[name]) for name, listener in listeners]
                 reserve = Reserve()
                 stack.callback(reserve.close)
                 doors, closed = trio.CancelScope(), trio.Event()
-                nursery.start_soon(accept_all, listeners, server, reserve, doors, closed)
-                nursery.start_soon(_sweep, server)
+                nursery.start_soon(accept_all, all_doors, server, reserve, doors, closed)
+                nursery.start_soon(_sweep, server, hub)
                 nursery.start_soon(_publish_statistics, server)
                 if config.ports_file is not None:
                     _write_ports(Path(config.ports_file), ports, stack)
@@ -132,8 +170,11 @@ def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack)
 
 def _describe(ports: dict[str, Any]) -> str:
     words = [f"pid={ports['pid']}"]
-    if "line" in ports:
-        words.append(f"line={ports['line']['host']}:{ports['line']['port']}")
+    words += [
+        f"{kind}={ports[kind]['host']}:{ports[kind]['port']}"
+        for kind in ("line", "hub")
+        if kind in ports
+    ]
     if "unix" in ports:
         words.append(f"unix={wire.escape(ports['unix'])}")
     return " ".join(words)
@@ -154,10 +195,11 @@ def _keep_memory() -> None:
 # Background
 
 
-async def _sweep(server: Server) -> None:
+async def _sweep(server: Server, hub: Hub) -> None:
     while True:
         await trio.sleep(min(_SWEEP, server.limits.command_timeout / 4))
         server.sweep()
+        hub.sweep()
 
 
 async def _publish_statistics(server: Server) -> None:

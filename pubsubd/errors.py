@@ -31,6 +31,16 @@ CLOSES = {
 }
 """Faults that end the connection, each told before the close."""
 
+HUB_CLOSES = {
+    "bad-json": "on the hub port, a message that is not JSON",
+    "bad-websocket": "on the hub port, a frame that breaks the WebSocket protocol",
+    "bad-http": "on the hub port, a request that is not HTTP, or too large",
+    "heartbeat-timeout": "on the hub port, a hub:* client that was silent for too long",
+    "duplicate-connection": "on the hub port, another connection has registered the address",
+    "unauthorized": "on the hub port, a token that is missing or not good",
+}
+"""Faults that end a connection of the hub port; those of :data:`CLOSES` do so as well."""
+
 
 class PubsubdError(Exception):
     """Anything this package raises on purpose."""

@@ -1,4 +1,4 @@
-"""Who would receive a name, and because of which substrings, as JSON for people to read."""
+"""Who would receive a name, and because of which subscriptions, as JSON for people to read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ def explain(router: Router, name: bytes) -> bytes:
 
     It is ``{"name", "count", "receivers": [{"connection", "peer", "substrings", "matching",
     "as"}]}``, where ``as`` is the name that the receiver would see, ``matching`` how many of
-    its substrings match, and ``count`` how many receivers there are, listed or not.
+    its subscriptions match, and ``count`` how many receivers there are, listed or not. For
+    those who subscribe the name itself there is also ``"exact": true``, and for those who do
+    so by wildcards ``"patterns"``.
 
     Raises:
         ProtocolError: ``bad-request``, if the name is not legal.
@@ -27,20 +29,20 @@ def explain(router: Router, name: bytes) -> bytes:
         raise ProtocolError("bad-request", error.text) from None
     receivers: list[dict[str, object]] = []
     count = size = 0
-    own = name.startswith(wire.OWN)
     for receiver, seen, why in router.explain(name):
-        substrings = [s for s in why if s.startswith(wire.OWN)] if own else why
-        if not substrings:
-            continue
         count += 1
         if size < MAX_EXPLAINED and isinstance(receiver, Peer):
-            entry = {
+            entry: dict[str, object] = {
                 "connection": receiver.number,
                 "peer": receiver.label,
-                "substrings": [s.decode() for s in substrings[:MAX_REASONS]],
-                "matching": len(substrings),
+                "substrings": [s.decode() for s in why.substrings[:MAX_REASONS]],
+                "matching": len(why.substrings) + why.exact + len(why.patterns),
                 "as": seen.decode(),
             }
+            if why.exact:
+                entry["exact"] = True
+            if why.patterns:
+                entry["patterns"] = why.patterns[:MAX_REASONS]
             size += len(json.dumps(entry))
             receivers.append(entry)
     answer = {"name": name.decode(), "count": count, "receivers": receivers}

@@ -9,17 +9,17 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from pubsubd import wire
 from pubsubd.errors import ConfigError, ProtocolError
 from pubsubd.limits import Limits
 from pubsubd.server import Server
-from pubsubd.session import open_session
+from pubsubd.session import MakeTalk, open_session
 
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
 _AT_ONCE = 64  # connections accepted before others get their turn
@@ -27,15 +27,40 @@ _RESERVED = 16  # descriptors kept for the daemon itself
 _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
 
+Refusal = Callable[[ProtocolError], bytes]
+"""Returns what to send to a connection that is not let in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A listening socket and what is spoken behind it.
+
+    Attributes:
+        make: makes the talk of a connection.
+        refusal: what to send to one that is not let in.
+    """
+
+    listener: socket.socket
+    make: MakeTalk
+    refusal: Refusal
+
+
 def listen(
-    host: str | None, port: int, unix: str | None, *, insecure: bool, stack: contextlib.ExitStack
-) -> tuple[list[socket.socket], dict[str, Any]]:
-    """Return listeners, and ``{"line": {"host", "port"}, "unix", "pid"}`` as far as they are.
+    host: str | None,
+    wanted: dict[str, int | None],
+    unix: str | None,
+    *,
+    insecure: bool,
+    stack: contextlib.ExitStack,
+) -> tuple[list[tuple[str, socket.socket]], dict[str, Any]]:
+    """Return listening sockets, each with its name, and their addresses.
+
+    The addresses are ``{name: {"host", "port"}, ..., "unix", "pid"}`` as far as they are there.
 
     Args:
         host: a name or address, all of whose addresses are bound; None for no TCP at all.
-        port: 0 takes a free one, the same for all addresses.
-        unix: path of a Unix socket, or None.
+        wanted: name -> port: 0 takes a free one, the same for all addresses; None for no TCP.
+        unix: path of a Unix socket, whose name is the first of ``wanted``, or None.
         insecure: whether a host that is not loopback will do.
         stack: closes the sockets and removes the path.
 
@@ -43,9 +68,12 @@ def listen(
         ConfigError: the host cannot be used, or there is nothing to listen on.
         OSError: an address is taken or not allowed; the message names it.
     """
-    listeners: list[socket.socket] = []
+    listeners: list[tuple[str, socket.socket]] = []
     ports: dict[str, Any] = {"pid": os.getpid()}
-    if host is not None:
+    for name, wanted_port in wanted.items():
+        port = wanted_port
+        if host is None or port is None:
+            continue
         for family, address in _resolve(host, port, insecure=insecure):
             listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -53,19 +81,19 @@ def listen(
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             _bind(listener, (address, port), f"{address}:{port}")
             port = listener.getsockname()[1]  # with port 0, all addresses take the same one
-            listeners.append(listener)
-            ports.setdefault("line", {"host": address, "port": port})
+            listeners.append((name, listener))
+            ports.setdefault(name, {"host": address, "port": port})
     if unix is not None:
         path = Path(unix)
         _remove_stale(path)
         listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         _bind(listener, unix, unix)
         stack.callback(path.unlink, missing_ok=True)
-        listeners.append(listener)
+        listeners.append((next(iter(wanted)), listener))
         ports["unix"] = unix
     if not listeners:
         raise ConfigError("nothing to listen on: neither a host nor a Unix socket")
-    for listener in listeners:
+    for _, listener in listeners:
         listener.listen(_BACKLOG)
         listener.setblocking(False)
     return listeners, ports
@@ -141,7 +169,7 @@ class Reserve:
 
 
 async def accept_all(
-    listeners: list[socket.socket],
+    all_doors: list[Door],
     server: Server,
     reserve: Reserve,
     doors: trio.CancelScope,
@@ -150,28 +178,26 @@ async def accept_all(
     """Accept until ``doors`` is cancelled; then take those who wait already, and close."""
     with doors:
         async with trio.open_nursery() as nursery:
-            for listener in listeners:
-                nursery.start_soon(_accept, listener, server, reserve)
-    for listener in listeners:
-        _accept_waiting(listener, server, reserve)
-        listener.close()
+            for door in all_doors:
+                nursery.start_soon(_accept, door, server, reserve)
+    for door in all_doors:
+        _accept_waiting(door, server, reserve)
+        door.listener.close()
     closed.set()
 
 
-async def _accept(listener: socket.socket, server: Server, reserve: Reserve) -> None:
+async def _accept(door: Door, server: Server, reserve: Reserve) -> None:
     while True:
-        await trio.lowlevel.wait_readable(listener)
-        if not _accept_waiting(listener, server, reserve, _AT_ONCE):
+        await trio.lowlevel.wait_readable(door.listener)
+        if not _accept_waiting(door, server, reserve, _AT_ONCE):
             await trio.sleep(0.1)  # out of descriptors: do not spin
 
 
-def _accept_waiting(
-    listener: socket.socket, server: Server, reserve: Reserve, most: int = _BACKLOG
-) -> bool:
+def _accept_waiting(door: Door, server: Server, reserve: Reserve, most: int = _BACKLOG) -> bool:
     """Accept the connections that wait; False if the system does not let us."""
     for _ in range(most):
         try:
-            sock, address = listener.accept()
+            sock, address = door.listener.accept()
         except BlockingIOError:
             return True
         except OSError as error:
@@ -179,13 +205,13 @@ def _accept_waiting(
                 continue  # that one connection broke off
             reserve.close()
             with contextlib.suppress(OSError):
-                sock, address = listener.accept()
-                _refuse(sock, server, "no descriptors are left")
+                sock, address = door.listener.accept()
+                _refuse(sock, server, door, "no descriptors are left")
             reserve.take()
             return False
         if len(server.sessions) >= server.limits.max_connections:
             limit = server.limits.max_connections
-            _refuse(sock, server, f"there are {limit} connections, which is the limit")
+            _refuse(sock, server, door, f"there are {limit} connections, which is the limit")
             continue
         sock.setblocking(False)
         label = "unix"
@@ -194,7 +220,7 @@ def _accept_waiting(
             label = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _keep_alive(sock)
-        open_session(server, sock, label)
+        open_session(server, sock, label, door.make)
     return True
 
 
@@ -206,11 +232,11 @@ def _keep_alive(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
 
 
-def _refuse(sock: socket.socket, server: Server, text: str) -> None:
+def _refuse(sock: socket.socket, server: Server, door: Door, text: str) -> None:
     error = ProtocolError("too-many-connections", text)
     server.refuse(error)
     with sock, contextlib.suppress(OSError):
         sock.setblocking(False)
-        sock.send(wire.error_frame(error))
+        sock.send(door.refusal(error))
         sock.shutdown(socket.SHUT_WR)
         sock.recv(65536)  # what is unread when a socket closes resets the connection

@@ -13,8 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-
-from pubsubd.wire import end_of_frame
+from collections.abc import Callable
 
 _SMALL = 2_048  # a chunk under this is copied behind its predecessor, if that is under it too
 _ONCE = 262_144  # bytes that are joined for one send
@@ -93,10 +92,13 @@ class Outbox:
             self._chunks.popleft()
             self._offset = 0
 
-    def cut(self) -> None:
+    def cut(self, end_of_frame: Callable[[bytes, int], int]) -> None:
         """Throw away all but the rest of a frame that is sent in part.
 
         What is put next is then understood by a reader that has kept up with what was sent.
+
+        Args:
+            end_of_frame: tells where the frame ends that holds an offset of a chunk.
         """
         if not self._chunks:
             return

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
+from pubsubd.wildcards import Pattern
 
 
 class Peer:
@@ -15,7 +16,8 @@ class Peer:
     Attributes:
         number: counts the connections since the start, from 1.
         label: what it is called in logs, for example ``127.0.0.1:50312``.
-        substrings: what it subscribes; the router's.
+        substrings, names, patterns: what it subscribes; the router's. Most peers have substrings
+            only: the others are None until there are some.
         fresh: frames put during the present read.
         put: ``fresh.append``, bound once.
         send: hands over whole frames at the end of a read; never blocks; set by the owner.
@@ -35,9 +37,11 @@ class Peer:
         "label",
         "large",
         "missing",
+        "names",
         "number",
         "outbox",
         "parts",
+        "patterns",
         "put",
         "send",
         "substrings",
@@ -49,6 +53,8 @@ class Peer:
         self.label = label
         self.send = send
         self.substrings: set[bytes] = set()
+        self.names: set[bytes] | None = None
+        self.patterns: set[Pattern] | None = None
         self.fresh: list[bytes] = []
         self.put = self.fresh.append
         self.outbox = Outbox()

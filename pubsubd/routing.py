@@ -1,5 +1,8 @@
 """Which peers want a name, without I/O.
 
+A subscription is a substring, an exact name, or a wildcard over the levels of a name; a peer that
+has several of them is still one receiver.
+
 Strategy: what was asked once is remembered twice, so that the broker pays one
 dictionary lookup for a header it has seen. ``routes`` maps the raw bytes of a
 header (with the LF before it) to a :class:`Route`; ``_answers`` maps a name to
@@ -12,40 +15,51 @@ Invariants:
 - Every entry of ``routes`` and ``_answers`` is right: each change of the
   subscriptions drops what it could have changed before it returns. To find
   these, every cached name stands in one byte string, ``_roll``, together with the name
-  of its copy; a changed substring is looked for in that.
+  of its copy; a changed substring is looked for in that, and so is the longest literal of a
+  changed wildcard. (A name may stand there that is not cached any more.)
 - Equal sets of receivers are the same :class:`Targets`, and equal shapes of
   frames to them the same :class:`Route`, so ``targets is previous`` tells
   whether two frames go to the same peers, and ``route is previous`` that they
   have the same lengths as well.
 - ``_few`` has all of ``index.values`` if these are few, and is empty otherwise.
-- ``index.values[substring]`` exists if and only if some peer subscribes it.
+- ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
+  ``_names`` and ``_wildcards.values``.
+- ``_others`` tells whether any name or wildcard is subscribed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.matching import SubstringIndex
 from pubsubd.outbox import Pieces
-from pubsubd.wire import OWN, copy_name
+from pubsubd.wildcards import Pattern, WildcardIndex
+from pubsubd.wire import FORWARD, OWN, copy_name
 
 _SLASH = 47
 _SCAN = 12  # up to so many substrings, trying each is quicker than the index
 _FEW = 64  # changes at once up to which each is looked up in the roll
-_STEP = 1_000  # substrings of a leaving peer that are removed in one step
+_STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
+_WILDCARD_STEP = 100  # wildcards, which are dearer
+_LARGE = 1_000  # names; below, their table is not worth shrinking
 _ROLL = 64  # bytes of the roll per name; longer names make the cache hold fewer
 _SCANNED = 128  # bytes of the roll looked through in one step of work
-_SCANNED_HIT = 10  # steps of work to forget one name
+_SCANNED_HIT = 10  # steps of work to forget one name, or to try a wildcard on it
+_PATIENCE = 500_000  # steps of work on wildcards after which everything is forgotten
 _SHAPES = 4_096  # routes remembered for one set of receivers
+
+Key = TypeVar("Key")
 
 
 class Receiver(Protocol):
     """What routing and delivery need of a peer."""
 
     substrings: set[bytes]
+    names: set[bytes] | None
+    patterns: set[Pattern] | None
     fresh: list[bytes]
     put: Callable[[bytes], None]
     send: Callable[[bytes | Pieces], None]
@@ -108,8 +122,25 @@ class Route:
         self.length = length
 
 
+class Reasons:
+    """Why a peer receives a name.
+
+    Attributes:
+        substrings: those it subscribes that are in the name, in order.
+        exact: whether it subscribes the name itself.
+        patterns: texts of the wildcards it subscribes that match, in order.
+    """
+
+    __slots__ = ("exact", "patterns", "substrings")
+
+    def __init__(self) -> None:
+        self.substrings: list[bytes] = []
+        self.exact = False
+        self.patterns: list[str] = []
+
+
 class _Crowd:
-    """The several peers of one substring; their :class:`Targets` is made when needed."""
+    """The several peers of one subscription; their :class:`Targets` is made when needed."""
 
     __slots__ = ("peers", "targets")
 
@@ -149,6 +180,11 @@ class Router:
         self._max_names = max_names
         self._max_headers = max_headers
         self.index: SubstringIndex[Targets | _Crowd] = SubstringIndex()
+        self._names: dict[bytes, Targets | _Crowd] = {}
+        self._wildcards: WildcardIndex[Targets | _Crowd] = WildcardIndex()
+        self._others = False
+        self._most_names = 0  # at a time, since their table was made
+        self._strain = 0  # work that changes of wildcards have been since all was forgotten
         self._interned: WeakValueDictionary[frozenset[Receiver], Targets] = WeakValueDictionary()
         self._answers: dict[bytes, _Answer] = {}
         self._few: tuple[tuple[bytes, Targets | _Crowd], ...] = ()
@@ -160,7 +196,7 @@ class Router:
 
     @property
     def subscriptions(self) -> int:
-        """Pairs of a peer and a substring."""
+        """Pairs of a peer and a substring, name or wildcard."""
         return self._count
 
     @property
@@ -179,15 +215,8 @@ class Router:
             return False
         peer.substrings.add(substring)
         self._count += 1
-        holders = self.index.values
-        holder = holders.get(substring)
-        if holder is None:
+        if not _let_in(self.index.values, substring, peer):
             self.index.add(substring, self.only(peer))
-        elif isinstance(holder, Targets):
-            holders[substring] = _Crowd((*holder.peers, peer))
-        else:
-            holder.peers[peer] = None
-            holder.targets = None
         self._change(substring)
         return True
 
@@ -200,6 +229,60 @@ class Router:
         self._change(substring)
         return True
 
+    def subscribe_name(self, peer: Receiver, name: bytes) -> bool:
+        """Let ``peer`` receive exactly ``name``; False if it does already.
+
+        It may be one of the daemon's own, or that of a copy.
+        """
+        if peer.names is None:
+            peer.names = set()
+        elif name in peer.names:
+            return False
+        peer.names.add(name)
+        self._count += 1
+        self._others = True
+        if not _let_in(self._names, name, peer):
+            self._names[name] = self.only(peer)
+            self._most_names = max(self._most_names, len(self._names))
+        self._change_name(name)
+        return True
+
+    def unsubscribe_name(self, peer: Receiver, name: bytes) -> bool:
+        """Undo :meth:`subscribe_name`; False if there is nothing to undo."""
+        if peer.names is None or name not in peer.names:
+            return False
+        peer.names.remove(name)
+        if not peer.names:
+            peer.names = None
+        self._remove_name(peer, name)
+        self._change_name(name)
+        return True
+
+    def subscribe_pattern(self, peer: Receiver, pattern: Pattern) -> bool:
+        """Let ``peer`` receive the names that ``pattern`` matches; False if it does already."""
+        if peer.patterns is None:
+            peer.patterns = set()
+        elif pattern in peer.patterns:
+            return False
+        peer.patterns.add(pattern)
+        self._count += 1
+        self._others = True
+        if not _let_in(self._wildcards.values, pattern, peer):
+            self._wildcards.add(pattern, self.only(peer))
+        self._change_pattern(pattern)
+        return True
+
+    def unsubscribe_pattern(self, peer: Receiver, pattern: Pattern) -> bool:
+        """Undo :meth:`subscribe_pattern`; False if there is nothing to undo."""
+        if peer.patterns is None or pattern not in peer.patterns:
+            return False
+        peer.patterns.remove(pattern)
+        if not peer.patterns:
+            peer.patterns = None
+        self._remove_pattern(peer, pattern)
+        self._change_pattern(pattern)
+        return True
+
     def forget(self, peer: Receiver) -> Iterator[None]:
         """Undo all of ``peer``'s subscriptions, in steps of bounded work: iterate to the end.
 
@@ -207,10 +290,20 @@ class Router:
         given and throw it away.
         """
         substrings, peer.substrings = peer.substrings, set()
-        if len(substrings) <= _FEW:
+        names, peer.names = peer.names or (), None
+        patterns, peer.patterns = peer.patterns or (), None
+        for done, name in enumerate(names, 1):
+            self._remove_name(peer, name)
+            self._change_name(name)
+            if done % _STEP == 0:
+                yield
+        if len(substrings) + len(patterns) <= _FEW:
             for substring in substrings:
                 self._remove(peer, substring)
                 self._change(substring)
+            for pattern in patterns:
+                self._remove_pattern(peer, pattern)
+                self._change_pattern(pattern)
             return
         for done, substring in enumerate(substrings):
             self._remove(peer, substring)
@@ -218,18 +311,44 @@ class Router:
                 self._few = ()
                 yield
         self._note_few()
+        for done, pattern in enumerate(patterns):
+            self._remove_pattern(peer, pattern)
+            if done % _WILDCARD_STEP == 0:
+                yield
         self.clear()
 
     def _remove(self, peer: Receiver, substring: bytes) -> None:
         self._count -= 1
-        holder = self.index.values[substring]
-        if isinstance(holder, Targets):
+        if not self._let_out(self.index.values, substring, peer):
             self.index.remove(substring)
-            return
+
+    def _remove_name(self, peer: Receiver, name: bytes) -> None:
+        self._count -= 1
+        if not self._let_out(self._names, name, peer):
+            del self._names[name]
+            if len(self._names) < self._most_names // 8 and self._most_names > _LARGE:
+                self._names = {**self._names}  # a dict never shrinks by itself
+                self._most_names = len(self._names)
+            self._others = bool(self._names or self._wildcards.values)
+
+    def _remove_pattern(self, peer: Receiver, pattern: Pattern) -> None:
+        self._count -= 1
+        if not self._let_out(self._wildcards.values, pattern, peer):
+            self._wildcards.remove(pattern)
+            self._others = bool(self._names or self._wildcards.values)
+
+    def _let_out(
+        self, holders: MutableMapping[Key, Targets | _Crowd], key: Key, peer: Receiver
+    ) -> bool:
+        """Take ``peer`` out of those who hold ``key``; False if it is the only one."""
+        holder = holders[key]
+        if isinstance(holder, Targets):
+            return False
         del holder.peers[peer]
         holder.targets = None
         if len(holder.peers) == 1:
-            self.index.values[substring] = self.only(next(iter(holder.peers)))
+            holders[key] = self.only(next(iter(holder.peers)))
+        return True
 
     # Answers
 
@@ -255,7 +374,7 @@ class Router:
                         found = None
                         break
                     found = holder
-            direct = found if type(found) is Targets else self._targets(name)
+            direct = found if type(found) is Targets and not self._others else self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
             seen = self._seen
             if name not in seen:
@@ -272,32 +391,61 @@ class Router:
         answer.headers.append(key)
         return route
 
+    def receivers(self, name: bytes) -> Targets | Fork:
+        """Return who gets ``name``, or its copy; for those who publish without a header.
+
+        ``name`` is legal. The answer is remembered as :meth:`learn` does it.
+        """
+        answer = self._answers.get(name)
+        if answer is not None:
+            return answer.targets
+        if name.startswith(OWN):
+            return self.targets_of_own(name)
+        self.lookups += 1
+        targets = self._fork(self._targets(name), name)
+        seen = self._seen
+        if name in seen:
+            self._remember(name, targets)
+        else:
+            if len(seen) >= self._max_names:
+                seen.clear()
+            seen.add(name)
+        return targets
+
     def targets_of_own(self, name: bytes) -> Targets:
         """Return who wants ``name``, which is one of the daemon's own, under ``//pubsubd/``.
 
-        Only substrings that begin with ``//pubsubd/`` count, so that ``sub s`` does not
-        bring statistics.
+        Only subscriptions that begin with ``//pubsubd/`` count, so that neither ``sub s`` nor
+        a wildcard over everything brings statistics.
         """
         holders = [self.index.values[s] for s in self.index.find(name) if s.startswith(OWN)]
-        return self._union(holders)
+        return self._union(holders + self._holders_of_others(name))
 
-    def explain(self, name: bytes) -> Iterator[tuple[Receiver, bytes, list[bytes]]]:
+    def explain(self, name: bytes) -> Iterator[tuple[Receiver, bytes, Reasons]]:
         """Yield who would receive ``name``: the peer, the name it would see, and why.
 
-        Why is the substrings of that peer that match; the name seen is that of the copy
-        for those who get only that.
+        The name seen is that of the copy for those who get only that.
         """
         told: set[Receiver] = set()
-        for seen in (name, copy_name(name)):
+        own = name.startswith(OWN)
+        for seen in (name, None if own else copy_name(name)):
             if seen is None:
                 continue
-            reasons: dict[Receiver, list[bytes]] = {}
+            reasons: dict[Receiver, Reasons] = {}
             for substring in self.index.find(seen):
-                for peer in self.index.values[substring].peers:
-                    if peer not in told:
-                        reasons.setdefault(peer, []).append(substring)
-            for peer, substrings in reasons.items():
-                yield peer, seen, sorted(substrings)
+                if not own or substring.startswith(OWN):
+                    for peer in _peers(self.index.values[substring], told):
+                        reasons.setdefault(peer, Reasons()).substrings.append(substring)
+            if seen in self._names:
+                for peer in _peers(self._names[seen], told):
+                    reasons.setdefault(peer, Reasons()).exact = True
+            for pattern in self._wildcards.find(seen):
+                for peer in _peers(self._wildcards.values[pattern], told):
+                    reasons.setdefault(peer, Reasons()).patterns.append(pattern.text)
+            for peer, why in reasons.items():
+                why.substrings.sort()
+                why.patterns.sort()
+                yield peer, seen, why
             told.update(reasons)
 
     def clear(self) -> None:
@@ -305,6 +453,7 @@ class Router:
         self.routes.clear()
         self._answers.clear()
         self._roll = bytearray()
+        self._strain = 0
 
     def _fork(self, direct: Targets, name: bytes) -> Targets | Fork:
         """Return who gets ``name``, or only its copy, when ``direct`` want the name itself."""
@@ -325,11 +474,24 @@ class Router:
         return answer
 
     def _targets(self, name: bytes) -> Targets:
-        """Return who has a substring of ``name``, without the caches."""
+        """Return who has a subscription that matches ``name``, without the caches."""
         values = self.index.values
         if self._few or not values:
-            return self._union([holder for substring, holder in self._few if substring in name])
-        return self._union([values[substring] for substring in self.index.find(name)])
+            holders = [holder for substring, holder in self._few if substring in name]
+        else:
+            holders = [values[substring] for substring in self.index.find(name)]
+        return self._union(holders + self._holders_of_others(name) if self._others else holders)
+
+    def _holders_of_others(self, name: bytes) -> list[Targets | _Crowd]:
+        """Return who has ``name`` itself, or a wildcard that matches it."""
+        holder = self._names.get(name)
+        holders = [] if holder is None else [holder]
+        wildcards = self._wildcards
+        if wildcards.values:
+            before = wildcards.work
+            holders += [wildcards.values[pattern] for pattern in wildcards.find(name)]
+            self.index.work += wildcards.work - before
+        return holders
 
     def _union(self, holders: list[Targets | _Crowd]) -> Targets:
         if not holders:
@@ -369,13 +531,74 @@ class Router:
             if hits > _FEW and hits * 2 > len(self._answers):
                 self.clear()
                 return
-            start = roll.rfind(b"\n", 0, at) + 1
-            stop = roll.index(b"\n", at)
-            answer = self._answers.pop(bytes(roll[start:stop]).partition(b" ")[0])
-            for key in answer.headers:
-                del self.routes[key]
+            start, stop = _entry(roll, at)
+            self._drop(bytes(roll[start:stop]).partition(b" ")[0])
             roll[start:stop] = b"\n" * (stop - start)  # in place: nothing has to move
             at = roll.find(substring, stop)
+
+    def _change_name(self, name: bytes) -> None:
+        """Forget the answer to ``name``, and to the name whose copy it is."""
+        self._drop(name)
+        if name.startswith(FORWARD):
+            self._drop(b"//" + name[len(FORWARD) :])
+
+    def _change_pattern(self, pattern: Pattern) -> None:
+        """Forget the answers to all names that ``pattern`` matches, or whose copies it does.
+
+        Looking for these is a fraction of a millisecond as a rule, but there may be thousands of
+        patterns at once: then everything is forgotten soon, and there is nothing to look through.
+        """
+        roll, literal = self._roll, pattern.literal
+        work = len(roll) // _SCANNED
+        if not literal or self._strain + work > _PATIENCE:
+            self.clear()
+            return
+        hits = 0
+        at = roll.find(literal)
+        while at >= 0:
+            work += _SCANNED_HIT
+            start, stop = _entry(roll, at)
+            name, _, copy = bytes(roll[start:stop]).partition(b" ")
+            if pattern.matches(name) or (copy and pattern.matches(copy)):
+                hits += 1
+                self._drop(name)
+                roll[start:stop] = b"\n" * (stop - start)
+            if self._strain + work > _PATIENCE or (hits > _FEW and hits * 2 > len(self._answers)):
+                self.clear()
+                break
+            at = roll.find(literal, stop)
+        else:
+            self._strain += work
+        self.index.work += work
+
+    def _drop(self, name: bytes) -> None:
+        """Forget the answer to ``name``, if there is one."""
+        answer = self._answers.pop(name, None)
+        if answer is not None:
+            for key in answer.headers:
+                del self.routes[key]
+
+
+def _entry(roll: bytearray, at: int) -> tuple[int, int]:
+    """Return where the entry of ``roll`` that holds ``at`` begins and ends."""
+    return roll.rfind(b"\n", 0, at) + 1, roll.index(b"\n", at)
+
+
+def _let_in(holders: MutableMapping[Key, Targets | _Crowd], key: Key, peer: Receiver) -> bool:
+    """Add ``peer`` to those who hold ``key``; False if nobody does yet."""
+    holder = holders.get(key)
+    if holder is None:
+        return False
+    if isinstance(holder, Targets):
+        holders[key] = _Crowd((*holder.peers, peer))
+    else:
+        holder.peers[peer] = None
+        holder.targets = None
+    return True
+
+
+def _peers(holder: Targets | _Crowd, told: set[Receiver]) -> list[Receiver]:
+    return [peer for peer in holder.peers if peer not in told]
 
 
 def _shape(targets: Targets | Fork, width: int, length: int) -> Route:

@@ -1,4 +1,4 @@
-"""One connection of the line protocol: sockets and waiting around the broker.
+"""One connection, whatever is spoken on it: sockets and waiting around a talk.
 
 One task a connection reads and, at the end, takes leave; a second one writes, but lives
 only while something waits that the socket would not take. Whoever delivers to a
@@ -19,15 +19,17 @@ import logging
 import select
 import socket
 import traceback
+from collections.abc import Callable, Iterator
 from time import perf_counter
+from typing import Protocol
 
 import trio
 
-from pubsubd import wire
-from pubsubd.errors import ProtocolError
+from pubsubd.errors import CLOSES, HUB_CLOSES, ProtocolError
 from pubsubd.limits import EAGER, LOOKS, MAX_DRAIN_INPUT, QUIET, READ_SIZE
 from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
+from pubsubd.peer import Peer
 from pubsubd.server import Server
 
 log = logging.getLogger("pubsubd")
@@ -35,9 +37,63 @@ log = logging.getLogger("pubsubd")
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 
 
-def open_session(server: Server, sock: socket.socket, label: str) -> None:
+class Talk(Protocol):
+    """What is spoken on a connection, without I/O.
+
+    Attributes:
+        peer: the connection as the broker sees it.
+        max_pending: bytes that may wait for it.
+    """
+
+    peer: Peer
+    max_pending: int
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to read at once."""
+
+    @property
+    def halfway(self) -> bool:
+        """Whether part of a command has come and the rest has not."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether something is still due to it after it has shut down its sending side."""
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; whether work is left that ``receive(b"")`` goes on with.
+
+        Sets ``peer.ending`` once the connection has to be closed, when all that is due to it,
+        the reason included, is sent.
+        """
+
+    def farewell(self, error: ProtocolError) -> bytes:
+        """Return what tells the peer that the connection ends for that reason."""
+
+    def overdue(self, now: float, heard: float) -> ProtocolError | None:
+        """Return why it ends now, if it has been silent since ``heard`` for too long."""
+
+    def end_of_frame(self, chunk: bytes, offset: int) -> int:
+        """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
+
+    def count_frames(self, chunk: bytes) -> int:
+        """Return how many frames a chunk holds."""
+
+    def leave(self) -> Iterator[None]:
+        """Forget the peer, in steps of bounded work: iterate to the end."""
+
+
+MakeTalk = Callable[[str, Callable[[bytes | Pieces], None], Callable[[str, str], None]], Talk]
+"""Makes the talk of a new connection.
+
+Called with its label, with what sends whole frames (now or later, never waiting), and with what
+ends it from outside of ``receive``, for a code and a text.
+"""
+
+
+def open_session(server: Server, sock: socket.socket, label: str, make: MakeTalk) -> None:
     """Serve a connected, non-blocking socket, in a task of its own."""
-    session = Session(server, sock, label)
+    session = Session(server, sock, label, make)
     server.sessions.add(session)
     server.nursery.start_soon(session.run)
 
@@ -63,6 +119,7 @@ class Session:
         "_scope",
         "_server",
         "_sock",
+        "_talk",
         "_writing",
         "heard",
         "leaving",
@@ -70,12 +127,11 @@ class Session:
         "peer",
     )
 
-    def __init__(self, server: Server, sock: socket.socket, label: str) -> None:
+    def __init__(self, server: Server, sock: socket.socket, label: str, make: MakeTalk) -> None:
         self._server = server
         self._broker = server.broker
         self._sock = sock
         self._scope = trio.CancelScope()
-        self._half = server.limits.max_pending // 2
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._patience: Patience | None = None
         self._given_up = False
@@ -86,7 +142,9 @@ class Session:
         self.heard = 0.0
         self.listening = False
         self.leaving = False
-        self.peer = self._broker.join(label, self._send)
+        self._talk = make(label, self._send, self.end)
+        self._half = self._talk.max_pending // 2
+        self.peer = self._talk.peer
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
@@ -106,10 +164,10 @@ class Session:
         finally:
             self.leaving = True
             self._server.read_out(self)
-            if peer.halfway and peer.ending is None:
+            if self._talk.halfway and peer.ending is None:
                 log.debug("event=half-frame connection=%d peer=%s", peer.number, peer.label)
             with trio.CancelScope(shield=True):
-                for _ in self._broker.leave(peer):
+                for _ in self._talk.leave():
                     await trio.lowlevel.checkpoint()
             try:
                 with contextlib.suppress(OSError):
@@ -132,26 +190,26 @@ class Session:
         if peer.ending is None and not self._gone:
             peer.ending = ProtocolError(code, text)
             self._broker.counters.errors[code] += 1
-            self._say(wire.error_frame(peer.ending))
+            self._say(self._talk.farewell(peer.ending))
             self.interrupt()
 
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
-        now, limit = self._server.now, self._server.limits.command_timeout
+        now = self._server.now
         if self.listening:
             poll = select.poll()
             poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
             if poll.poll(0):
                 self._lose(ConnectionResetError(errno.ECONNRESET, ""))
-        elif self.peer.halfway and now - self.heard > limit:
-            self.end("command-timeout", f"{limit:g} s of silence in the middle of a command")
+        if (overdue := self._talk.overdue(now, self.heard)) is not None:
+            self.end(overdue.code, overdue.text)
 
     # Reading
 
     async def _serve(self) -> None:
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
-        recv, receive = self._sock.recv, self._broker.receive
+        talk, recv, receive = self._talk, self._sock.recv, self._talk.receive
         asleep = float("-inf")
         while not server.draining:
             await wait_readable(descriptor)
@@ -159,13 +217,13 @@ class Session:
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
             try:
-                data = recv(peer.wanted)
+                data = recv(talk.wanted)
             except (BlockingIOError, InterruptedError):
                 continue
             if not data:
                 break
             self.heard = server.now
-            more = receive(peer, data)
+            more = receive(data)
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
@@ -175,7 +233,7 @@ class Session:
                 self._look_out()
         else:
             return
-        if peer.substrings:
+        if talk.listening:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
@@ -202,7 +260,7 @@ class Session:
                 await trio.lowlevel.checkpoint()
             if not more:
                 return
-            more = self._broker.receive(self.peer, b"")
+            more = self._talk.receive(b"")
 
     async def _drain(self) -> None:
         """Carry out what had been received, then wait until everything is delivered."""
@@ -214,13 +272,13 @@ class Session:
                 with trio.move_on_after(QUIET):
                     await trio.lowlevel.wait_readable(sock)
                 try:
-                    data = sock.recv(peer.wanted)
+                    data = sock.recv(self._talk.wanted)
                 except (BlockingIOError, InterruptedError):
                     break
                 if not data:
                     break
                 room -= len(data)
-                await self._go_on(self._broker.receive(peer, data))
+                await self._go_on(self._talk.receive(data))
         self._server.read_out(self)
         with trio.move_on_at(self._server.drain_deadline):
             await self._server.wait_all_read_out()
@@ -235,8 +293,7 @@ class Session:
             return
         outbox = self.peer.outbox
         if outbox.size:
-            limits = self._server.limits
-            if outbox.size > limits.max_pending:
+            if outbox.size > self._talk.max_pending:
                 self._overrun(data)
                 return
             outbox.put(data if isinstance(data, bytes) else data.whole())
@@ -315,12 +372,12 @@ class Session:
         if server.on_backpressure is not None:
             server.on_backpressure(peer, waiting)
         if server.limits.slow_consumer == "drop":
-            count = wire.count_frames(data) if isinstance(data, bytes) else 1
+            count = self._talk.count_frames(data) if isinstance(data, bytes) else 1
             self._dropped += count
             self._broker.counters.dropped += count
             return
-        peer.outbox.cut()
-        self.end("slow-consumer", f"{waiting} bytes were waiting, over {server.limits.max_pending}")
+        peer.outbox.cut(self._talk.end_of_frame)
+        self.end("slow-consumer", f"{waiting} bytes were waiting, over {self._talk.max_pending}")
 
     async def wait_relief(self, begun: float) -> None:
         """Wait, as a publisher, until this consumer's backlog is half its limit or less.
@@ -372,7 +429,8 @@ class Session:
         peer = self.peer
         if peer.ending is None or self._gone:
             return
-        self._server.report(peer, peer.ending)
+        if peer.ending.code in CLOSES or peer.ending.code in HUB_CLOSES:
+            self._server.report(peer, peer.ending)
         with trio.move_on_after(self._server.limits.linger):
             await self._wait_drained()
             self._sock.shutdown(socket.SHUT_WR)

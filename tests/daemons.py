@@ -220,7 +220,7 @@ class Daemon:
         self.log_file = directory / "log"
         self.ports: dict[str, Any] = {}
         command = [sys.executable, "-m", "pubsubd", "serve", "--port", "0"]
-        command += ["--ports-file", str(self.ports_file), *flags]
+        command += ["--hub-port", "0", "--ports-file", str(self.ports_file), *flags]
         if descriptors is not None:
             limit = f'ulimit -n {descriptors} && exec "$0" "$@"'
             command = ["/bin/sh", "-c", limit, *command]
@@ -251,6 +251,11 @@ class Daemon:
     def address(self) -> tuple[str, int]:
         """Where it listens for TCP."""
         return self.ports["line"]["host"], self.ports["line"]["port"]
+
+    @property
+    def hub(self) -> tuple[str, int]:
+        """Host and port of the hub port."""
+        return self.ports["hub"]["host"], self.ports["hub"]["port"]
 
     @property
     def log(self) -> str:

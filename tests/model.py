@@ -1,11 +1,13 @@
 """The daemon as plainly as it can be written, to hold the quick one to.
 
 Bytes are looked at one command at a time, subscriptions are scanned, nothing is cached.
-What is heard is a list of ``(name, data)``, an error as ``("error", code)``.
+What is heard is a list of ``(name, data)``, an error as ``("error", code)``. Names and wildcards,
+which no line subscribes, are subscribed by calls.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 MAX_LINE = 1088
@@ -14,9 +16,49 @@ MAX_LINE = 1088
 @dataclass
 class Listener:
     substrings: list[bytes] = field(default_factory=list)
+    names: set[bytes] = field(default_factory=set)
+    patterns: set[tuple[str, str]] = field(default_factory=set)
     heard: list[object] = field(default_factory=list)
     rest: bytes = b""
     closed: bool = False
+
+    def wants(self, name: bytes) -> bool:
+        """Whether a subscription matches; patterns are a separator and a text."""
+        own = name.startswith(b"//pubsubd/")
+        return (
+            any(text in name for text in self.substrings if not own or starts_own(text))
+            or name in self.names
+            or any(pattern_matches(*pattern, name) for pattern in self.patterns)
+        )
+
+
+def starts_own(text: bytes) -> bool:
+    return text.startswith(b"//pubsubd/")
+
+
+def pattern_matches(separator: str, text: str, name: bytes) -> bool:
+    """Whether a wildcard matches, by an expression that tries everything there is to try."""
+    star = "*" if separator == "." else "+"
+    if name.startswith(b"//pubsubd/"):
+        literal = re.split(
+            r"[*]|(?<![^.])#$" if separator == "." else r"(?<![^/])[+#](?![^/])", text
+        )
+        if not literal[0].startswith("//pubsubd/"):
+            return False
+    *levels, last = text.split(separator)
+    if last != "#":
+        levels.append(last)
+    one = "[^" + re.escape(separator) + "]*"
+    expressions = [
+        one.join(map(re.escape, level.split(star)))
+        if separator == "." or level == star
+        else re.escape(level)
+        for level in levels
+    ]
+    expression = re.escape(separator).join(expressions)
+    if last == "#":
+        expression += "(" + re.escape(separator) + ".*)?" if levels else ".*"
+    return re.fullmatch(expression, name.decode(), re.DOTALL) is not None
 
 
 class Model:
@@ -30,6 +72,14 @@ class Model:
 
     def leave(self, who: str) -> None:
         del self.peers[who]
+
+    def toggle_name(self, who: str, name: bytes) -> None:
+        """Subscribe a name, or undo it."""
+        self.peers[who].names ^= {name}
+
+    def toggle_pattern(self, who: str, separator: str, text: str) -> None:
+        """Subscribe a wildcard, or undo it."""
+        self.peers[who].patterns ^= {(separator, text)}
 
     def say(self, who: str, data: bytes) -> None:
         peer = self.peers[who]
@@ -114,9 +164,9 @@ class Model:
         if name.startswith(b"//") and not name.startswith(b"//fwd/") and len(name) <= 1020:
             copy = b"//fwd/" + name[2:]
         for other in self.peers.values():
-            if any(substring in name for substring in other.substrings):
+            if other.wants(name):
                 other.heard.append((name, data))
-            elif copy and any(substring in copy for substring in other.substrings):
+            elif copy and other.wants(copy):
                 other.heard.append((copy, data))
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsubd.limits import READ_SIZE, Limits
+from pubsubd.wildcards import Pattern
 from tests.model import Model
 from tests.tables import Table
 
@@ -93,6 +94,21 @@ endings = st.sampled_from(
     ]
 )
 pieces = st.one_of(frames(), frames(), lines, lines, runs(), oddities, st.binary(max_size=8))
+patterns = st.sampled_from(
+    [
+        (".", "#"),
+        (".", "*"),
+        (".", "a*"),
+        (".", "n*.#"),
+        (".", "//*a*"),
+        (".", "//fwd/*"),
+        ("/", "+"),
+        ("/", "+/+/#"),
+        ("/", "//a/+"),
+        ("/", "//fwd/+/b"),
+        ("/", "//pubsubd/#"),
+    ]
+)
 speeches = st.builds(
     lambda parts, end: b"".join(parts) + end,
     st.lists(pieces, max_size=8),
@@ -110,6 +126,8 @@ def test_any_conversation_cut_anyhow_is_what_the_model_says(data: st.DataObject)
     for _ in range(data.draw(st.integers(1, 5))):
         who = data.draw(st.sampled_from(["ann", "bob", "eve"]))
         speech = data.draw(speeches)
+        for _ in range(data.draw(st.integers(0, 2))):
+            toggle(model, table, data)
         model.say(who, speech)
         cuts = data.draw(st.lists(st.integers(0, len(speech)), max_size=6).map(sorted))
         for start, stop in zip([0, *cuts], [*cuts, len(speech)], strict=True):
@@ -118,6 +136,23 @@ def test_any_conversation_cut_anyhow_is_what_the_model_says(data: st.DataObject)
             assert table.messages(name) == listener.heard
             assert (table.peers[name].ending is not None) == listener.closed
             listener.heard.clear()
+
+
+def toggle(model: Model, table: Table, data: st.DataObject) -> None:
+    """Let somebody subscribe a name or a wildcard, or take it back, as hub connections do."""
+    who = data.draw(st.sampled_from(["ann", "bob", "eve"]))
+    peer, listener, router = table.peers[who], model.peers[who], table.broker.router
+    if data.draw(st.booleans()):
+        name = data.draw(names)
+        change = router.unsubscribe_name if name in listener.names else router.subscribe_name
+        assert change(peer, name)
+        model.toggle_name(who, name)
+        return
+    separator, text = data.draw(patterns)
+    pattern = Pattern.dots(text) if separator == "." else Pattern.slashes(text)
+    held = (separator, text) in listener.patterns
+    assert (router.unsubscribe_pattern if held else router.subscribe_pattern)(peer, pattern)
+    model.toggle_pattern(who, separator, text)
 
 
 @settings(max_examples=60, deadline=None)

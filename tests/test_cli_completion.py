@@ -47,8 +47,8 @@ def complete(commands: Path, *words: str) -> list[str]:
 
 
 def test_commands_are_proposed(commands: Path) -> None:
-    assert complete(commands, "") == ["serve", "pub", "sub", "stats", "explain", "bench"]
-    assert complete(commands, "s") == ["serve", "sub", "stats"]
+    assert complete(commands, "") == ["serve", "pub", "sub", "stats", "explain", "schema", "bench"]
+    assert complete(commands, "s") == ["serve", "sub", "stats", "schema"]
     assert complete(commands, "nonsense") == []
 
 

@@ -20,6 +20,7 @@ from tests.running import command_line, environment
 
 @contextmanager
 def serve(*words: str, **env: str) -> Iterator[subprocess.Popen[str]]:
+    env.setdefault("PUBSUBD_NO_HUB", "1")
     with subprocess.Popen(
         command_line("serve", *words), stderr=subprocess.PIPE, text=True, env=environment(**env)
     ) as process:
@@ -51,7 +52,7 @@ def failed(*words: str, **env: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         check=False,
-        env=environment(**env),
+        env=environment(PUBSUBD_NO_HUB="1") | env,
         timeout=60,
     )
     assert done.stdout == ""
@@ -154,11 +155,43 @@ def test_without_anything_to_listen_on_it_is_refused() -> None:
     assert "nothing to listen on" in told
 
 
+@pytest.mark.parametrize(
+    ("flags", "env", "there"),
+    [
+        (["--hub-port=0"], {"PUBSUBD_NO_HUB": "0"}, True),
+        ([], {"PUBSUBD_NO_HUB": "0", "PUBSUBD_HUB_PORT": "0"}, True),
+        (["--hub-port=0", "--no-hub"], {"PUBSUBD_NO_HUB": "0"}, False),
+        (["--hub-port=0"], {"PUBSUBD_NO_HUB": "1"}, False),
+    ],
+)
+def test_the_hub_port_is_there_unless_it_is_not_wanted(
+    flags: list[str], env: dict[str, str], there: bool
+) -> None:
+    with serve("--port=0", *flags, **env) as process:
+        assert (" hub=127.0.0.1:" in ready(process)) is there
+        assert end(process)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(None, "No such file"), (b"short\n", "32 are the least"), (b"-----BEGIN X", "no public key")],
+)
+def test_a_key_that_cannot_be_used_is_refused(
+    tmp_path: Path, content: bytes | None, text: str
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content)
+    status, told = failed("--port=0", f"--hub-auth={path}")
+    assert status == 2
+    assert text in told
+
+
 # Signals before the daemon's own handlers are there
 
 EARLY = """
 import os, signal, sys
-sys.argv = ["pubsubd", "serve", "--port=0"]
+sys.argv = ["pubsubd", "serve", "--port=0", "--hub-port=0"]
 before = set(sys.modules)
 import pubsubd.__main__ as entry
 loaded = set(sys.modules) - before - {"pubsubd", "pubsubd.__main__"}

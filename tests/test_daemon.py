@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pubsubd import session
 from pubsubd.daemon import Config, run
 from pubsubd.errors import ConfigError
 from pubsubd.limits import Limits
+from pubsubd.line import LineTalk
 from pubsubd.peer import Peer
 from pubsubd.server import Server
 from pubsubd.session import Session, open_session
@@ -25,7 +27,7 @@ from pubsubd.session import Session, open_session
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 async def test_a_host_that_is_not_loopback_is_refused_unless_it_is_wanted(host: str) -> None:
     with pytest.raises(ConfigError, match="not loopback"):
-        await run(Config(host=host, port=0))
+        await run(Config(host=host, port=0, hub_port=None))
 
 
 async def test_nothing_to_listen_on_is_refused() -> None:
@@ -35,7 +37,7 @@ async def test_nothing_to_listen_on_is_refused() -> None:
 
 async def test_a_host_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot resolve"):
-        await run(Config(host="no such host"))
+        await run(Config(host="no such host", hub_port=None))
 
 
 async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
@@ -44,7 +46,7 @@ async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: "):
-            await run(Config(port=port))
+            await run(Config(port=port, hub_port=None))
 
 
 async def test_a_file_where_the_unix_socket_should_be_is_left_alone(tmp_path: Path) -> None:
@@ -70,7 +72,7 @@ async def test_the_ports_are_told_and_written_and_the_file_goes_with_the_daemon(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "ports"
-    config = Config(port=0, unix=str(tmp_path / "socket"), ports_file=str(file))
+    config = Config(port=0, hub_port=None, unix=str(tmp_path / "socket"), ports_file=str(file))
     async with trio.open_nursery() as nursery:
         ports = await nursery.start(run, config)
         assert json.loads(file.read_text()) == ports
@@ -88,7 +90,7 @@ async def test_the_ports_are_told_and_written_and_the_file_goes_with_the_daemon(
 
 
 async def test_signals_that_came_before_it_started_end_it_at_once() -> None:
-    await run(Config(port=0), early_signals=[15])
+    await run(Config(port=0, hub_port=None), early_signals=[15])
 
 
 class Crowd:
@@ -108,7 +110,8 @@ class Crowd:
         far.setblocking(False)
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        open_session(self.server, near, f"peer{len(self.ends)}")
+        make = partial(LineTalk, self.server.broker)
+        open_session(self.server, near, f"peer{len(self.ends)}", make)
         self.ends.append(trio.socket.from_stdlib_socket(far))
         return trio.SocketStream(self.ends[-1])
 

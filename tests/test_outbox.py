@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsubd.outbox import Outbox
-from pubsubd.wire import Decoder, frame
+from pubsubd.wire import Decoder, end_of_frame, frame
 
 frames = st.builds(
     frame, st.sampled_from([b"a", b"name"]), st.sampled_from([b"", b"x", b"y" * 900, b"z" * 9_000])
@@ -49,7 +49,7 @@ def test_after_a_cut_a_reader_finds_whole_frames_and_then_the_reason(
     read = head[: round((len(head) - 1) * share)]
     if read:
         outbox.sent(len(read))
-    outbox.cut()
+    outbox.cut(end_of_frame)
     assert outbox.size <= 9_100  # the rest of one frame at most
     outbox.put(b"pub reason 0 \n")
     while outbox.size:

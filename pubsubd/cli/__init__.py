@@ -26,6 +26,7 @@ COMMANDS = {
     "sub": "Print the messages whose names contain a text.",
     "stats": "Show the daemon's counters.",
     "explain": "Show who would receive a name, and why.",
+    "schema": "Print the schemas of the hub port's messages.",
     "bench": "Measure the daemon's throughput and latency.",
 }
 """Every command and its short help."""

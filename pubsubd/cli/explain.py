@@ -1,8 +1,9 @@
-"""``pubsubd explain``: who would receive a name, and because of which substring."""
+"""``pubsubd explain``: who would receive a name, and because of which subscription."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import click
 import trio
@@ -20,7 +21,7 @@ from pubsubd.wire import escape
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
 @connects
 def command(target: Target, name: str, as_json: bool) -> None:
-    """Show who would receive a message published as NAME, and because of which substrings.
+    """Show who would receive a message published as NAME, and because of which subscriptions.
 
     Nothing is published. A connection that would receive the forwarded copy is shown with its name.
     """
@@ -40,12 +41,22 @@ def command(target: Target, name: str, as_json: bool) -> None:
                 str(receiver["connection"]),
                 Text(escape(receiver["peer"])),
                 Text(escape(receiver["as"])),
-                Text(" ".join(escape(text) for text in receiver["substrings"])),
+                Text(_reasons(receiver)),
             )
         show(table)
     more = f", of which {len(receivers)} are listed" if len(receivers) < count else ""
     noun = "connections" if count > 1 else "connection"
     click.echo(f"{count or 'no'} {noun} would receive {escape(answer['name'])}{more}")
+
+
+def _reasons(receiver: dict[str, Any]) -> str:
+    """Return the subscriptions that match, one line for each kind."""
+    lines = [" ".join(map(escape, receiver["substrings"]))]
+    if receiver.get("exact"):
+        lines.append("(exact) " + escape(receiver["as"]))
+    if patterns := receiver.get("patterns"):
+        lines.append("(wildcard) " + " ".join(map(escape, patterns)))
+    return "\n".join(filter(None, lines))
 
 
 async def _ask(target: Target, name: str) -> bytes:

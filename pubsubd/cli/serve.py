@@ -15,12 +15,13 @@ import trio
 from pubsubd import daemon
 from pubsubd.cli.values import seconds, show_size, size, some_seconds
 from pubsubd.errors import ConfigError
-from pubsubd.limits import Limits
+from pubsubd.limits import HubLimits, Limits
 from pubsubd.wire import escape
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 _DEFAULT = Limits()
+_HUB = HubLimits()
 _LEVELS = ("debug", "info", "warning", "error")
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as in syslog(3)
 
@@ -57,6 +58,82 @@ def _setting(flag: str, **more: Any) -> _Decorator:
     envvar = "PUBSUBD_" + flag.removeprefix("--").replace("-", "_").upper()
     more.setdefault("show_default", True)
     return click.option(flag, envvar=envvar, show_envvar=True, **more)
+
+
+def _hub_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of the hub port."""
+    for setting in reversed(
+        (
+            _setting(
+                "--hub-port",
+                type=click.IntRange(0, 65535),
+                metavar="PORT",
+                default=9015,
+                help="TCP port for JSON clients; 0 takes a free one.",
+            ),
+            _setting("--no-hub", is_flag=True, help="No port for JSON clients."),
+            _setting(
+                "--hub-auth",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Ask for tokens (JWT), and check them with the key in this file.",
+            ),
+            _setting(
+                "--hub-host",
+                multiple=True,
+                metavar="NAME",
+                show_default=False,
+                help="A host name that browsers may use for the hub port; may be repeated.",
+            ),
+            _setting(
+                "--hub-origin",
+                multiple=True,
+                metavar="ORIGIN",
+                show_default=False,
+                help="A web origin whose pages may use the hub port, * for all; may be repeated.",
+            ),
+            _size("--hub-max-message", _HUB.max_message, "The most of one JSON message."),
+            _size("--hub-max-pending", _HUB.max_pending, "The most that may wait for one there."),
+            _setting(
+                "--hub-rate",
+                type=click.FloatRange(min=0),
+                metavar="N",
+                default=f"{_HUB.rate:g}",
+                help="hub:* messages a minute of one connection; 0 for any number.",
+            ),
+            _count("--hub-burst", _HUB.burst, "hub:* messages at once of one connection."),
+            _seconds(
+                "--hub-heartbeat",
+                _HUB.heartbeat,
+                "Silence after which a hub:* client is taken for dead.",
+                kind=some_seconds,
+            ),
+            _count("--hub-max-actors", _HUB.max_actors, "Registered actors."),
+            _seconds("--hub-ttl", _HUB.ttl, "How long a registration holds.", kind=some_seconds),
+            _seconds(
+                "--hub-max-ttl", _HUB.max_ttl, "How long one may hold at most.", kind=some_seconds
+            ),
+            _count("--hub-page", _HUB.page, "Actors or topics in one answer."),
+            _count("--hub-topic-length", _HUB.topic_length, "Characters of a hub:* topic."),
+            _setting("--hub-any-topic", is_flag=True, help="Let hub:* topics be any legal name."),
+            _count("--hub-max-topics", _HUB.max_topics, "Topics that are remembered."),
+            _seconds(
+                "--hub-topic-idle",
+                _HUB.topic_idle,
+                "How long an unused topic is remembered.",
+                kind=some_seconds,
+            ),
+            _count(
+                "--hub-max-topic-subscribers",
+                _HUB.max_topic_subscribers,
+                "Subscribers of one topic on the hub port.",
+            ),
+            _count("--hub-max-wildcards", _HUB.max_wildcards, "Wildcard subscriptions in all."),
+            _count("--hub-max-subscribers", _HUB.max_subscribers, "Synap subscribers in all."),
+        )
+    ):
+        function = setting(function)
+    return function
 
 
 def _size(flag: str, default: int, text: str) -> _Decorator:
@@ -125,6 +202,7 @@ def _seconds(
 @_seconds(
     "--drain-timeout", _DEFAULT.drain_timeout, "How long an ending daemon goes on delivering."
 )
+@_hub_settings
 @_setting("--log-level", type=click.Choice(_LEVELS), default="info", help="The least that is told.")
 @click.pass_obj
 def command(
@@ -136,6 +214,11 @@ def command(
     ports_file: str | None,
     insecure: bool,
     log_level: str,
+    hub_port: int,
+    no_hub: bool,
+    hub_auth: str | None,
+    hub_host: tuple[str, ...],
+    hub_origin: tuple[str, ...],
     **limits: Any,
 ) -> None:
     """Run the daemon in the foreground; its log goes to standard error.
@@ -147,13 +230,21 @@ def command(
     """
     if caught:
         return  # told to end before there was anything to do
+    hub_limits = {name: limits.pop(name) for name in list(limits) if name.startswith("hub_")}
     config = daemon.Config(
         host=host or None,
         port=port,
+        hub_port=None if no_hub else hub_port,
         unix=unix,
         ports_file=ports_file,
         insecure=insecure,
         limits=Limits(**limits),
+        hub_limits=HubLimits(
+            **{name.removeprefix("hub_"): value for name, value in hub_limits.items()}
+        ),
+        hub_auth=hub_auth,
+        hub_hosts=hub_host,
+        hub_origins=hub_origin,
     )
     _start_log(log_level)
     # The list, not its content: it may still be filled until the daemon's own handlers are there.

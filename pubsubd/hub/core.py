@@ -1,0 +1,156 @@
+"""What all connections of the hub port share: actors, topics, what is on its way.
+
+Strategy: a connection is a peer of the broker. What it publishes is put to the router as a line
+frame; what it is to get comes as chunks of line frames, one bytes object for all who get the same.
+A chunk is read and put into JSON once, by a :class:`~pubsubd.hub.render.Batch` that all its
+receivers share, and what differs between them is spliced in.
+
+While one connection's input is worked off, what that leads to is collected, in order, and leaves
+in one send a connection when :meth:`Hub.flush` is called.
+
+Invariants:
+
+- A talk is in ``touched`` if and only if its ``out`` is not empty.
+- ``batches`` holds the chunks it is keyed by, so that an id is never that of another chunk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pubsubd.broker import Broker
+from pubsubd.hub import messages
+from pubsubd.hub.auth import Authority
+from pubsubd.hub.registry import Registry
+from pubsubd.hub.render import Batch
+from pubsubd.hub.synap import Synap
+from pubsubd.hub.topics import TopicTable
+from pubsubd.limits import HubLimits
+from pubsubd.peer import Peer
+
+if TYPE_CHECKING:
+    from pubsubd.hub.session import HubTalk
+
+_BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
+
+
+class Hub:
+    """The hub port of one daemon.
+
+    Args:
+        broker: routes what is published here and there.
+        limits: of this port.
+        max_subscriptions: topics of one connection.
+        command_timeout: silence allowed in the middle of a message, in seconds.
+        authority: checks tokens; None where none is asked for.
+        hosts: names under which browsers may reach this port, besides localhost and addresses.
+        origins: web pages that may use it, besides its own; ``*`` for all.
+        clock: monotonic seconds.
+        wall: seconds since the epoch.
+
+    Attributes:
+        talks: those of all connections, by the number of the peer.
+        touched: talks that have something to send.
+        collecting: whether it is collected, for :meth:`flush`.
+        ignored: envelopes that were malformed.
+        processed, failed: ``hub:*`` messages carried out, and refused.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        limits: HubLimits,
+        *,
+        max_subscriptions: int = 100_000,
+        command_timeout: float = 30.0,
+        authority: Authority | None = None,
+        hosts: frozenset[str] = frozenset(),
+        origins: frozenset[str] = frozenset(),
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.broker = broker
+        self.limits = limits
+        self.max_subscriptions = max_subscriptions
+        self.command_timeout = command_timeout
+        self.authority = authority
+        self.hosts = hosts
+        self.origins = origins
+        self.clock = clock
+        self.wall = wall
+        self.started = wall()
+        self.registry = Registry(limits.max_actors)
+        self.topics = TopicTable(limits.max_topics, limits.topic_idle)
+        self.synap = Synap(broker, self.topics, limits, wall)
+        self.talks: dict[int, HubTalk] = {}
+        self.touched: list[HubTalk] = []
+        self.collecting = False
+        self.ignored = 0
+        self.processed = 0
+        self.failed = 0
+        self._batches: dict[int, tuple[bytes, Batch]] = {}
+
+    def now(self) -> int:
+        """Return the time in epoch milliseconds."""
+        return int(self.wall() * 1000)
+
+    def batch(self, chunk: bytes) -> Batch:
+        """Return the renderings of ``chunk``, which comes from the peer that speaks now."""
+        known = self._batches.get(id(chunk))
+        if known is not None:
+            return known[1]
+        if len(self._batches) >= _BATCHES:
+            self._batches.clear()
+        sender, trusted = self._identify(self.broker.speaker)
+        batch = Batch(chunk, sender, trusted, self.now())
+        self._batches[id(chunk)] = chunk, batch
+        return batch
+
+    def _identify(self, speaker: Peer | None) -> tuple[str, bool]:
+        """Return the address of who speaks, and whether to trust the one inside its messages."""
+        if speaker is None:
+            return messages.HUB, False
+        talk = self.talks.get(speaker.number)
+        if talk is not None:
+            return talk.sender, True
+        return address(speaker), False
+
+    def flush(self) -> None:
+        """Send everything that was put, each connection's in one piece."""
+        self.broker.flush()
+        touched, self.touched = self.touched, []
+        for talk in touched:
+            talk.flush()
+
+    def sweep(self) -> None:
+        """Let go of what is over; to be called about once a second."""
+        self._batches.clear()
+        for actor in self.registry.expire(self.now()):
+            signal = getattr(actor.owner, "signal", None)
+            if signal is not None:
+                signal.forget(actor)
+        self.topics.expire(self.wall())
+        self.synap.expire(self.wall())
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the payload of hub:metrics_response."""
+        counters = self.broker.counters
+        return {
+            "actors": len(self.registry),
+            "connections": len(self.talks),
+            "topics": len(self.topics),
+            "subscriptions": self.broker.router.subscriptions,
+            "messagesProcessed": self.processed,
+            "messagesFailed": self.failed,
+            "envelopesIgnored": self.ignored,
+            "messagesIn": counters.messages_in,
+            "messagesOut": counters.messages_out,
+            "uptimeSeconds": round(self.wall() - self.started, 3),
+        }
+
+
+def address(peer: Peer) -> str:
+    """Return what a peer is called that has not registered: where it comes from."""
+    return f"unix/{peer.number}" if peer.label == "unix" else f"tcp/{peer.label}"

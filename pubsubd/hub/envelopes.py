@@ -1,0 +1,66 @@
+"""Envelopes, ``{type, id, payload}``: relayed to all others that have asked for ``type:id``.
+
+There are no answers and no errors: what cannot be used is ignored, and counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pubsubd.hub.bridge import to_line
+from pubsubd.hub.messages import Incoming, Topic
+from pubsubd.hub.render import Form
+from pubsubd.hub.topics import TopicError, check_envelope_topic
+
+if TYPE_CHECKING:
+    from pubsubd.hub.session import HubTalk
+
+_decode_topic = msgspec.json.Decoder(Topic).decode
+
+
+def handle(talk: HubTalk, message: Incoming) -> None:
+    """Carry out one envelope."""
+    assert isinstance(message.type, str)
+    if not _carry_out(talk, message.type, message):
+        talk.hub.ignored += 1
+
+
+def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
+    if kind in ("__subscribe", "__unsubscribe"):
+        return _subscribe(talk, message, kind == "__subscribe")
+    hub = talk.hub
+    if kind.startswith("__") or not isinstance(message.id, str) or not talk.may("publish"):
+        return False
+    name = check_envelope_topic(f"{kind}:{message.id}")
+    if name is None or not kind:
+        return False
+    data = to_line(name, kind, talk.sender, bytes(message.payload))
+    if len(data) > hub.broker.limits.max_payload:
+        return False
+    hub.topics.note(name, hub.wall())
+    hub.broker.put(talk.peer, name, data, echo=False)
+    return True
+
+
+def _subscribe(talk: HubTalk, message: Incoming, on: bool) -> bool:
+    try:
+        topic = _decode_topic(message.payload).topic
+    except msgspec.DecodeError:
+        return False
+    name = check_envelope_topic(topic)
+    if name is None:
+        return False
+    if not on:
+        talk.release(name, Form.ENVELOPE)
+        return True
+    hub = talk.hub
+    if not talk.may("subscribe") or talk.holds() >= hub.max_subscriptions:
+        return False
+    try:
+        hub.synap.check_name(name)
+    except TopicError:
+        return False
+    talk.hold(name, Form.ENVELOPE)
+    return True

@@ -1,0 +1,394 @@
+"""HTTP/1.1 as a server reads and answers it, without I/O, and the way from it to WebSocket.
+
+Strategy: h11 reads one request after the other, each with an object of its own, that gets what
+comes in slices; wsproto judges and answers an upgrade. Requests are read ahead of their answers:
+what has to be remembered for an answer is whether it has a body and is the last one.
+
+Invariants:
+
+- Answers leave in the order of the requests, one each: ``_due`` has those that are not answered.
+- Memory is bounded by a header block, a body, and what a read may hold in small requests.
+- What comes out does not depend on how the stream was cut.
+- Nothing that a client sent gets into an answer, but an Origin in :func:`cors_headers`, whose
+  characters are checked; and no text of an error quotes it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import h11
+from wsproto.connection import ConnectionType
+from wsproto.events import AcceptConnection
+from wsproto.handshake import H11Handshake
+from wsproto.utilities import ProtocolError as HandshakeError
+
+from pubsubd.hub.frames import Closed, Send
+
+MAX_HEADER = 16_384
+"""Bytes of a request line and its headers; also what h11 is fed at once."""
+
+STATUSES = {
+    200: "OK",
+    202: "Accepted",
+    204: "No Content",
+    304: "Not Modified",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    421: "Misdirected Request",
+    422: "Unprocessable Content",
+    426: "Upgrade Required",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    505: "HTTP Version Not Supported",
+}
+"""Status -> its name (RFC 9110)."""
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_OF_UPGRADE = (b"connection", b"upgrade")
+
+_match_header_name = re.compile(r"[A-Za-z0-9-]+").fullmatch
+_match_header_value = re.compile(r"[ -~]*").fullmatch
+_match_host = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{0,5})?").fullmatch
+_match_origin = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._~:\[\]-]*)").fullmatch
+
+
+@dataclass(slots=True)
+class Request:
+    """One request.
+
+    Attributes:
+        path: percent-decoded, without the query.
+        query: key -> its values, in order.
+        headers: name in lower case -> value; those of one name are joined by ``", "``.
+        upgrade: whether it asks for a WebSocket as it should: :meth:`HttpReader.accept` it, or
+            refuse it, which ends the connection.
+    """
+
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    body: bytes
+    upgrade: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HttpError:
+    """A fault of the client's, to be answered with ``status``; nothing comes after it."""
+
+    status: int
+    text: str
+
+
+Event = Request | HttpError | Send | Closed
+"""What a reader finds. Closed comes after a request that is the last one."""
+
+
+class HttpReader:
+    """The requests of one connection, and the form of their answers.
+
+    Args:
+        max_body: bytes of a request's body.
+
+    Attributes:
+        ended: whether an answer has said that the connection is closed after it.
+    """
+
+    __slots__ = (
+        "_body",
+        "_due",
+        "_fed",
+        "_handshake",
+        "_max",
+        "_parser",
+        "_reading",
+        "_request",
+        "_trailing",
+        "ended",
+    )
+
+    def __init__(self, max_body: int) -> None:
+        self._max = max_body
+        self._parser: h11.Connection | None = None  # while a request comes
+        self._fed = 0  # bytes that the parser was given of its request
+        self._request: Request | None = None  # whose body comes
+        self._body = bytearray()
+        self._due: deque[tuple[bool, bool]] = deque()  # (HEAD, last) of requests not answered
+        self._handshake: H11Handshake | None = None  # of an upgrade that is not answered
+        self._trailing: list[bytes] = []
+        self._reading = True
+        self.ended = False
+
+    @property
+    def halfway(self) -> bool:
+        """Whether part of a request has come and the rest has not."""
+        return self._parser is not None
+
+    @property
+    def trailing(self) -> bytes:
+        """What has come after an upgrade: it belongs to the WebSocket."""
+        return b"".join(self._trailing)
+
+    # Input
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Return what ``data`` completes, in order.
+
+        Nothing comes after an upgrade, an :class:`HttpError` or a ``Closed``.
+        """
+        events: list[Event] = []
+        at, end = 0, len(data)
+        while self._reading and at < end:
+            if self._parser is None:
+                if data[at] in b"\r\n":  # some clients end a body with them
+                    at += 1
+                    continue
+                self._parser, self._fed = h11.Connection(h11.SERVER, MAX_HEADER), 0
+            room = MAX_HEADER - (self._fed if self._request is None else 0)
+            piece = data[at : at + room]
+            at += len(piece)
+            self._fed += len(piece)
+            try:
+                at -= self._feed(self._parser, piece, events)
+            except h11.RemoteProtocolError as error:
+                text = str(error).partition(": bytearray(")[0]  # what follows is quoted
+                self._refuse(error.error_status_hint, text, events)
+        if self._handshake is not None and at < end:
+            self._trailing.append(data[at:])
+        return events
+
+    def _feed(self, parser: h11.Connection, piece: bytes, events: list[Event]) -> int:
+        """Let the parser read on; return how many bytes at the end belong to the next request."""
+        parser.receive_data(piece)
+        while self._reading:
+            event = parser.next_event()
+            if event is h11.NEED_DATA:
+                if self._request is None and self._fed >= MAX_HEADER:
+                    self._refuse(431, f"a header block over {MAX_HEADER} bytes", events)
+                break
+            if isinstance(event, h11.Request):
+                self._begin(event, events)
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > self._max:
+                    self._refuse(413, f"a body over {self._max} bytes", events)
+            elif isinstance(event, h11.EndOfMessage):
+                self._finish(events)
+                return len(parser.trailing_data[0])
+        return 0
+
+    def _begin(self, head: h11.Request, events: list[Event]) -> None:
+        """Take the header block of a request."""
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in head.headers:
+            name, value = raw_name.decode("ascii"), raw_value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        last = head.http_version < b"1.1" or "close" in _tokens(headers.get("connection"))
+        self._due.append((head.method == b"HEAD", last))
+        size = int(headers.get("content-length", "0"))
+        chunked = "transfer-encoding" in headers
+        if head.http_version >= b"2":
+            self._refuse(505, "HTTP/1.1 is spoken here", events)
+        elif chunked and "content-length" in headers:
+            # Two parties that disagree which one counts would see different requests.
+            self._refuse(400, "both Content-Length and Transfer-Encoding", events)
+        elif size > self._max:
+            self._refuse(413, f"a body of {size} bytes, over {self._max}", events)
+        else:
+            method, target = head.method.decode("ascii"), head.target.decode("ascii")
+            try:
+                path, query = _split_target(target)
+            except ValueError:
+                self._refuse(400, "a target that is no URL in UTF-8", events)
+                return
+            self._request = Request(method, path, query, headers, b"", False)
+            if head.http_version >= b"1.1" and "websocket" in _tokens(headers.get("upgrade")):
+                self._handshake = _handshake(head)
+            expected = "100-continue" in _tokens(headers.get("expect"))
+            if expected and (size or chunked) and head.http_version >= b"1.1":
+                events.append(Send(_CONTINUE))
+
+    def _finish(self, events: list[Event]) -> None:
+        """Pass on a request whose body has come."""
+        request, self._request, self._parser = self._request, None, None
+        assert request is not None
+        request.body = bytes(self._body)
+        self._body.clear()
+        request.upgrade = self._handshake is not None
+        events.append(request)
+        if request.upgrade:
+            self._reading = False
+        elif self._due[-1][1]:
+            self._reading = False
+            events.append(Closed(1000, "", b""))
+
+    def _refuse(self, status: int, text: str, events: list[Event]) -> None:
+        events.append(HttpError(status, text))
+        self._reading = False
+        self._parser = self._request = self._handshake = None
+        self._body.clear()
+
+    # Output
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str = "application/json",
+        headers: Iterable[tuple[str, str]] = (),
+        close: bool = False,
+    ) -> bytes:
+        """Return the answer to the first request that is not answered, if there is one.
+
+        Whether the connection is to be closed then is told by :attr:`ended`: the client or
+        ``close`` has asked for it, or an upgrade was refused.
+
+        Raises:
+            ValueError: a header that cannot be sent.
+        """
+        head, last = self._due.popleft() if self._due else (False, False)
+        if self._handshake is not None and not self._due:
+            self._handshake, last = None, True
+            self._trailing.clear()
+        lines = [f"HTTP/1.1 {status} {STATUSES.get(status, '')}"]
+        if body:
+            lines.append(f"Content-Type: {content_type}")
+        if status != 204:  # which must not have one (RFC 9110, 8.6)
+            lines.append(f"Content-Length: {len(body)}")
+        for name, value in headers:
+            if not _match_header_name(name) or not _match_header_value(value):
+                raise ValueError(f"not a header: {name!r}")
+            lines.append(f"{name}: {value}")
+        if last or close:
+            self.ended = True
+            self._reading = False
+            lines.append("Connection: close")
+        answer = "\r\n".join(lines).encode("ascii") + b"\r\n\r\n"
+        return answer if head or status in (204, 304) else answer + body
+
+    def accept(self) -> bytes:
+        """Return the answer that turns the connection into a WebSocket; this reader is done then.
+
+        What is in :attr:`trailing` is for the reader of the WebSocket.
+        """
+        assert self._handshake is not None
+        self._due.popleft()
+        answer, self._handshake = self._handshake.send(AcceptConnection()), None
+        return answer
+
+
+def _tokens(value: str | None) -> list[str]:
+    return [token.strip() for token in value.lower().split(",")] if value else []
+
+
+def _split_target(target: str) -> tuple[str, dict[str, list[str]]]:
+    """Return path and query, decoded; raise ValueError if they are not UTF-8."""
+    if not target.startswith("/"):  # as a proxy is asked, or OPTIONS *
+        parts = urlsplit(target)
+        raw_path, query = parts.path, parts.query
+    else:
+        raw_path, _, query = target.partition("#")[0].partition("?")
+    path = unquote(raw_path, errors="strict")
+    return path, parse_qs(query, keep_blank_values=True, errors="strict") if query else {}
+
+
+def _handshake(head: h11.Request) -> H11Handshake | None:
+    """Return wsproto's side of an upgrade, or None if it asks for that in a wrong way."""
+    wanted = [
+        (name, value)
+        for name, value in head.headers
+        if name in _OF_UPGRADE or name.startswith(b"sec-websocket-")
+    ]
+    handshake = H11Handshake(ConnectionType.SERVER)
+    try:
+        handshake.initiate_upgrade_connection([(b"host", b"hub"), *wanted], "/")
+    except (HandshakeError, UnicodeError):
+        return None
+    return handshake if head.method == b"GET" else None
+
+
+# Browsers
+
+
+def check_host(host: str | None, allowed: frozenset[str]) -> bool:
+    """Return whether a request for ``host`` can be meant for this daemon.
+
+    A page whose name its owner lets point to this address (DNS rebinding) is told by its name;
+    localhost and addresses are beyond anyone's DNS. ``allowed`` are further names, with or
+    without a port. Without a Host, which only HTTP/1.0 may leave out, it is no browser.
+    """
+    if host is None:
+        return True
+    host = host.lower()
+    match = _match_host(host)
+    if match is None:
+        return False
+    name: str = match[1]
+    if name.startswith("["):
+        return _is_address(name[1:-1])
+    name = name.removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost") or _is_address(name):
+        return True
+    return any(one.lower() in (host, name) for one in allowed)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_origin(origin: str | None, host: str, allowed: frozenset[str]) -> bool:
+    """Return whether a page of ``origin`` may use what is served at ``host``.
+
+    Fine are no Origin (it is no browser), the origin of ``host`` itself, http or https, and
+    those in ``allowed``, where ``*`` stands for all but ``null``.
+    """
+    if origin is None:
+        return True
+    if origin == "null":  # of a file or a sandbox: anybody's
+        return origin in allowed
+    origin = origin.lower()
+    match = _match_origin(origin)
+    if match is None:
+        return False
+    if "*" in allowed or any(one.lower().rstrip("/") == origin for one in allowed):
+        return True
+    scheme, place = match[1], match[2]
+    port = {"http": ":80", "https": ":443"}.get(scheme)
+    if port is None or not place:
+        return False
+    return bool(place.removesuffix(port) == host.lower().removesuffix(port))
+
+
+def cors_headers(origin: str) -> list[tuple[str, str]]:
+    """Return the headers that let a page of ``origin`` read an answer.
+
+    ``origin`` has passed :func:`check_origin`. They are also the answer to a preflight: an
+    OPTIONS request, to be answered with 204, these headers and no body.
+    """
+    return [
+        ("Vary", "Origin"),
+        ("Access-Control-Allow-Origin", origin),
+        ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
+        ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
+        ("Access-Control-Max-Age", "600"),
+    ]

@@ -1,0 +1,211 @@
+"""What subscribers are sent, put into JSON once for all of them.
+
+Strategy: a chunk of line frames comes as one object for all its receivers. It is read once, and
+once for each form and framing put into frames. In the form of Signal Hub only ``to`` differs from
+receiver to receiver, and the head of a frame depends on nothing but its length: so what stands
+between one ``to`` and the next is the same for all receivers whose addresses are equally long, and
+joining these stretches with the address is all that is left for each of them.
+
+Invariants:
+
+- A message has the same identifier in whatever form it is sent, and to whomever.
+- What is kept for addresses of different lengths takes :data:`ROOM` bytes at most, or one length's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from pubsubd.hub.bridge import Message, from_line
+from pubsubd.hub.frames import NDJSON, Framing
+from pubsubd.hub.ids import new_id
+from pubsubd.hub.messages import HUB
+from pubsubd.limits import MIB
+
+ROOM = 4 * MIB
+"""Bytes of stretches that a batch keeps; addresses have up to some 260 different lengths."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Form(Enum):
+    """How a delivered message looks."""
+
+    HUB = "hub"
+    SYNAP = "synap"
+    ENVELOPE = "envelope"
+
+
+class Batch:
+    """The messages of one chunk, and what their receivers are sent.
+
+    Args:
+        chunk: whole line frames, as a broker delivers them.
+        sender: the address of who has sent them.
+        trusted: whether they were made on this port; see :func:`~pubsubd.hub.bridge.from_line`.
+        now_ms: the time, in epoch milliseconds.
+
+    Attributes:
+        messages: in order.
+    """
+
+    __slots__ = ("_frames", "_held", "_ids", "_now", "_stretches", "_texts", "messages")
+
+    def __init__(self, chunk: bytes, sender: str, trusted: bool, now_ms: int) -> None:
+        self.messages: list[Message] = []
+        at, end = 0, len(chunk)
+        while at < end:
+            gap = chunk.index(b" ", at + 4)
+            start = chunk.index(b" ", gap + 1) + 1
+            stop = start + int(chunk[gap + 1 : start - 1])
+            name = chunk[at + 4 : gap]
+            self.messages.append(from_line(name, chunk[start:stop], sender, trusted))
+            at = stop + 1
+        self._now = now_ms
+        self._ids: list[str] | None = None
+        self._texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
+        self._frames: dict[tuple[Form, Framing], bytes] = {}
+        self._stretches: dict[tuple[Framing, bool, int], list[bytes]] = {}
+        self._held = 0
+
+    @property
+    def names(self) -> list[bytes]:
+        """The names of the messages, in order."""
+        return [message.name for message in self.messages]
+
+    def hub(self, framing: Framing, wrapped: bool, to: bytes) -> bytes:
+        """Return all messages in the form of Signal Hub.
+
+        Args:
+            framing: how a JSON text becomes a frame.
+            wrapped: whether addresses are written as ``@(x/y)``.
+            to: the receiver's address so written, as it stands inside of a JSON string.
+        """
+        # What has no head fits addresses of any length.
+        key = framing, wrapped, 0 if framing is NDJSON else len(to)
+        stretches = self._stretches.get(key)
+        if stretches is None:
+            stretches = self._split(framing, wrapped, len(to))
+            size = sum(map(len, stretches))
+            if self._held + size > ROOM:
+                self._stretches.clear()
+                self._held = 0
+            self._held += size
+            self._stretches[key] = stretches
+        return to.join(stretches)
+
+    def synap(self, framing: Framing) -> bytes:
+        """Return all messages as Synap pushes them."""
+        return self._whole(Form.SYNAP, framing)
+
+    def envelopes(self, framing: Framing) -> bytes:
+        """Return all messages as envelopes."""
+        return self._whole(Form.ENVELOPE, framing)
+
+    def one(self, index: int, form: Form, framing: Framing, wrapped: bool, to: bytes) -> bytes:
+        """Return a single message; ``wrapped`` and ``to`` are only of use to Signal Hub's form."""
+        if form is Form.HUB:
+            before, after = self._halves(form, wrapped)[index]
+            return framing.frame(b"%b%b%b" % (before, to, after))
+        return framing.frame(self._halves(form, False)[index][0])
+
+    def _whole(self, form: Form, framing: Framing) -> bytes:
+        key = form, framing
+        found = self._frames.get(key)
+        if found is None:
+            frame = framing.frame
+            texts = self._halves(form, False)
+            found = self._frames[key] = b"".join([frame(text) for text, _ in texts])
+        return found
+
+    def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
+        """Return what stands before the first ``to``, between each two, and behind the last."""
+        head, tail = framing.head, framing.tail
+        stretches = []
+        left = b""
+        for before, after in self._halves(Form.HUB, wrapped):
+            stretches.append(b"%b%b%b" % (left, head(len(before) + length + len(after)), before))
+            left = after + tail
+        stretches.append(left)
+        return stretches
+
+    def _halves(self, form: Form, wrapped: bool) -> list[tuple[bytes, bytes]]:
+        """Return the JSON texts: what stands before ``to``, and behind it."""
+        key = form, wrapped
+        halves = self._texts.get(key)
+        if halves is None:
+            if form is Form.HUB:
+                halves = self._hub_halves(wrapped)
+            elif form is Form.SYNAP:
+                now = self._now // 1000
+                pairs = zip(self.messages, self._identify(), strict=True)
+                halves = [(_synap(message, id_, now), b"") for message, id_ in pairs]
+            else:
+                halves = [(_envelope(message), b"") for message in self.messages]
+            self._texts[key] = halves
+        return halves
+
+    def _identify(self) -> list[str]:
+        """Return a new identifier for each message."""
+        if self._ids is None:
+            self._ids = [new_id() for _ in self.messages]
+        return self._ids
+
+    def _hub_halves(self, wrapped: bool) -> list[tuple[bytes, bytes]]:
+        halves = []
+        ends: dict[bytes, bytes] = {}
+        senders: dict[str, bytes] = {}
+        types: dict[str, bytes] = {}
+        via = dress(HUB, wrapped).encode()
+        for message, id_ in zip(self.messages, self._identify(), strict=True):
+            end = ends.get(message.name)
+            if end is None:
+                end = ends[message.name] = (
+                    b',"pattern":"tell","correlationId":null,"timestamp":%d,"metadata":{"topic":%b,'
+                    b'"publication":true,"forwarded":true,"via":"%b"},"ttl":null,"signature":null}'
+                ) % (self._now, _encode(message.name.decode()), via)
+            sender = senders.get(message.sender)
+            if sender is None:
+                sender = senders[message.sender] = _encode(dress(message.sender, wrapped))
+            kind = types.get(message.type)
+            if kind is None:
+                kind = types[message.type] = _encode(message.type)
+            halves.append(
+                (
+                    b'{"id":"%b","from":%b,"to":"' % (id_.encode(), sender),
+                    b'","type":%b,"payload":%b%b' % (kind, message.payload, end),
+                )
+            )
+        return halves
+
+
+def _synap(message: Message, id_: str, now: int) -> bytes:
+    return (
+        b'{"type":"message","message_id":%b,"topic":%b,"payload":%b,"message":%b,'
+        b'"metadata":%b,"timestamp":%d}'
+    ) % (
+        _encode(message.id or f"msg_{id_.replace('-', '')}"),
+        _encode(message.name.decode()),
+        message.payload,
+        message.payload,
+        message.metadata or b"null",
+        now,
+    )
+
+
+def _envelope(message: Message) -> bytes:
+    """Return an envelope whose type and id spell the name, as its receivers have asked for it."""
+    name, kind = message.name.decode(), message.type
+    if name.startswith(kind + ":"):
+        rest = name[len(kind) + 1 :]
+    else:
+        kind, _, rest = name.partition(":")
+    return b'{"type":%b,"id":%b,"payload":%b}' % (_encode(kind), _encode(rest), message.payload)
+
+
+def dress(address: str, wrapped: bool) -> str:
+    """Return an address in the form that is asked for, whichever it has."""
+    bare = address[2:-1] if address.startswith("@(") and address.endswith(")") else address
+    return f"@({bare})" if wrapped else bare

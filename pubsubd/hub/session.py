@@ -1,0 +1,569 @@
+"""One connection of the hub port, without I/O: which dialect, what it holds, what it is sent.
+
+Strategy: the first byte tells whether lines of JSON come or HTTP, which may turn into a WebSocket.
+From then on each message is told by its shape: a ``command`` is Synap's, a type under ``hub:`` is
+Signal Hub's, one under ``__`` or exactly the keys of an envelope is an event target's. Each of
+these has a module of its own; what they share is here: the connection's subscriptions, each held
+once in the router however many dialects have asked for it, and what it is sent.
+
+Being synchronous buys what it buys the broker: the messages of one read are worked off without
+anything in between, and what they lead to leaves as one piece for each connection.
+
+Invariants:
+
+- The router has a name or pattern of this peer if and only if it is in ``_names`` or
+  ``_patterns``, whose values tell which dialects hold it.
+- Everything due before the end is sent before ``peer.ending`` is set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pubsubd.errors import HUB_CLOSES, ProtocolError
+from pubsubd.hub import envelopes, web
+from pubsubd.hub.core import address
+from pubsubd.hub.frames import (
+    NDJSON,
+    WEBSOCKET,
+    Closed,
+    Framing,
+    LineReader,
+    Send,
+    TooLarge,
+    WebSocketReader,
+    close_frame,
+)
+from pubsubd.hub.http import HttpError, HttpReader, Request
+from pubsubd.hub.messages import Incoming
+from pubsubd.hub.render import Form
+from pubsubd.hub.signal import Signal, handle
+from pubsubd.hub.strict import JsonError, read
+from pubsubd.hub.synap import Subscriber, SynapError
+from pubsubd.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
+from pubsubd.outbox import Pieces
+from pubsubd.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.hub.auth import Identity
+    from pubsubd.hub.core import Hub
+
+_HTTP_READ = 16_384  # bytes: some 700 of the smallest requests, 11 ms
+_HTTP_IDLE = 60.0  # seconds that an HTTP connection is kept for a further request
+_FORMS = {Form.HUB: 1, Form.SYNAP: 2, Form.ENVELOPE: 4}
+_DONE = object()
+
+_CLOSE_CODES = {
+    "bad-json": 1011,
+    "internal-error": 1011,
+    "slow-consumer": 1013,
+    "shutting-down": 1001,
+    "command-timeout": 1008,
+}
+"""Reason -> close code of the WebSocket; 1000 for all others."""
+
+_PART_OF = {"publish": "send", "broadcast": "send", "subscribe": "receive"}
+
+_decode_incoming = msgspec.json.Decoder(Incoming).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class HubTalk:
+    """One connection of the hub port; see :class:`pubsubd.session.Talk`.
+
+    Attributes:
+        sender: what the daemon calls it: the address it has registered, or where it comes from.
+        framing: how a JSON text becomes a frame.
+        signal: its side of Signal Hub, once it has spoken that.
+        subscriber: its Synap subscriber, once it has one.
+        identity: who it is, if a token has told.
+        out: frames that are to be sent with what the present read leads to.
+        step: a long task for it that is under way, to be iterated; its next message waits.
+    """
+
+    __slots__ = (
+        "_close",
+        "_end",
+        "_events",
+        "_form",
+        "_names",
+        "_patterns",
+        "_reader",
+        "_send",
+        "_tally",
+        "framing",
+        "hub",
+        "identity",
+        "max_pending",
+        "out",
+        "peer",
+        "sender",
+        "signal",
+        "step",
+        "subscriber",
+    )
+
+    def __init__(
+        self,
+        hub: Hub,
+        label: str,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None],
+    ) -> None:
+        self.hub = hub
+        self.peer = hub.broker.join(label, self._deliver)
+        self.max_pending = hub.limits.max_pending
+        self.sender = address(self.peer)
+        self.framing: Framing = NDJSON
+        self.signal: Signal | None = None
+        self.subscriber: Subscriber | None = None
+        self.identity: Identity | None = None
+        self.out: list[bytes] = []
+        self.step: Iterator[None] | None = None
+        self._send = send
+        self._end = end
+        self._reader: LineReader | WebSocketReader | HttpReader | None = None
+        self._events: deque[Any] | None = None  # what is read and not worked off
+        self._close: ProtocolError | None = None
+        self._names: dict[bytes, int] | None = None
+        self._patterns: dict[Pattern, int] | None = None
+        self._tally = [0, 0, 0]  # names and patterns that each dialect holds
+        self._form: Form | None = None
+        hub.talks[self.peer.number] = self
+
+    # What the session asks
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to read at once: few while that may be requests, whose answers cost most."""
+        kind = type(self._reader)
+        return HUB_READ_SIZE if kind is WebSocketReader or kind is LineReader else _HTTP_READ
+
+    @property
+    def halfway(self) -> bool:
+        """Whether part of a message has come and the rest has not."""
+        return self._reader is not None and self._reader.halfway
+
+    @property
+    def listening(self) -> bool:
+        """Whether it goes on receiving after it has shut down its sending side, as ``nc -N`` does.
+
+        Over WebSocket it does not: that has a close of its own.
+        """
+        return type(self._reader) is LineReader and any(self._tally)
+
+    def end_of_frame(self, chunk: bytes, offset: int) -> int:
+        """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
+        if type(self._reader) is HttpReader:
+            return len(chunk)
+        return self.framing.end_of_frame(chunk, offset)
+
+    def count_frames(self, chunk: bytes) -> int:
+        """Return how many frames a chunk holds."""
+        return self.framing.count_frames(chunk)
+
+    def overdue(self, now: float, heard: float) -> ProtocolError | None:
+        """Return why it ends now, if it has been silent since ``heard`` for too long."""
+        limit = self.hub.command_timeout
+        if self.halfway:
+            if now - heard > limit:
+                text = f"{limit:g} s of silence in the middle of a message"
+                return ProtocolError("command-timeout", text)
+        elif type(self._reader) is HttpReader:
+            if now - heard > _HTTP_IDLE:
+                return ProtocolError("goodbye", "")
+        elif self.signal is not None and self.signal.expects_heartbeat:
+            limit = self.hub.limits.heartbeat
+            if now - heard > limit:
+                return ProtocolError("heartbeat-timeout", f"no heartbeat for {limit:g} s")
+        return None
+
+    def farewell(self, error: ProtocolError) -> bytes:
+        """Return what tells the peer that the connection ends for that reason.
+
+        To those who speak ``hub:*``, and over lines of JSON, a hub:error; over WebSocket a close.
+        """
+        kind = type(self._reader)
+        told = b""
+        if error.code == "duplicate-connection" and self.signal is not None:
+            told = self.framing.frame(self.signal.displaced(error.text))
+        elif kind is LineReader or self.signal is not None:
+            code = "timeout" if error.code.endswith("timeout") else "internal_error"
+            details = {"reason": error.code}
+            signal = self.signal or Signal(self)
+            text = signal.farewell(code, error.text, details)
+            told = self.framing.frame(text)
+        if kind is WebSocketReader:
+            code_ = _CLOSE_CODES.get(error.code, 1000)
+            told += close_frame(code_, f"{error.code}: {error.text}")
+        return told
+
+    def leave(self) -> Iterator[None]:
+        """Forget the connection, in steps of bounded work: iterate to the end."""
+        hub = self.hub
+        del hub.talks[self.peer.number]
+        if self.halfway and self.peer.ending is None:
+            hub.broker.counters.half_frames += 1
+        self.step = None
+        self._events = None
+        self.out.clear()
+        if self.peer.ending is not None and self.peer.ending.code == "slow-consumer":
+            hub.synap.slow_consumers += 1
+        hub.synap.drop(self)
+        for done, actor in enumerate(list(hub.registry.of(self))):
+            hub.registry.unregister(actor.key)
+            if done % 1_000 == 999:
+                yield
+        self.signal = None
+        if self._names is not None:
+            for name, bits in self._names.items():
+                hub.topics.release(name, bits.bit_count())
+        for bits in (self._patterns or {}).values():
+            hub.synap.subscribers.other_wildcards -= bool(bits & _FORMS[Form.HUB])
+        yield from hub.broker.leave(self.peer)
+
+    # Input
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
+        if self.peer.ending is not None:
+            return False
+        hub = self.hub
+        hub.broker.counters.bytes_in += len(data)
+        hub.broker.speaker = self.peer
+        hub.collecting = True
+        begun, before = hub.clock(), hub.synap.deliveries
+        try:
+            more = self._work(data)
+        finally:
+            hub.flush()
+            hub.collecting = False
+        if hub.synap.deliveries > before:
+            hub.synap.delivered(hub.synap.deliveries - before, hub.clock() - begun)
+        if self._close is not None:
+            self.peer.ending = self._close
+            return False
+        return more
+
+    def _work(self, data: bytes) -> bool:
+        events = self._events
+        if events is None:
+            events = deque()
+        if data:
+            events.extend(self._read(data))
+        turn, index = HUB_TURN, self.hub.broker.router.index
+        budget = index.work + WORK_PER_TURN
+        while self._close is None:
+            if self.step is not None:
+                if next(self.step, _DONE) is not _DONE:
+                    break
+                self.step = None
+            if not events:
+                break
+            if not turn or index.work > budget:
+                break
+            turn -= 1
+            event = events.popleft()
+            if type(event) is bytes:
+                self._take(event)
+            else:
+                self._react(event, events)
+        more = self._close is None and (bool(events) or self.step is not None)
+        self._events = events if more else None
+        return more
+
+    def _read(self, data: bytes) -> list[Any]:
+        reader = self._reader
+        if reader is None:
+            if not data.strip():
+                return []
+            limits = self.hub.limits
+            if data.lstrip()[:1] == b"{":
+                reader = self._reader = LineReader(limits.max_message)
+            else:
+                reader = self._reader = HttpReader(limits.max_message)
+        return reader.receive(data)
+
+    def _react(self, event: Any, events: deque[Any]) -> None:
+        """Deal with what is no message."""
+        if isinstance(event, Request):
+            web.answer(self, event, events)
+            if isinstance(self._reader, HttpReader) and self._reader.ended:
+                self.close(ProtocolError("goodbye", ""))
+        elif isinstance(event, Send):
+            self.put_raw(event.data)
+        elif isinstance(event, TooLarge):
+            self._refuse_size(event.size)
+        elif isinstance(event, Closed):
+            self.put_raw(event.reply)
+            code = "bad-websocket" if event.code in (1002, 1003, 1007, 1009) else "goodbye"
+            self.close(ProtocolError(code, f"{event.code} {event.reason}".strip()))
+        elif isinstance(event, HttpError):
+            web.refuse(self, event)
+        else:
+            raise TypeError(event)
+
+    def upgrade(self, reader: HttpReader, events: deque[Any]) -> None:
+        """Go on as a WebSocket, with what has come behind the request."""
+        self.put_raw(reader.accept())
+        self.framing = WEBSOCKET
+        self._reader = WebSocketReader(self.hub.limits.max_message)
+        trailing = reader.trailing
+        if trailing:
+            events.extend(self._reader.receive(trailing))
+
+    @property
+    def http(self) -> HttpReader:
+        """The reader of a connection that is HTTP."""
+        assert isinstance(self._reader, HttpReader)
+        return self._reader
+
+    def _take(self, raw: bytes) -> None:
+        """Carry out one message."""
+        try:
+            value, raw = read(raw)
+        except JsonError as error:
+            self._refuse_json(error)
+            return
+        try:
+            message = _decode_incoming(raw)
+        except msgspec.ValidationError:
+            self._hub().invalid()
+            return
+        kind = message.type
+        if isinstance(message.command, str):
+            self._command(message.command, value)
+        elif not isinstance(kind, str):
+            self._hub().invalid()
+        elif kind.startswith("hub:"):
+            handle(self._hub(), message)
+        elif kind.startswith("__") or (len(value) == 3 and "id" in value and "payload" in value):
+            envelopes.handle(self, message)
+        elif kind == "ping" and len(value) == 1:
+            self.put(b'{"type":"pong"}')
+        else:
+            self._hub().unknown(message)
+
+    def _hub(self) -> Signal:
+        if self.signal is None:
+            self.signal = Signal(self)
+        return self.signal
+
+    def _command(self, command: str, value: dict[str, Any]) -> None:
+        request = value.get("request_id")
+        answer = {"success": True, "request_id": request, "payload": None, "error": None}
+        try:
+            web.check_command(self, command)
+            answer["payload"] = self.hub.synap.run(command, value.get("payload"), self)
+        except SynapError as error:
+            answer["success"], answer["error"] = False, error.text
+        self.put(_encode(answer))
+
+    def _refuse_json(self, error: JsonError) -> None:
+        if self._speaks_envelopes():
+            self.hub.ignored += 1
+            return
+        (self.signal or Signal(self)).error("internal_error", f"not JSON: {error.text}")
+        self.close(ProtocolError("bad-json", error.text), tell=self.framing is WEBSOCKET)
+
+    def _refuse_size(self, size: int) -> None:
+        if self._speaks_envelopes():
+            self.hub.ignored += 1
+            return
+        most = self.hub.limits.max_message
+        details = {"actualSize": size, "maxSize": most}
+        text = f"{size} bytes, over {most}"
+        if self.subscriber is not None and self.signal is None:
+            text = f"Invalid request: message too large: {text}"
+            self.put(
+                _encode({"success": False, "request_id": None, "payload": None, "error": text})
+            )
+        else:
+            (self.signal or Signal(self)).error("message_too_large", text, details)
+
+    def _speaks_envelopes(self) -> bool:
+        return self._form is Form.ENVELOPE and self.signal is None
+
+    # The end
+
+    def close(self, error: ProtocolError, *, tell: bool = False) -> None:
+        """End the connection when what is put is sent; ``tell``: with a close of the WebSocket."""
+        if tell and type(self._reader) is WebSocketReader:
+            code = _CLOSE_CODES.get(error.code, 1000)
+            self.put_raw(close_frame(code, error.text))
+        if error.code in HUB_CLOSES:
+            self.hub.broker.counters.errors[error.code] += 1
+        self._close = error
+
+    def displace(self, error: ProtocolError) -> None:
+        """End the connection, from another one's input, when what is put is sent."""
+        self.flush()
+        self._end(error.code, error.text)
+
+    # Output
+
+    def put(self, text: bytes) -> None:
+        """Put a JSON text, to be sent with what the present read leads to."""
+        self.put_raw(self.framing.frame(text))
+
+    def put_raw(self, frames: bytes) -> None:
+        """Put whole frames, or what is no JSON."""
+        if not frames:
+            return
+        if not self.out:
+            self.hub.touched.append(self)
+        self.out.append(frames)
+
+    def flush(self) -> None:
+        """Send what is put, as one piece."""
+        out = self.out
+        if out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self.hub.broker.counters.bytes_out += len(data)
+            self._send(data)
+
+    def _deliver(self, data: bytes | Pieces) -> None:
+        """Take line frames from the broker: the peer's ``send``."""
+        batch = self.hub.batch(data if isinstance(data, bytes) else data.whole())
+        if self.peer.ending is not None:
+            self.hub.synap.failures += len(batch.messages)
+            return
+        form = self._form
+        if form is Form.HUB:
+            assert self.signal is not None
+            frames = batch.hub(self.framing, self.signal.wrapped, self.signal.to)
+        elif form is Form.ENVELOPE:
+            frames = batch.envelopes(self.framing)
+        elif form is Form.SYNAP:
+            frames = batch.synap(self.framing)
+        else:
+            frames = self._mix(batch)
+        if self.hub.collecting:
+            self.put_raw(frames)
+        elif frames:
+            self._send(frames)
+
+    def _mix(self, batch: Any) -> bytes:
+        """Return each message in the form of a dialect that has asked for it."""
+        found = []
+        for index, name in enumerate(batch.names):
+            bits = (self._names or {}).get(name, 0)
+            for pattern, more in (self._patterns or {}).items():
+                if pattern.matches(name):
+                    bits |= more
+            for form, bit in _FORMS.items():
+                if bits & bit:
+                    wrapped, to = (
+                        (self.signal.wrapped, self.signal.to) if self.signal else (False, b"")
+                    )
+                    found.append(batch.one(index, form, self.framing, wrapped, to))
+                    break
+        return b"".join(found)
+
+    # What it may do
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, as its address while it has registered none."""
+        return address(self.peer)
+
+    def may(self, action: str) -> bool:
+        """Return whether it is allowed ``action``: one of a token's capabilities, "" for any token.
+
+        ``publish`` and ``broadcast`` are part of ``send``, and ``subscribe`` of ``receive``, unless
+        the token names one of these three, which narrows it to those it names.
+        """
+        if self.hub.authority is None:
+            return True
+        identity = self.identity
+        if identity is None:
+            return False
+        if identity.expires_at is not None and identity.expires_at <= self.hub.wall():
+            return False
+        allowed = identity.capabilities
+        if not action or allowed is None or action in allowed:
+            return True
+        wider = _PART_OF.get(action)
+        return wider in allowed and not allowed.intersection(_PART_OF)
+
+    # Subscriptions
+
+    def holds(self) -> int:
+        """Return how many topics and patterns the connection subscribes."""
+        return len(self._names or ()) + len(self._patterns or ())
+
+    def hold(self, name: bytes, form: Form = Form.SYNAP) -> None:
+        """Subscribe a name for one dialect."""
+        if self._names is None:
+            self._names = {}
+        bits = self._names.get(name, 0)
+        bit = _FORMS[form]
+        if bits & bit:
+            return
+        self._names[name] = bits | bit
+        self._count(form, 1)
+        self.hub.topics.hold(name, self.hub.wall())
+        if not bits:
+            self.hub.broker.router.subscribe_name(self.peer, name)
+
+    def release(self, name: bytes, form: Form = Form.SYNAP) -> None:
+        """Undo :meth:`hold`."""
+        bits = (self._names or {}).get(name, 0)
+        bit = _FORMS[form]
+        if self._names is None or not bits & bit:
+            return
+        self._count(form, -1)
+        self.hub.topics.release(name)
+        if bits == bit:
+            del self._names[name]
+            self.hub.broker.router.unsubscribe_name(self.peer, name)
+        else:
+            self._names[name] = bits & ~bit
+
+    def hold_pattern(self, pattern: Pattern, form: Form = Form.SYNAP) -> None:
+        """Subscribe a wildcard for one dialect."""
+        if self._patterns is None:
+            self._patterns = {}
+        bits = self._patterns.get(pattern, 0)
+        bit = _FORMS[form]
+        if bits & bit:
+            return
+        self._patterns[pattern] = bits | bit
+        self._count(form, 1)
+        self._count_wildcards(form, 1)
+        if not bits:
+            self.hub.broker.router.subscribe_pattern(self.peer, pattern)
+
+    def release_pattern(self, pattern: Pattern, form: Form = Form.SYNAP) -> None:
+        """Undo :meth:`hold_pattern`."""
+        bits = (self._patterns or {}).get(pattern, 0)
+        bit = _FORMS[form]
+        if self._patterns is None or not bits & bit:
+            return
+        self._count(form, -1)
+        self._count_wildcards(form, -1)
+        if bits == bit:
+            del self._patterns[pattern]
+            self.hub.broker.router.unsubscribe_pattern(self.peer, pattern)
+        else:
+            self._patterns[pattern] = bits & ~bit
+
+    def _count_wildcards(self, form: Form, change: int) -> None:
+        if form is not Form.SYNAP:  # which counts its own
+            self.hub.synap.subscribers.other_wildcards += change
+
+    def _settle(self) -> None:
+        """Let what is on its way be delivered as long as it is known in which form."""
+        self.hub.broker.flush()
+
+    def _count(self, form: Form, change: int) -> None:
+        # What is on its way keeps the form in which it was asked for.
+        self._settle()
+        self._tally[(1, 2, 4).index(_FORMS[form])] += change
+        held = [one for one, count in zip(_FORMS, self._tally, strict=True) if count]
+        self._form = held[0] if len(held) == 1 else None

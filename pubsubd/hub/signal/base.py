@@ -1,0 +1,356 @@
+"""What a connection is for Signal Hub: its dialect, its addresses, and how it is answered.
+
+Invariants:
+
+- ``from`` of what others receive is an address this connection has registered, or where it comes
+  from, never what it claims.
+- Each registration of this connection is in the registry with the talk as its owner; when it is
+  over, whatever ended it, :meth:`Signal.forget` has taken the subscriptions made under it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from pubsubd.hub import messages as m
+from pubsubd.hub.ids import new_id
+from pubsubd.hub.rate import Bucket
+from pubsubd.hub.registry import Actor, canonical
+from pubsubd.hub.render import Form, dress
+from pubsubd.hub.topics import check_hub_topic, hub_pattern
+from pubsubd.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.hub.session import HubTalk
+
+PAGE_A = 100  # actors in one answer, in dialect A
+_NULL = Raw(b"null")
+
+_encode = msgspec.json.Encoder().encode
+_json = msgspec.json.decode
+
+Payload = TypeVar("Payload", bound=Struct)
+
+
+class RefusedError(Exception):
+    """A message that is answered with hub:error.
+
+    Attributes:
+        closes: whether the connection ends because of it.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        details: dict[str, Any] | None = None,
+        *,
+        closes: bool = False,
+    ) -> None:
+        super().__init__(text)
+        self.closes = closes
+        self.code = code
+        self.text = text
+        self.details = details or {}
+
+
+class Subscription(Struct):
+    """A topic that is subscribed: its id, and under which actor, if one was registered."""
+
+    id: str
+    actor: str | None
+
+
+class Signal:
+    """What a connection is for Signal Hub.
+
+    Attributes:
+        wrapped: whether it writes addresses as ``@(runtime/id)``.
+        to: its address, as what others send it is addressed, inside a JSON string.
+        publications: what is known of the kinds of messages that it publishes; forgotten when
+            anything changes that they depend on.
+    """
+
+    __slots__ = (
+        "_bucket",
+        "address",
+        "dialect",
+        "failed",
+        "processed",
+        "publications",
+        "session_id",
+        "since",
+        "talk",
+        "to",
+        "topics",
+        "wrapped",
+    )
+
+    def __init__(self, talk: HubTalk) -> None:
+        limits = talk.hub.limits
+        self.talk = talk
+        self.dialect = ""  # "A" or "B", once it is known; B until then
+        self.session_id = ""
+        self.address = ""  # where it is reached, as it writes it
+        self._bucket = Bucket(limits.rate, limits.burst)
+        self.topics: dict[str, Subscription] | None = None
+        self.publications: dict[Any, tuple[bytes, bytes, str, bytes]] = {}
+        self.processed = 0
+        self.failed = 0
+        self.since = talk.hub.clock()
+        self.wrapped = False
+        self.to = b""
+        self.locate(talk.sender)
+
+    @property
+    def expects_heartbeat(self) -> bool:
+        """Whether silence means that it is gone: it has introduced or registered itself."""
+        return bool(self.session_id) or any(True for _ in self.talk.hub.registry.of(self.talk))
+
+    # In
+
+    def meet(self, sender: object) -> None:
+        """Take note of how one writes its address that has neither connected nor registered."""
+        if isinstance(sender, str) and sender != self.address and not self.expects_heartbeat:
+            self.locate(sender)
+
+    def invalid(self) -> None:
+        """Answer what is JSON and no message."""
+        self.talk.hub.processed += 1
+        self.error("internal_error", "Invalid SharedMessage structure")
+
+    def unknown(self, message: m.Incoming) -> None:
+        """Answer a message whose type is nobody's."""
+        self.talk.hub.processed += 1
+        self.error(
+            "internal_error", f"Unknown message type: {shown(str(message.type))}", message=message
+        )
+
+    def admit(self, kind: str, message: m.Incoming, action: str) -> None:
+        """Raise RefusedError for a message over its rate, malformed, too old or not allowed."""
+        hub = self.talk.hub
+        connecting = kind == "hub:connect"
+        if not connecting:
+            wait = self._bucket.take(hub.clock())
+            if wait:
+                per_minute = f"{hub.limits.rate:g} messages a minute"
+                seconds = math.ceil(wait)
+                raise RefusedError("rate_limited", f"over {per_minute}", {"retryAfter": seconds})
+        whole = isinstance(message.sender, str) and isinstance(message.to, str)
+        if self.dialect == "A" and not connecting and not whole:
+            raise RefusedError("internal_error", "Invalid SharedMessage structure")
+        if message.pattern not in (UNSET, None, "tell", "ask", "request", "notify"):
+            raise RefusedError("internal_error", "Invalid SharedMessage structure")
+        sent, ttl = message.timestamp, message.ttl
+        if isinstance(ttl, float) and isinstance(sent, float) and sent + ttl < hub.now():
+            raise RefusedError(
+                "message_expired",
+                f"sent at {sent:.0f} with a ttl of {ttl:.0f} ms",
+                {"timestamp": int(sent), "ttl": int(ttl)},
+            )
+        if not connecting and hub.authority is not None:
+            if self.talk.identity is None:
+                raise RefusedError("unauthorized", "hub:connect with a token comes first")
+            if not self.talk.may(action):
+                raise RefusedError("unauthorized", f"the token does not allow {kind}")
+
+    def forget(self, actor: Actor) -> None:
+        """Take the subscriptions made under a registration that is over."""
+        self.publications.clear()
+        for topic, subscription in list((self.topics or {}).items()):
+            if subscription.actor == actor.key:
+                self.drop_topic(topic)
+        talk = self.talk
+        if talk.sender == actor.key:
+            left = self.registered()
+            talk.sender = left[-1].key if left else talk.origin
+            self.locate(left[-1].address if left else actor.address)
+
+    # Topics
+
+    def parse_topic(self, topic: str) -> bytes | Pattern:
+        """Return the name or the pattern that a topic to subscribe is; raises TopicError."""
+        limits = self.talk.hub.limits
+        pattern = hub_pattern(topic, limits.any_topic, limits.topic_length)
+        if pattern is not None:
+            return pattern
+        return check_hub_topic(topic, limits.any_topic, limits.topic_length, publishing=False)
+
+    def drop_topic(self, topic: str) -> None:
+        """End a subscription that is there."""
+        assert self.topics is not None
+        held = self.parse_topic(topic)
+        del self.topics[topic]
+        if isinstance(held, Pattern):
+            self.talk.release_pattern(held, Form.HUB)
+        else:
+            self.talk.release(held, Form.HUB)
+
+    # Out
+
+    def error(
+        self,
+        code: str,
+        text: str,
+        details: dict[str, Any] | None = None,
+        message: m.Incoming | None = None,
+    ) -> None:
+        """Put a hub:error."""
+        self.failed += 1
+        self.talk.hub.failed += 1
+        self.talk.hub.broker.counters.errors[f"hub:{code}"] += 1
+        self.reply(message, "hub:error", self._fault(code, text, details))
+
+    def farewell(self, code: str, text: str, details: dict[str, Any]) -> bytes:
+        """Return a hub:error that nobody has asked for, as a JSON text."""
+        return self._text(None, "hub:error", self._fault(code, text, details), {})
+
+    def displaced(self, text: str) -> bytes:
+        """Return what tells that another connection has registered the address, as a JSON text."""
+        displaced = m.Displaced(reason="duplicate_connection", message=text)
+        return self._text(None, "hub:disconnect", displaced, {})
+
+    @staticmethod
+    def _fault(code: str, text: str, details: dict[str, Any] | None) -> m.Error:
+        return m.Error(code, text, _RESOLUTIONS.get(code, ""), details or {})
+
+    def reply(
+        self, message: m.Incoming | None, name: str, payload: Any, metadata: Any = None
+    ) -> None:
+        """Put an answer; ``to`` and ``correlationId`` are those that ``message`` calls for."""
+        self.talk.put(self._text(message, name, payload, {} if metadata is None else metadata))
+
+    def _text(self, message: m.Incoming | None, name: str, payload: Any, metadata: Any) -> bytes:
+        to, correlation = self.address, None
+        if message is not None:
+            to = text_of(message.sender) or to
+            correlation = text_of(message.correlation_id)
+            if self.dialect == "A":
+                correlation = text_of(message.id) or correlation
+        return _encode(
+            m.Reply(
+                id=new_id(),
+                sender=dress(m.HUB, self.wrapped),
+                to=to,
+                type=name,
+                payload=payload,
+                correlation_id=correlation,
+                timestamp=self.talk.hub.now(),
+                metadata=metadata,
+            )
+        )
+
+    # Addresses
+
+    def registered(self) -> list[Actor]:
+        """Return the actors that this connection has registered, in that order."""
+        return list(self.talk.hub.registry.of(self.talk))
+
+    def locate(self, address: str) -> None:
+        """Take ``address`` for where this connection is reached."""
+        self.publications.clear()
+        key = canonical(address)
+        if key is None:
+            return
+        self.wrapped = address.startswith("@(")
+        self.address = dress(key, self.wrapped)
+        self.to = _encode(self.address)[1:-1]
+
+    def sender_of(self, message: m.Incoming) -> str:
+        """Return who publishes: the address it claims if that is registered here, or its last."""
+        talk, hub = self.talk, self.talk.hub
+        claimed = text_of(message.sender)
+        if claimed is not None:
+            key = key_of(claimed)
+            if key == talk.sender:
+                return key
+            actor = hub.registry.get(key, hub.now())
+            if actor is not None and actor.owner is talk:
+                return key
+        return talk.sender
+
+    def page(self, payload: m.Discover) -> tuple[int, int]:
+        """Return how many to list, and from where on; raises RefusedError."""
+        most = self.talk.hub.limits.page
+        if self.dialect == "A":
+            most = min(most, PAGE_A)
+        limit = min(PAGE_A, most) if payload.limit is None else payload.limit
+        offset = payload.offset or 0
+        if limit < 1 or offset < 0:
+            raise RefusedError("internal_error", "limit is 1 or more, offset 0 or more")
+        return min(limit, most), offset
+
+
+def read_payload(raw: Raw, type_: type[Payload]) -> Payload:
+    """Return a payload, absent or null as an empty one; raises RefusedError for another shape."""
+    text = bytes(raw)
+    if not text or text == b"null":
+        return type_()
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except msgspec.DecodeError as error:
+        raise RefusedError("internal_error", f"payload: {error}") from None
+
+
+def read_metadata(raw: Raw, type_: type[Payload]) -> Payload:
+    """Return what is known of ``metadata``; what has another shape counts as absent."""
+    text = bytes(raw)
+    if text[:1] != b"{":
+        return type_()
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except msgspec.DecodeError:
+        return type_()
+
+
+def read_object(raw: Raw) -> dict[str, Any]:
+    """Return a JSON object, an empty one in place of anything else."""
+    value = _json(bytes(raw)) if bytes(raw)[:1] == b"{" else None
+    return value if isinstance(value, dict) else {}
+
+
+def text_of(value: Any) -> str | None:
+    """Return ``value`` if it is a string."""
+    return value if isinstance(value, str) else None
+
+
+def key_of(address: str) -> str:
+    """Return the canonical form of an address, empty if it is none."""
+    return canonical(address) or ""
+
+
+def shown(text: str) -> str:
+    """Return the beginning of a text that a client has sent."""
+    return text if len(text) <= 64 else text[:64] + "..."
+
+
+def whole(number: float | None) -> float | None:
+    """Return a number as an integer if it is one, so that it is written as one."""
+    return int(number) if number is not None and number == int(number) else number
+
+
+def checked_type(kind: str | None) -> str:
+    """Return the type of a message to deliver; raises RefusedError unless it is legal."""
+    if not kind:
+        raise RefusedError("internal_error", "payload.type is required")
+    if len(kind) > 256 or any(char in kind for char in " \r\n"):
+        raise RefusedError(
+            "internal_error", "payload.type has at most 256 characters, no space, CR or LF"
+        )
+    return kind
+
+
+_RESOLUTIONS = {
+    "version_mismatch": "Connect with a version that this hub speaks",
+    "unauthorized": "Connect again with a token that allows this",
+    "invalid_token": "Ask for a new token",
+    "rate_limited": "Wait for retryAfter seconds",
+    "unknown_actor": "Discover actors, and try again later",
+    "message_too_large": "Split the message",
+    "message_expired": "Send it again with a new timestamp",
+    "timeout": "Connect again, and send heartbeats",
+}

@@ -1,0 +1,140 @@
+"""The messages about the connection itself: who it is, whether it is there, how it is doing."""
+
+from __future__ import annotations
+
+from pubsubd.errors import ProtocolError
+from pubsubd.hub import messages as m
+from pubsubd.hub.auth import AuthError
+from pubsubd.hub.ids import new_id
+from pubsubd.hub.registry import canonical
+from pubsubd.hub.render import dress
+from pubsubd.hub.signal.base import (
+    RefusedError,
+    Signal,
+    read_metadata,
+    shown,
+    whole,
+)
+
+
+def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
+    """Agree on a dialect, and take the token where one is asked for."""
+    metadata = read_metadata(message.metadata, m.ConnectMetadata)
+    version = metadata.protocol_version
+    signal.publications.clear()
+    if version is not None:
+        signal.dialect = "A"
+    elif payload.version is not None:
+        signal.dialect = "B"
+        version = payload.version
+    else:
+        raise RefusedError("version_mismatch", "Missing protocolVersion in metadata")
+    ours = m.VERSION_A if signal.dialect == "A" else m.VERSION_B
+    if version.split(".")[0] != ours.split(".")[0]:
+        if signal.dialect == "A":
+            text = f"Protocol version mismatch: client={shown(version)}, server={ours}"
+        else:
+            text = f"Protocol version {ours} required, got {shown(version)}"
+        raise RefusedError("version_mismatch", text, {"expected": ours, "received": version[:64]})
+    if signal.dialect == "A" and not metadata.capabilities:
+        raise RefusedError("unauthorized", "capabilities must be a non-empty array")
+    talk, hub = signal.talk, signal.talk.hub
+    allowed = list(metadata.capabilities or ("send", "receive", "discover"))
+    if hub.authority is not None:
+        _log_in(signal, metadata.auth_token or payload.jwt)
+        identity = talk.identity
+        if identity is not None and identity.capabilities is not None:
+            allowed = sorted(identity.capabilities)
+    if not signal.session_id:
+        signal.session_id = f"session-{new_id()}"
+    sender = message.sender if isinstance(message.sender, str) else signal.address
+    if canonical(sender) is not None and not signal.registered():
+        signal.locate(sender)
+    identity = talk.identity
+    actor = identity.actor if identity is not None and identity.actor else signal.address
+    actor = dress(canonical(actor) or actor, signal.wrapped)
+    in_b: m.Capabilities | list[str] = allowed
+    in_a = m.Capabilities(max_actors_per_instance=hub.limits.max_actors)
+    signal.reply(
+        message,
+        "hub:connected",
+        m.Connected(
+            session_id=signal.session_id,
+            server_version=m.VERSION_A,
+            max_message_size=hub.limits.max_message,
+            heartbeat_interval=int(hub.limits.heartbeat * 1000 / 2),
+            capabilities=in_a if signal.dialect == "A" else in_b,
+            actor_identity=actor,
+            server_time=hub.now(),
+        ),
+        {"actorIdentity": actor},
+    )
+
+
+def _log_in(signal: Signal, token: str | None) -> None:
+    talk, hub = signal.talk, signal.talk.hub
+    assert hub.authority is not None
+    try:
+        if not token:
+            raise AuthError("unauthorized", "a token is required")
+        talk.identity = hub.authority.verify(token, hub.wall())
+    except AuthError as error:
+        closes = signal.dialect == "B"
+        raise RefusedError(error.code, error.text, closes=closes) from None
+
+
+def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:
+    """Answer a sign of life."""
+    ack = m.HeartbeatAck(timestamp=whole(payload.timestamp), server_time=signal.talk.hub.now())
+    signal.reply(message, "hub:heartbeat_ack", ack)
+
+
+def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
+    """Take leave: forget all of the connection, answer, close."""
+    talk, hub = signal.talk, signal.talk.hub
+    for actor in list(hub.registry.of(talk)):
+        hub.registry.unregister(actor.key)
+    for topic in list(signal.topics or ()):
+        signal.drop_topic(topic)
+    name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
+    signal.reply(message, name, m.Disconnected(session_id=signal.session_id))
+    talk.close(ProtocolError("goodbye", "disconnected"), tell=True)
+
+
+def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
+    """Tell how much waits for this connection, and what it has sent."""
+    talk = signal.talk
+    pending, most = talk.peer.outbox.size, talk.max_pending
+    age = max(talk.hub.clock() - signal.since, 1e-3)
+    stats = m.QueueStats(
+        queue_depth=pending,
+        processing_rate=round(signal.processed / age, 3),
+        pause_threshold=most // 2,
+        resume_threshold=most // 2,
+        pending=pending,
+        processed=signal.processed,
+        failed=signal.failed,
+        paused=pending > most // 2,
+    )
+    name = "hub:queue_stats_response" if signal.dialect == "A" else "hub:queue_stats_result"
+    signal.reply(message, name, stats)
+
+
+def metrics(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
+    """Tell the counters of the hub."""
+    signal.reply(message, "hub:metrics_response", signal.talk.hub.metrics())
+
+
+def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None:
+    """Give a new token for one that still holds."""
+    hub = signal.talk.hub
+    if hub.authority is None:
+        raise RefusedError("invalid_token", "no tokens are in use here")
+    if not payload.token:
+        raise RefusedError("invalid_token", "token is required")
+    try:
+        token, expires_at = hub.authority.refresh(payload.token, hub.wall())
+    except AuthError as error:
+        raise RefusedError("invalid_token", error.text) from None
+    refreshed = m.TokenRefreshed(token=token, expires_at=expires_at)
+    signal.reply(message, "hub:token_refreshed", refreshed)

@@ -1,0 +1,180 @@
+"""Topics: subscribing, publishing, and what there is."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET
+
+from pubsubd.hub import messages as m
+from pubsubd.hub.bridge import PLAIN, to_line
+from pubsubd.hub.ids import new_id
+from pubsubd.hub.render import Form, dress
+from pubsubd.hub.signal.base import (
+    RefusedError,
+    Signal,
+    Subscription,
+    checked_type,
+    key_of,
+    read_payload,
+    shown,
+    text_of,
+)
+from pubsubd.hub.topics import TopicError, check_hub_topic
+from pubsubd.wildcards import Pattern
+
+_KNOWN = 64  # kinds of publications that are remembered for one connection
+_ACKS = {True: "hub:published", False: "hub:delivery_ack"}  # in dialect A, and in B
+
+_encode = msgspec.json.Encoder().encode
+
+
+def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
+    """Subscribe a topic, or a wildcard over topics."""
+    talk, hub = signal.talk, signal.talk.hub
+    topic = payload.topic or ""
+    subscription = (signal.topics or {}).get(topic)
+    if subscription is None:
+        held = signal.parse_topic(topic)
+        if talk.holds() >= hub.max_subscriptions:
+            raise RefusedError("internal_error", f"over {hub.max_subscriptions} subscriptions")
+        actor = None
+        given = payload.actor_address or text_of(message.sender)
+        found = hub.registry.get(key_of(given), hub.now()) if given else None
+        if found is not None and found.owner is talk:
+            actor = found.key
+        elif left := signal.registered():
+            actor = left[-1].key
+        if isinstance(held, Pattern):
+            hub.synap.check_pattern(held)
+            talk.hold_pattern(held, Form.HUB)
+        else:
+            hub.synap.check_name(held)
+            talk.hold(held, Form.HUB)
+        subscription = Subscription(f"sub-{new_id()}", actor)
+        if signal.topics is None:
+            signal.topics = {}
+        signal.topics[topic] = subscription
+    subscribed = m.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
+    signal.reply(message, "hub:subscribed", subscribed)
+
+
+def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
+    """Undo a subscription, which is named by its topic or its id."""
+    wanted = payload.topic or payload.subscription_id or ""
+    if not wanted:
+        raise TopicError("topic is required")
+    topics = signal.topics or {}
+    topic = wanted
+    if topic not in topics:
+        topic = next((name for name, one in topics.items() if one.id == wanted), wanted)
+    if topic in topics:
+        signal.drop_topic(topic)
+    at = signal.talk.hub.now()
+    signal.reply(message, "hub:unsubscribed", m.Unsubscribed(topic=topic, unsubscribed_at=at))
+
+
+def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
+    """Publish to a topic."""
+    talk, hub = signal.talk, signal.talk.hub
+    data, kind = payload.data, payload.type
+    if kind is None and bytes(payload.message):
+        data = payload.message
+        kind = read_payload(data, m.Typed).type
+    # Hot path: scripts/bench hub-fan-100 ws-one-acked. A client says the same of many messages.
+    key = payload.topic, kind, message.sender
+    known = signal.publications.get(key)
+    if known is None:
+        known = _prepare(signal, message, payload.topic, kind)
+        if len(signal.publications) >= _KNOWN:
+            signal.publications.clear()
+        signal.publications[key] = known
+    name, head, plain, ack = known
+    text = bytes(data) or b"null"
+    line = to_line(name, PLAIN, plain, text) if plain else b"%b%b}" % (head, text)
+    most = hub.broker.limits.max_payload
+    if len(line) > most:
+        details = {"actualSize": len(line), "maxSize": most}
+        raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
+    hub.topics.note(name, hub.wall())
+    count = hub.broker.put(talk.peer, name, line)
+    correlation = message.id if signal.dialect == "A" else UNSET
+    if not isinstance(correlation, str):
+        correlation = message.correlation_id
+    now = hub.now()
+    talk.put(
+        ack
+        % (
+            new_id().encode(),
+            count,
+            count,
+            b"true" if count else b"false",
+            now,
+            _encode(correlation) if isinstance(correlation, str) else b"null",
+            now,
+        )
+    )
+
+
+def _prepare(
+    signal: Signal, message: m.Incoming, topic: str | None, kind: str | None
+) -> tuple[bytes, bytes, str, bytes]:
+    """Return what is the same for all messages of a type that are published to a topic.
+
+    That is the name; how the line data begins; for messages that may have come from the line port,
+    their sender; and the acknowledgement, with gaps for its id, two counts, whether it was
+    delivered, the time, the correlation and the time again.
+    """
+    limits = signal.talk.hub.limits
+    name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
+    kind = checked_type(kind)
+    sender = signal.sender_of(message)
+    head = to_line(name, kind, sender, b"null").removesuffix(b"null}")
+    to = text_of(message.sender) or signal.address
+    fixed = [dress(m.HUB, signal.wrapped), to, _ACKS[signal.dialect == "A"], topic]
+    ack = (
+        b'{"id":"%%b","from":%b,"to":%b,"type":%b,"payload":{"topic":%b,"subscriberCount":%%d,'
+        b'"deliveredCount":%%d,"delivered":%%b,"timestamp":%%d},"correlationId":%%b,'
+        b'"timestamp":%%d,"metadata":{},"pattern":"tell","ttl":null,"signature":null}'
+    ) % tuple(_encode(one).replace(b"%", b"%%") for one in fixed)
+    return name, head, sender if kind == PLAIN else "", ack
+
+
+def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
+    """List the topics of this port."""
+    hub = signal.talk.hub
+    limit, offset = signal.page(payload)
+    topics, total = hub.topics.page(offset, limit)
+    found = [_summary(signal, name) for name in topics]
+    signal.reply(
+        message,
+        "hub:topic_list",
+        m.TopicList(
+            topics=found,
+            count=len(found),
+            total=total,
+            offset=offset,
+            limit=limit,
+            has_more=offset + len(found) < total,
+        ),
+    )
+
+
+def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
+    """Tell what is known of a topic."""
+    hub = signal.talk.hub
+    name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
+    if name not in hub.topics:
+        raise RefusedError("internal_error", f"Topic {shown(payload.topic or '')} not found")
+    signal.reply(message, "hub:topic_info", _summary(signal, name))
+
+
+def _summary(signal: Signal, name: bytes) -> m.TopicSummary:
+    hub = signal.talk.hub
+    topic = hub.topics.get(name)
+    assert topic is not None
+    return m.TopicSummary(
+        topic=name.decode(),
+        subscriber_count=hub.broker.count_receivers(name),
+        message_count=topic.message_count,
+        created_at=int(topic.created_at * 1000),
+    )

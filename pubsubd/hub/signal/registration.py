@@ -1,0 +1,214 @@
+"""Actors: registering an address, keeping it, and finding others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Raw
+
+from pubsubd.errors import ProtocolError
+from pubsubd.hub import messages as m
+from pubsubd.hub.registry import Actor, PatternError, RegistryFull, canonical
+from pubsubd.hub.signal.base import (
+    RefusedError,
+    Signal,
+    key_of,
+    read_metadata,
+    shown,
+    text_of,
+)
+
+
+def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
+    """Register an address, or register it again."""
+    talk, hub = signal.talk, signal.talk.hub
+    given, key = _own_address(signal, message, payload.actor_address)
+    capabilities = payload.capabilities or []
+    if not capabilities and signal.dialect == "A":
+        raise RefusedError("internal_error", "capabilities must be a non-empty array")
+    for text in capabilities:
+        if not text or len(text) > 256:
+            raise RefusedError("internal_error", "a capability has 1 to 256 characters")
+    metadata = bytes(payload.metadata) or b"{}"
+    if metadata[:1] not in (b"{", b"n"):
+        raise RefusedError("internal_error", "metadata must be an object")
+    now = hub.now()
+    ttl = _ttl(signal, payload.ttl, payload.ttl_seconds)
+    existing = hub.registry.get(key, now)
+    if existing is not None and existing.owner is not talk:
+        _displace(signal, existing)
+    try:
+        actor = hub.registry.register(given, tuple(capabilities), metadata, ttl, talk, now)
+    except RegistryFull as error:
+        raise RefusedError("internal_error", str(error)) from None
+    signal.locate(given)
+    talk.sender = key
+    registered = m.Registered(
+        actor_address=given,
+        expires_at=actor.expires_at,
+        renewal_token=actor.token,
+        version=actor.version,
+    )
+    signal.reply(message, "hub:registered", registered, registered)
+
+
+def _displace(signal: Signal, actor: Actor) -> None:
+    """Make room for a second registration of an address, or refuse it, by the dialect."""
+    if signal.dialect != "A":
+        raise RefusedError(
+            "unknown_actor",
+            f"Actor {actor.address} already registered",
+            {
+                "existingVersion": actor.version,
+                "existingExpiresAt": actor.expires_at,
+                "hint": "Wait for expiration or use different address",
+            },
+        )
+    hub, other = signal.talk.hub, actor.owner
+    hub.broker.flush()
+    hub.registry.unregister(actor.key)
+    text = f"{actor.address} was registered by another connection"
+    other.displace(ProtocolError("duplicate-connection", text))  # type: ignore[attr-defined]
+
+
+def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:
+    """End a registration of this connection."""
+    hub = signal.talk.hub
+    given = payload.actor_address or text_of(message.sender) or signal.address
+    actor = hub.registry.get(key_of(given), hub.now())
+    if actor is not None:
+        if actor.owner is not signal.talk:
+            raise RefusedError("unauthorized", f"{given} is another connection's")
+        hub.registry.unregister(actor.key)
+        signal.forget(actor)
+    signal.reply(
+        message,
+        "hub:unregistered",
+        m.Unregistered(actor_address=given, unregistered_at=hub.now()),
+    )
+
+
+def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
+    """Let a registration hold longer, for the token that it was given."""
+    hub = signal.talk.hub
+    token = payload.renewal_token
+    if token is None:
+        token = read_metadata(message.metadata, m.Renew).renewal_token
+    given = payload.actor_address
+    known = given is None or hub.registry.get(key_of(given), hub.now()) is not None
+    if signal.dialect != "A" and not known:
+        raise RefusedError("unknown_actor", f"Actor {shown(given or '')} is not registered")
+    actor = None
+    if token:
+        ttl = _ttl(signal, payload.ttl, payload.ttl_seconds)
+        actor = hub.registry.renew(token, ttl, hub.now())
+    if actor is None:
+        raise RefusedError("unauthorized", "Invalid renewal token")
+    renewed = m.Renewed(
+        actor_address=actor.address,
+        expires_at=actor.expires_at,
+        renewal_token=actor.token,
+        new_renewal_token=actor.token,
+        version=actor.version,
+    )
+    signal.reply(message, "hub:renewed", renewed, renewed)
+
+
+def _own_address(signal: Signal, message: m.Incoming, given: str | None) -> tuple[str, str]:
+    """Return the address to register, as it is given and as it is known here."""
+    given = given or text_of(message.sender)
+    if not given:
+        raise RefusedError("internal_error", "actorAddress is required")
+    key = canonical(given)
+    if key is None:
+        raise RefusedError("internal_error", f"{shown(given)} is no address like runtime/id")
+    identity = signal.talk.identity
+    if identity is not None and identity.actor and canonical(identity.actor) != key:
+        raise RefusedError("unauthorized", f"the token is for another actor than {given}")
+    return given, key
+
+
+def _ttl(signal: Signal, ms: float | None, seconds: float | None) -> int:
+    limits = signal.talk.hub.limits
+    if seconds is not None:
+        ms = seconds * 1000
+    if ms is None:
+        ms = limits.ttl * 1000
+    if not ms > 0:
+        raise RefusedError("internal_error", "the ttl must be over 0")
+    return int(min(ms, limits.max_ttl * 1000))
+
+
+def discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
+    """Find actors, in steps."""
+    signal.talk.step = _discover(signal, message, payload)
+
+
+def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Iterator[None]:
+    hub, in_a = signal.talk.hub, signal.dialect == "A"
+    try:
+        limit, offset = signal.page(payload)
+        capabilities = list(payload.capabilities or ())
+        if payload.capability:
+            capabilities.append(payload.capability)
+        found = yield from hub.registry.discover(
+            payload.pattern or "",
+            glob=in_a,
+            capabilities=capabilities,
+            metadata=payload.metadata,
+            limit=limit,
+            offset=offset,
+            now=hub.now(),
+        )
+    except PatternError as error:
+        signal.error("internal_error", str(error), message=message)
+        return
+    except RefusedError as error:
+        signal.error(error.code, error.text, error.details, message)
+        return
+    name = "hub:discovered" if in_a else "hub:discovery_result"
+    _list(signal, message, name, found.actors, found.total, limit, offset)
+
+
+def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
+    """List all actors."""
+    hub = signal.talk.hub
+    limit, offset = signal.page(payload)
+    actors, total = hub.registry.page(offset, limit, hub.now())
+    name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
+    _list(signal, message, name, actors, total, limit, offset)
+
+
+def _list(
+    signal: Signal,
+    message: m.Incoming,
+    name: str,
+    actors: Sequence[Actor],
+    total: int,
+    limit: int,
+    offset: int,
+) -> None:
+    found = [
+        m.Found(
+            address=actor.address,
+            actor_address=actor.address,
+            capabilities=actor.capabilities,
+            metadata=Raw(actor.metadata),
+            registered_at=actor.registered_at,
+            expires_at=actor.expires_at,
+        )
+        for actor in actors
+    ]
+    signal.reply(
+        message,
+        name,
+        m.Discovered(
+            actors=found,
+            count=len(found),
+            total=total,
+            total_matches=total,
+            offset=offset,
+            limit=limit,
+            has_more=offset + len(found) < total,
+        ),
+    )

@@ -1,0 +1,61 @@
+"""The requests of Signal Hub, and what carries each of them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from pubsubd.errors import ProtocolError
+from pubsubd.hub import messages as m
+from pubsubd.hub.registry import PatternError
+from pubsubd.hub.signal import connection, messaging, pubsub, registration
+from pubsubd.hub.signal.base import RefusedError, Signal, read_payload, shown
+from pubsubd.hub.topics import TopicError
+
+Carry = Callable[[Signal, m.Incoming, Any], None]
+
+REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
+    "hub:connect": (connection.connect, m.Connect, ""),
+    "hub:heartbeat": (connection.heartbeat, m.Heartbeat, ""),
+    "hub:disconnect": (connection.disconnect, m.Nothing, ""),
+    "hub:register": (registration.register, m.Register, "receive"),
+    "hub:unregister": (registration.unregister, m.Unregister, ""),
+    "hub:renew": (registration.renew, m.Renew, ""),
+    "hub:discover": (registration.discover, m.Discover, "discover"),
+    "hub:list_actors": (registration.list_actors, m.Discover, "discover"),
+    "hub:send": (messaging.send, m.Send, "send"),
+    "hub:broadcast": (messaging.broadcast, m.Send, "broadcast"),
+    "hub:subscribe": (pubsub.subscribe, m.Subscribe, "subscribe"),
+    "hub:publish": (pubsub.publish, m.Publish, "publish"),
+    "hub:unsubscribe": (pubsub.unsubscribe, m.Subscribe, ""),
+    "hub:list_topics": (pubsub.list_topics, m.Discover, "discover"),
+    "hub:topic_info": (pubsub.topic_info, m.Subscribe, "discover"),
+    "hub:queue_stats": (connection.queue_stats, m.Nothing, ""),
+    "hub:metrics": (connection.metrics, m.Nothing, ""),
+    "hub:refresh_token": (connection.refresh_token, m.Token, ""),
+}
+"""Type -> what carries it out, what its payload is, and what a token must allow for it."""
+
+
+def handle(signal: Signal, message: m.Incoming) -> None:
+    """Carry out one message whose type begins with ``hub:``."""
+    kind = message.type
+    assert isinstance(kind, str)
+    signal.processed += 1
+    signal.talk.hub.processed += 1
+    signal.meet(message.sender)
+    try:
+        entry = REQUESTS.get(kind)
+        if entry is None:
+            raise RefusedError("internal_error", f"Unknown message type: {shown(kind)}")
+        carry_out, type_, action = entry
+        signal.admit(kind, message, action)
+        carry_out(signal, message, read_payload(message.payload, type_))
+    except RefusedError as error:
+        signal.error(error.code, error.text, error.details, message)
+        if error.closes:
+            signal.talk.close(ProtocolError("unauthorized", error.text), tell=True)
+    except (TopicError, PatternError) as error:
+        signal.error("internal_error", str(error), message=message)

@@ -1,0 +1,261 @@
+"""What Synap's commands do, without I/O.
+
+All of a command is checked before any of it is carried out, so one that is refused has changed
+nothing. What is published is put to the broker, whose ``flush`` sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Struct
+from msgspec.json import encode
+
+from pubsubd import wire
+from pubsubd.broker import Broker
+from pubsubd.hub.bridge import to_line
+from pubsubd.hub.ids import new_id
+from pubsubd.hub.synap.requests import (
+    Info,
+    List,
+    Nothing,
+    Publish,
+    Subscribe,
+    SynapError,
+    Unsubscribe,
+    invalid,
+    read_payload,
+    required,
+)
+from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession
+from pubsubd.hub.topics import TopicError, TopicTable, check_synap_topic, synap_pattern
+from pubsubd.limits import HubLimits
+from pubsubd.wildcards import Pattern
+
+TYPE = "pubsub:message"
+"""The type of what Synap publishes, which knows no types."""
+
+HTTP = "http"
+"""What is called the sender of a message that was published over HTTP."""
+
+MAX_TOPICS_AT_ONCE = 1_000
+"""Topics in one command, so that carrying it out is a matter of milliseconds."""
+
+
+class Synap:
+    """The commands, and what is counted of them.
+
+    Args:
+        broker: routes what is published.
+        table: the topics of this port.
+        limits: of this port.
+        wall: seconds since the epoch.
+
+    Attributes:
+        subscribers: id -> who is subscribed by them.
+        published: messages, by pubsub.publish.
+        deliveries: connections that these went to, all together.
+        slow_consumers: connections of this port that were cut because they were too slow;
+            the owner's.
+        failures: messages that could not be delivered to a connection; the owner's.
+    """
+
+    def __init__(
+        self, broker: Broker, table: TopicTable, limits: HubLimits, wall: Callable[[], float]
+    ) -> None:
+        self.subscribers = Subscribers(broker, table, limits, wall)
+        self.published = 0
+        self.deliveries = 0
+        self.slow_consumers = 0
+        self.failures = 0
+        self._broker = broker
+        self._table = table
+        self._limits = limits
+        self._wall = wall
+        self._waited = 0.0  # seconds, of all deliveries that were timed
+        self._timed = 0
+
+    def run(self, command: str, payload: object, session: SynapSession | None) -> dict[str, Any]:
+        """Carry out a command and return the payload of its answer.
+
+        Args:
+            command: for example ``pubsub.publish``.
+            payload: its payload, as :func:`pubsubd.hub.strict.decode` returns it.
+            session: the connection that it came by; None if it was an HTTP request.
+
+        Raises:
+            SynapError: it is not carried out, nor is any part of it.
+        """
+        entry = _COMMANDS.get(command)
+        if entry is None:
+            raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
+        carry_out, kind = entry
+        try:
+            return carry_out(self, read_payload(payload, kind), session)
+        except TopicError as error:
+            raise SynapError(f"Invalid value: {error.text}") from None
+
+    @property
+    def wildcards(self) -> int:
+        """Patterns that the subscribers have."""
+        return self.subscribers.wildcards
+
+    def delivered(self, count: int, seconds: float) -> None:
+        """Take note that ``count`` deliveries took ``seconds`` each, from read to socket."""
+        self._timed += count
+        self._waited += count * seconds
+
+    def drop(self, session: SynapSession) -> None:
+        """Forget the subscriber of a connection that ends; see :meth:`Subscribers.drop`."""
+        self.subscribers.drop(session)
+
+    def expire(self, now: float) -> int:
+        """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
+        return self.subscribers.expire(now)
+
+    def check_name(self, name: bytes) -> None:
+        """Raise :class:`TopicError` if the limits let nobody else subscribe ``name``."""
+        self.subscribers.check_names((name,))
+
+    def check_pattern(self, _pattern: Pattern) -> None:
+        """Raise :class:`TopicError` if the limits let nobody subscribe one more pattern."""
+        self.subscribers.check_patterns(1)
+
+    # Commands
+
+    def _publish(self, payload: Publish, session: SynapSession | None) -> dict[str, Any]:
+        topic = required(payload.topic, "topic")
+        value = payload.payload
+        if value is UNSET:
+            value = payload.data if payload.data is not UNSET else payload.message
+        if value is UNSET:
+            raise invalid("Missing 'payload' or 'data' field")
+        name = check_synap_topic(topic)
+        metadata = None if payload.metadata is None else encode(payload.metadata)
+        peer, sender = (None, HTTP) if session is None else (session.peer, session.sender)
+        id_ = "msg_" + new_id().replace("-", "")
+        data = to_line(name, TYPE, sender, encode(value), id_, metadata)
+        most = self._broker.limits.max_payload
+        if len(data) > most:
+            raise invalid(f"message too large: {len(data)} bytes, over {most}")
+        self._table.note(name, self._wall())
+        subscribers = self.subscribers
+        if subscribers.detached:  # they tell what is put to them
+            self._broker.end_run()
+        missed = subscribers.missed
+        count = self._broker.put(peer, name, data)
+        if subscribers.detached:
+            self._broker.end_run()
+        self.published += 1
+        self.deliveries += count - (subscribers.missed - missed)
+        return {"message_id": id_, "topic": topic, "subscribers_matched": count}
+
+    def _subscribe(self, payload: Subscribe, session: SynapSession | None) -> dict[str, Any]:
+        texts = required(payload.topics, "topics")
+        if not texts:
+            raise invalid("At least one topic required")
+        _check_number(texts)
+        subscribers = self.subscribers
+        subscriber = subscribers.choose(payload.subscriber_id, session)
+        old = subscriber.topics if subscriber is not None else {}
+        topics = {text: _read_topic(text) for text in texts if text not in old}
+        subscribers.check_limits(len(old), topics)
+        if subscriber is None:
+            subscriber = subscribers.make(payload.subscriber_id, session)
+        elif session is not None and subscriber.session is None:
+            subscribers.attach(subscriber, session)
+        subscribers.add(subscriber, topics)
+        subscribers.touch(subscriber)
+        return {
+            "subscriber_id": subscriber.id,
+            "topics": texts,
+            "subscription_count": len(subscriber.topics),
+        }
+
+    def _unsubscribe(self, payload: Unsubscribe, session: SynapSession | None) -> dict[str, Any]:
+        if payload.subscriber_id is not None:
+            subscriber = self.subscribers.get(payload.subscriber_id)
+        elif session is not None:
+            subscriber = session.subscriber
+        else:
+            raise invalid("Missing 'subscriber_id' field")
+        if subscriber is None:
+            return {"unsubscribed": 0}
+        if payload.topics is None:
+            texts = list(subscriber.topics)
+        else:
+            _check_number(payload.topics)
+            texts = [text for text in dict.fromkeys(payload.topics) if text in subscriber.topics]
+        self.subscribers.touch(subscriber)
+        self.subscribers.remove(subscriber, texts)
+        return {"unsubscribed": len(texts)}
+
+    def _list(self, payload: List, _session: SynapSession | None) -> dict[str, Any]:
+        most = self._limits.page
+        limit = most if payload.limit is None else min(payload.limit, most)
+        names, total = self._table.page(payload.offset, limit)
+        return {"topics": [name.decode() for name in names], "count": total}
+
+    def _info(self, payload: Info, _session: SynapSession | None) -> dict[str, Any]:
+        text = required(payload.topic, "topic")
+        name = check_synap_topic(text, publishing=False)
+        topic = self._table.get(name)
+        if topic is None:
+            raise SynapError(f"Invalid request: Topic '{wire.escape(text, 256)}' not found", 404)
+        return {
+            "topic": text,
+            "subscriber_count": self._broker.count_receivers(name),
+            "message_count": topic.message_count,
+            "created_at": int(topic.created_at),
+        }
+
+    def _stats(self, _payload: Nothing, _session: SynapSession | None) -> dict[str, Any]:
+        latency = self._waited / self._timed if self._timed else 0.0
+        return {
+            "total_topics": len(self._table),
+            "total_subscribers": len(self.subscribers),
+            "total_wildcard_subscriptions": self.wildcards,
+            "messages_published": self.published,
+            "messages_delivered": self.deliveries,
+            "slow_consumers_dropped": self.slow_consumers,
+            "delivery_failures": self.failures,
+            "avg_delivery_latency_ms": round(latency * 1_000, 6),
+            "top_topics": [
+                {
+                    "topic": name.decode(),
+                    "subscribers": self._broker.count_receivers(name),
+                    "messages": topic.message_count,
+                }
+                for name, topic in self._table.top()
+            ],
+        }
+
+
+_COMMANDS: dict[str, tuple[Callable[..., dict[str, Any]], type[Struct]]] = {
+    "pubsub.publish": (Synap._publish, Publish),
+    "pubsub.subscribe": (Synap._subscribe, Subscribe),
+    "pubsub.unsubscribe": (Synap._unsubscribe, Unsubscribe),
+    "pubsub.topics": (Synap._list, List),
+    "pubsub.info": (Synap._info, Info),
+    "pubsub.stats": (Synap._stats, Nothing),
+}
+
+
+def connected(subscriber: Subscriber) -> dict[str, Any]:
+    """Return the first frame of ``/pubsub/ws``."""
+    return {
+        "type": "connected",
+        "subscriber_id": subscriber.id,
+        "topics": list(subscriber.topics),
+        "subscription_count": len(subscriber.topics),
+    }
+
+
+def _check_number(texts: list[str]) -> None:
+    if len(texts) > MAX_TOPICS_AT_ONCE:
+        raise invalid(f"over {MAX_TOPICS_AT_ONCE} topics in one command")
+
+
+def _read_topic(text: str) -> bytes | Pattern:
+    return synap_pattern(text) or check_synap_topic(text, publishing=False)

@@ -1,0 +1,284 @@
+"""Hub ports for tests: one without sockets, and clients of a real one.
+
+:class:`Room` runs the real core, broker and all, on a clock of the test. :class:`Socket` and
+:class:`Lines` are a WebSocket (by an independent implementation) and a plain socket with a JSON
+text a line, both to a daemon that really runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import uuid
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from pubsubd.broker import Broker
+from pubsubd.errors import ProtocolError
+from pubsubd.hub.auth import Authority
+from pubsubd.hub.core import Hub
+from pubsubd.hub.session import HubTalk
+from pubsubd.limits import HubLimits, Limits
+from pubsubd.outbox import Pieces
+from pubsubd.peer import Peer
+from pubsubd.wire import Decoder
+from tests.daemons import DEADLINE, Daemon
+
+HUB_A = "@(cloudflare/signal-hub)"
+HUB_B = "cloudflare/signal-hub"
+
+
+def message_a(kind: str, payload: Any = None, *, me: str = "@(browser/ann)", **more: Any) -> Any:
+    """Return a message of dialect A, with all of its keys."""
+    return {
+        "id": str(uuid.uuid4()),
+        "from": me,
+        "to": HUB_A,
+        "type": kind,
+        "payload": payload,
+        "pattern": "tell",
+        "correlationId": None,
+        "timestamp": 0,
+        "metadata": {},
+        "ttl": None,
+        "signature": None,
+    } | more
+
+
+def message_b(kind: str, payload: Any = None, *, me: str = "browser/ann", **more: Any) -> Any:
+    """Return a message of dialect B."""
+    return {"type": kind, "from": me, "to": HUB_B, "payload": payload} | more
+
+
+def connect_a(**metadata: Any) -> dict[str, Any]:
+    """Return the metadata of a hub:connect in dialect A."""
+    return {"protocolVersion": "0.1.0", "capabilities": ["send", "receive"]} | metadata
+
+
+class Room:
+    """A hub port without sockets, whose time stands still unless the test moves it.
+
+    Attributes:
+        now: seconds, both since the epoch and monotonic.
+        ended: name -> (code, text), of those that the hub has ended from outside of their input.
+    """
+
+    def __init__(
+        self,
+        *,
+        authority: Authority | None = None,
+        line_limits: Limits | None = None,
+        max_subscriptions: int = 100_000,
+        **limits: Any,
+    ) -> None:
+        self.now = 1_000_000.0
+        self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
+        self.hub = Hub(
+            self.broker,
+            HubLimits(**limits),
+            max_subscriptions=max_subscriptions,
+            authority=authority,
+            clock=lambda: self.now,
+            wall=lambda: self.now,
+        )
+        self.talks: dict[str, HubTalk] = {}
+        self.lines: dict[str, Peer] = {}
+        self.ended: dict[str, tuple[str, str]] = {}
+        self._heard: dict[str, bytes] = {}
+
+    def join(self, *names: str) -> None:
+        """Let connections come that speak lines of JSON."""
+        for name in names:
+            self._heard[name] = b""
+            self.talks[name] = HubTalk(
+                self.hub,
+                f"127.0.0.1:{40_000 + len(self._heard)}",
+                lambda data, name=name: self._take(name, data),  # type: ignore[misc]
+                lambda code, text, name=name: self._end(name, code, text),  # type: ignore[misc]
+            )
+
+    def join_line(self, *names: str) -> None:
+        """Let connections come to the line port."""
+        for name in names:
+            self._heard[name] = b""
+            self.lines[name] = self.broker.join(
+                f"127.0.0.1:{40_000 + len(self._heard)}",
+                lambda data, name=name: self._take(name, data),  # type: ignore[misc]
+            )
+
+    def _take(self, name: str, data: bytes | Pieces) -> None:
+        if name not in self.ended:
+            self._heard[name] += data if isinstance(data, bytes) else data.whole()
+
+    def _end(self, name: str, code: str, text: str) -> None:
+        talk = self.talks[name]
+        if talk.peer.ending is None:
+            talk.peer.ending = ProtocolError(code, text)
+            self._heard[name] += talk.farewell(talk.peer.ending)
+            self.ended[name] = code, text
+            self.leave(name)
+
+    def leave(self, name: str) -> None:
+        """Let a connection end."""
+        for _ in self.talks.pop(name).leave():
+            pass
+
+    def say_raw(self, name: str, data: bytes) -> None:
+        """Let a connection say ``data`` in one read, and take as many turns as it leads to."""
+        talk = self.talks.get(name)
+        if talk is None:
+            for_line = self.lines[name]
+            while self.broker.receive(for_line, data):
+                data = b""
+            return
+        while talk.receive(data):
+            data = b""
+        if talk.peer.ending is not None and name in self.talks:
+            self.ended[name] = talk.peer.ending.code, talk.peer.ending.text
+            self.leave(name)
+
+    def say(self, name: str, *messages: Any) -> None:
+        """Let a connection say messages in one read."""
+        self.say_raw(name, b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+
+    def hears(self, name: str) -> list[Any]:
+        """Return what a connection has heard since the last call: messages, or (name, data)."""
+        heard, self._heard[name] = self._heard[name], b""
+        if name in self.lines:
+            return list(Decoder(1 << 30).feed(heard))
+        return [json.loads(line) for line in heard.splitlines()]
+
+    def ask(self, name: str, message: Any) -> Any:
+        """Say one message and return the one that comes back."""
+        self.say(name, message)
+        (answer,) = self.hears(name)
+        return answer
+
+    def connect_a(self, name: str, **metadata: Any) -> str:
+        """Let a connection introduce itself in dialect A, and return its address."""
+        me = f"@(browser/{name})"
+        answer = self.ask(name, message_a("hub:connect", me=me, metadata=connect_a(**metadata)))
+        assert answer["type"] == "hub:connected", answer
+        return me
+
+    def register_a(self, name: str, *capabilities: str, **more: Any) -> str:
+        """Let a connection introduce and register itself in dialect A; return its address."""
+        me = self.connect_a(name)
+        payload = {"actorAddress": me, "capabilities": list(capabilities) or ["any"]} | more
+        answer = self.ask(name, message_a("hub:register", payload, me=me))
+        assert answer["type"] == "hub:registered", answer
+        return me
+
+    def tick(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self.hub.sweep()
+
+
+class Socket:
+    """A WebSocket to a daemon's hub port, by the package ``websockets``."""
+
+    def __init__(self, daemon: Daemon, path: str = "/ws", **more: Any) -> None:
+        host, port = daemon.hub
+        self._stack = contextlib.ExitStack()
+        self.connection: ClientConnection = self._stack.enter_context(
+            connect(
+                f"ws://{host}:{port}{path}",
+                compression=None,
+                max_size=None,
+                open_timeout=DEADLINE,
+                close_timeout=DEADLINE,
+                ping_interval=None,
+                max_queue=None,  # or an unread message would hold up the close
+                proxy=None,
+                **more,
+            )
+        )
+
+    @property
+    def label(self) -> str:
+        """What the daemon calls this connection in its logs."""
+        host, port = self.connection.local_address[:2]
+        return f"{host}:{port}"
+
+    def say(self, *messages: Any) -> None:
+        """Send messages, each as a text of its own."""
+        for message in messages:
+            self.connection.send(json.dumps(message))
+
+    def hear(self) -> Any:
+        """Return the next message."""
+        return json.loads(self.connection.recv(timeout=DEADLINE))
+
+    def ask(self, message: Any) -> Any:
+        """Say one message and return what comes next."""
+        self.say(message)
+        return self.hear()
+
+    def quiet(self) -> bool:
+        """Return whether nothing is under way: what comes next is the answer to a ping."""
+        return bool(self.ask({"type": "ping"}) == {"type": "pong"})
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stack.close()
+
+
+class Lines:
+    """A plain socket to a daemon's hub port, for JSON texts a line, or for anything else."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.sock = socket.create_connection(daemon.hub, timeout=DEADLINE)
+        self._heard = b""
+
+    @property
+    def label(self) -> str:
+        """What the daemon calls this connection in its logs."""
+        host, port = self.sock.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def say_raw(self, data: bytes) -> None:
+        """Send bytes."""
+        self.sock.sendall(data)
+
+    def say(self, *messages: Any) -> None:
+        """Send messages in one piece."""
+        self.say_raw(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+
+    def hear_raw(self, size: int) -> bytes:
+        """Return exactly ``size`` bytes, or fewer if the connection ends before."""
+        while len(self._heard) < size:
+            data = self.sock.recv(65_536)
+            if not data:
+                break
+            self._heard += data
+        found, self._heard = self._heard[:size], self._heard[size:]
+        return found
+
+    def hear_rest(self) -> bytes:
+        """Return everything until the end of the connection."""
+        with contextlib.suppress(ConnectionResetError):
+            while data := self.sock.recv(65_536):
+                self._heard += data
+        found, self._heard = self._heard, b""
+        return found
+
+    def hear(self) -> Any:
+        """Return the next message."""
+        while b"\n" not in self._heard:
+            data = self.sock.recv(65_536)
+            assert data, f"closed after {self._heard!r}"
+            self._heard += data
+        line, self._heard = self._heard.split(b"\n", 1)
+        return json.loads(line)
+
+    def ask(self, message: Any) -> Any:
+        """Say one message and return what comes next."""
+        self.say(message)
+        return self.hear()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.sock.close()

@@ -1,0 +1,870 @@
+"""Signal Hub's messages, each as both dialects say it and as they expect the answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.hubs import HUB_A, HUB_B, Room, connect_a, message_a, message_b
+
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+KEYS_A = {
+    "id", "from", "to", "type", "payload", "pattern", "correlationId", "timestamp", "metadata",
+    "ttl", "signature",
+}  # fmt: skip
+
+
+@pytest.fixture
+def room() -> Room:
+    room = Room()
+    room.join("ann", "bob")
+    room.join_line("lin")
+    return room
+
+
+def error(answer: Any) -> tuple[str, str]:
+    """Return code and message of a hub:error."""
+    assert answer["type"] == "hub:error", answer
+    return answer["payload"]["code"], answer["payload"]["message"]
+
+
+# Connecting
+
+
+def test_in_a_connecting_tells_the_session_and_the_limits(room: Room) -> None:
+    request = message_a("hub:connect", metadata=connect_a(clientMetadata={"x": 1}))
+    answer = room.ask("ann", request)
+    assert set(answer) == KEYS_A
+    assert answer["type"] == "hub:connected"
+    assert (answer["from"], answer["to"]) == (HUB_A, request["from"])
+    assert (answer["pattern"], answer["correlationId"]) == ("tell", request["id"])
+    payload = answer["payload"]
+    prefix, _, rest = payload["sessionId"].partition("-")
+    assert prefix == "session"
+    assert UUID.fullmatch(rest)
+    assert payload["serverVersion"] == "0.1.0"
+    assert payload["maxMessageSize"] == 1_048_576
+    assert payload["heartbeatInterval"] == 30_000
+    assert payload["capabilities"] == {
+        "maxActorsPerInstance": 50_000,
+        "supportsBackpressure": True,
+        "supportedContentTypes": ["application/json"],
+    }
+    assert answer["metadata"] == {"actorIdentity": "@(browser/ann)"}
+
+
+def test_in_b_connecting_tells_the_session_and_what_is_allowed(room: Room) -> None:
+    answer = room.ask("ann", message_b("hub:connect", {"version": "1.0"}, correlationId="c1"))
+    assert answer["type"] == "hub:connected"
+    assert (answer["from"], answer["to"]) == (HUB_B, "browser/ann")
+    assert answer["correlationId"] == "c1"
+    payload = answer["payload"]
+    assert payload["actorIdentity"] == "browser/ann"
+    assert payload["capabilities"] == ["send", "receive", "discover"]
+    assert payload["serverTime"] == int(room.now * 1000)
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "0.2", "0.1.99"])
+def test_in_a_a_minor_difference_of_versions_passes(room: Room, version: str) -> None:
+    room_answer = room.ask(
+        "ann", message_a("hub:connect", metadata=connect_a(protocolVersion=version))
+    )
+    assert room_answer["type"] == "hub:connected"
+
+
+def test_in_a_another_major_version_is_refused_and_the_connection_goes_on(room: Room) -> None:
+    request = message_a("hub:connect", metadata=connect_a(protocolVersion="1.0"))
+    answer = room.ask("ann", request)
+    assert error(answer) == (
+        "version_mismatch",
+        "Protocol version mismatch: client=1.0, server=0.1.0",
+    )
+    assert answer["correlationId"] == request["id"]
+    room.connect_a("ann")
+
+
+def test_in_b_another_major_version_is_refused_with_both_versions(room: Room) -> None:
+    answer = room.ask("ann", message_b("hub:connect", {"version": "2.0"}))
+    assert error(answer)[0] == "version_mismatch"
+    assert answer["payload"]["details"] == {"expected": "1.0", "received": "2.0"}
+
+
+def test_a_connect_without_a_version_is_refused(room: Room) -> None:
+    answer = room.ask("ann", message_a("hub:connect", metadata={"capabilities": ["x"]}))
+    assert error(answer) == ("version_mismatch", "Missing protocolVersion in metadata")
+
+
+@pytest.mark.parametrize("capabilities", [[], None])
+def test_in_a_a_connect_without_capabilities_is_unauthorized(room: Room, capabilities: Any) -> None:
+    metadata = connect_a(capabilities=capabilities)
+    assert error(room.ask("ann", message_a("hub:connect", metadata=metadata)))[0] == "unauthorized"
+    room.connect_a("ann")
+
+
+# Heartbeats and leaving
+
+
+def test_a_heartbeat_is_answered_with_its_timestamp(room: Room) -> None:
+    room.connect_a("ann")
+    answer = room.ask("ann", message_a("hub:heartbeat", {"timestamp": 123}))
+    assert answer["type"] == "hub:heartbeat_ack"
+    assert answer["payload"] == {"timestamp": 123, "serverTime": int(room.now * 1000)}
+    assert room.ask("ann", message_a("hub:heartbeat"))["payload"]["timestamp"] is None
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"), [("A", "hub:disconnect"), ("B", "hub:disconnect_ack")]
+)
+def test_a_disconnect_is_answered_before_the_end(room: Room, dialect: str, name: str) -> None:
+    if dialect == "A":
+        room.register_a("ann")
+        room.say("ann", message_a("hub:disconnect"))
+    else:
+        room.ask("ann", message_b("hub:connect", {"version": "1.0"}))
+        room.ask("ann", message_b("hub:register", {"actorAddress": "browser/ann"}))
+        room.say("ann", message_b("hub:disconnect", {"reason": "done"}))
+    (answer,) = room.hears("ann")
+    assert answer["type"] == name
+    assert answer["payload"]["acknowledged"] is True
+    assert answer["payload"]["cleanedUp"] is True
+    assert answer["payload"]["sessionId"].startswith("session-")
+    assert room.ended["ann"][0] == "goodbye"
+    listed = room.ask("bob", message_b("hub:list_actors", {}, me="browser/bob"))
+    assert listed["payload"]["total"] == 0
+
+
+def test_what_comes_after_a_disconnect_in_one_read_is_not_carried_out(room: Room) -> None:
+    room.connect_a("ann")
+    room.say_raw("lin", b"sub t\n")
+    room.say(
+        "ann",
+        message_a("hub:disconnect"),
+        message_a("hub:publish", {"topic": "t", "type": "x", "data": 1}),
+    )
+    assert [one["type"] for one in room.hears("ann")] == ["hub:disconnect"]
+    assert room.hears("lin") == []
+
+
+# Registration
+
+
+def test_registering_answers_in_the_payload_and_in_the_metadata(room: Room) -> None:
+    room.connect_a("ann")
+    request = message_a(
+        "hub:register",
+        {"actorAddress": "@(browser/ann)", "capabilities": ["ui"], "metadata": {"v": 1}},
+    )
+    answer = room.ask("ann", request)
+    assert answer["type"] == "hub:registered"
+    payload = answer["payload"]
+    assert payload["actorAddress"] == "@(browser/ann)"
+    assert payload["expiresAt"] == int((room.now + 300) * 1000)
+    assert payload["version"] == 1
+    assert payload["renewalToken"]
+    for key in ("expiresAt", "renewalToken", "version"):
+        assert answer["metadata"][key] == payload[key]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"),
+    [({"ttlSeconds": 60}, 60), ({"ttl": 1500}, 1.5), ({"ttlSeconds": 99_999}, 3600), ({}, 300)],
+)
+def test_a_registration_holds_as_long_as_it_says_up_to_an_hour(
+    room: Room, ttl: dict[str, Any], seconds: float
+) -> None:
+    room.connect_a("ann")
+    payload = {"actorAddress": "@(browser/ann)", "capabilities": ["x"]} | ttl
+    answer = room.ask("ann", message_a("hub:register", payload))
+    assert answer["payload"]["expiresAt"] == int((room.now + seconds) * 1000)
+    room.tick(seconds - 0.5)
+    assert room.ask("ann", message_a("hub:list_actors", {}))["payload"]["total"] == 1
+    room.tick(1)
+    assert room.ask("ann", message_a("hub:list_actors", {}))["payload"]["total"] == 0
+
+
+@pytest.mark.parametrize("ttl", [0, -5])
+def test_a_ttl_that_is_not_positive_is_refused(room: Room, ttl: int) -> None:
+    room.connect_a("ann")
+    payload = {"actorAddress": "@(browser/ann)", "capabilities": ["x"], "ttl": ttl}
+    assert error(room.ask("ann", message_a("hub:register", payload)))[0] == "internal_error"
+
+
+def test_in_a_a_registration_needs_capabilities(room: Room) -> None:
+    room.connect_a("ann")
+    payload = {"actorAddress": "@(browser/ann)", "capabilities": []}
+    assert error(room.ask("ann", message_a("hub:register", payload)))[0] == "internal_error"
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["x y/z", "x/y\npub a 1 x", "x/y\r", "noslash", "", "@(x/y", "x/" + "y" * 300, 'a/"b'],
+)
+def test_an_address_that_could_break_a_line_is_refused(room: Room, address: str) -> None:
+    room.connect_a("ann")
+    payload = {"actorAddress": address, "capabilities": ["x"]}
+    request = message_a("hub:register", payload, me=address or "@(browser/ann) ")
+    assert error(room.ask("ann", request))[0] == "internal_error"
+    assert room.ask("ann", message_a("hub:list_actors", {}))["payload"]["total"] == 0
+
+
+def test_in_a_a_second_registration_elsewhere_ends_the_first_connection(room: Room) -> None:
+    me = room.register_a("ann")
+    room.connect_a("bob")
+    answer = room.ask("bob", message_a("hub:register", {"actorAddress": me, "capabilities": ["x"]}))
+    assert answer["type"] == "hub:registered"
+    (told,) = room.hears("ann")
+    assert told["type"] == "hub:disconnect"
+    assert told["payload"]["reason"] == "duplicate_connection"
+    assert room.ended["ann"][0] == "duplicate-connection"
+    (found,) = room.ask("bob", message_a("hub:list_actors", {}))["payload"]["actors"]
+    assert found["address"] == me
+
+
+def test_in_b_a_second_registration_elsewhere_is_refused_and_the_first_stays(room: Room) -> None:
+    me = room.register_a("ann")
+    answer = room.ask(
+        "bob", message_b("hub:register", {"actorAddress": "browser/ann"}, me="browser/bob")
+    )
+    assert error(answer)[0] == "unknown_actor"
+    details = answer["payload"]["details"]
+    assert details["existingVersion"] == 1
+    assert details["existingExpiresAt"] == int((room.now + 300) * 1000)
+    assert details["hint"]
+    assert "ann" not in room.ended
+    (found,) = room.ask("bob", message_b("hub:list_actors", {}))["payload"]["actors"]
+    assert found["actorAddress"] == me
+
+
+def test_registering_again_on_the_same_connection_renews_and_keeps_subscriptions(
+    room: Room,
+) -> None:
+    me = room.register_a("ann")
+    room.ask("ann", message_a("hub:subscribe", {"topic": "t"}))
+    answer = room.ask("ann", message_a("hub:register", {"actorAddress": me, "capabilities": ["y"]}))
+    assert answer["payload"]["version"] == 2
+    room.say_raw("lin", b"pub t 2 hi\n")
+    assert len(room.hears("ann")) == 1
+
+
+def test_the_registry_has_a_bound() -> None:
+    room = Room(max_actors=1)
+    room.join("ann", "bob")
+    room.register_a("ann")
+    room.connect_a("bob")
+    payload = {"actorAddress": "@(browser/bob)", "capabilities": ["x"]}
+    assert error(room.ask("bob", message_a("hub:register", payload)))[0] == "internal_error"
+    room.say("ann", message_a("hub:disconnect"))
+    assert room.ask("bob", message_a("hub:register", payload))["type"] == "hub:registered"
+
+
+@pytest.mark.parametrize("payload", [None, {"actorAddress": "@(browser/ann)"}])
+def test_unregistering_takes_the_actor_and_its_subscriptions(room: Room, payload: Any) -> None:
+    room.register_a("ann")
+    room.ask("ann", message_a("hub:subscribe", {"topic": "t"}))
+    answer = room.ask("ann", message_a("hub:unregister", payload))
+    assert answer["type"] == "hub:unregistered"
+    assert answer["payload"]["actorAddress"] == "@(browser/ann)"
+    assert room.ask("ann", message_a("hub:list_actors", {}))["payload"]["total"] == 0
+    room.say_raw("lin", b"pub t 2 hi\n")
+    assert room.hears("ann") == []
+    assert room.broker.router.subscriptions == 0
+
+
+def test_nobody_unregisters_another_connections_actor(room: Room) -> None:
+    me = room.register_a("ann")
+    room.connect_a("bob")
+    answer = room.ask("bob", message_a("hub:unregister", {"actorAddress": me}, me="@(browser/bob)"))
+    assert error(answer)[0] == "unauthorized"
+
+
+@pytest.mark.parametrize("where", ["payload", "metadata"])
+def test_renewing_gives_a_new_token_and_more_time(room: Room, where: str) -> None:
+    room.connect_a("ann")
+    payload = {"actorAddress": "@(browser/ann)", "capabilities": ["x"], "ttlSeconds": 10}
+    token = room.ask("ann", message_a("hub:register", payload))["payload"]["renewalToken"]
+    room.tick(9)
+    given = {"renewalToken": token}
+    if where == "payload":
+        request = message_a("hub:renew", given)
+    else:
+        request = message_a("hub:renew", None, metadata=given)
+    answer = room.ask("ann", request)
+    assert answer["type"] == "hub:renewed"
+    assert answer["payload"]["expiresAt"] == int((room.now + 300) * 1000)
+    assert answer["payload"]["renewalToken"] == answer["payload"]["newRenewalToken"] != token
+    assert error(room.ask("ann", request))[0] == "unauthorized"  # each token serves once
+    room.tick(200)
+    assert room.ask("ann", message_a("hub:list_actors", {}))["payload"]["total"] == 1
+
+
+def test_in_b_renewing_what_is_not_registered_is_an_unknown_actor(room: Room) -> None:
+    payload = {"actorAddress": "browser/ann", "renewalToken": "x"}
+    assert error(room.ask("ann", message_b("hub:renew", payload)))[0] == "unknown_actor"
+
+
+def test_an_actor_that_expires_is_gone_and_its_subscriptions_with_it(room: Room) -> None:
+    room.register_a("ann")
+    room.ask("ann", message_a("hub:subscribe", {"topic": "t"}))
+    room.tick(301)
+    room.say_raw("lin", b"pub t 2 hi\n")
+    assert room.hears("ann") == []
+    answer = room.ask("bob", message_b("hub:send", {"type": "x"}, to="browser/ann"))
+    assert error(answer)[0] == "unknown_actor"
+
+
+# Discovery
+
+
+@pytest.fixture
+def crowd(room: Room) -> Room:
+    for name, capability in (("w1", "work"), ("w2", "work"), ("u1", "ui")):
+        room.join(name)
+        room.register_a(name, capability, "any", metadata={"rank": int(name[1])})
+    room.connect_a("ann")
+    return room
+
+
+@pytest.mark.parametrize(
+    ("payload", "found"),
+    [
+        ({"pattern": "*"}, ["w1", "w2", "u1"]),
+        ({"pattern": "@(browser/w*)"}, ["w1", "w2"]),
+        ({"pattern": "browser/w1"}, ["w1"]),
+        ({"pattern": "*", "capability": "ui"}, ["u1"]),
+        ({"pattern": "@(seag/*)"}, []),
+        ({"pattern": "*", "limit": 2}, ["w1", "w2"]),
+        ({}, ["w1", "w2", "u1"]),
+    ],
+)
+def test_in_a_discovery_is_by_glob(crowd: Room, payload: Any, found: list[str]) -> None:
+    answer = crowd.ask("ann", message_a("hub:discover", payload))
+    assert answer["type"] == "hub:discovered"
+    assert [a["address"] for a in answer["payload"]["actors"]] == [
+        f"@(browser/{name})" for name in found
+    ]
+    assert answer["payload"]["hasMore"] is (payload.get("limit") == 2)
+    assert "renewal" not in str(answer)
+
+
+@pytest.mark.parametrize(
+    ("payload", "found", "total"),
+    [
+        ({"pattern": "w[0-9]$"}, ["w1", "w2"], 2),
+        ({"capabilities": ["work", "any"]}, ["w1", "w2"], 2),
+        ({"capabilities": ["work", "ui"]}, [], 0),
+        ({"metadata": {"rank": 2}}, ["w2"], 1),
+        ({"limit": 1, "offset": 1}, ["w2"], 3),
+        ({"pattern": "^browser/", "limit": 1_000_000}, ["w1", "w2", "u1"], 3),
+    ],
+)
+def test_in_b_discovery_is_by_regular_expression(
+    crowd: Room, payload: Any, found: list[str], total: int
+) -> None:
+    answer = crowd.ask("bob", message_b("hub:discover", payload, me="browser/bob"))
+    assert answer["type"] == "hub:discovery_result"
+    result = answer["payload"]
+    assert [a["actorAddress"] for a in result["actors"]] == [f"@(browser/{n})" for n in found]
+    assert (result["count"], result["totalMatches"]) == (len(found), total)
+    for actor in result["actors"]:
+        assert actor["metadata"]["rank"] in (1, 2)
+        assert actor["registeredAt"] == int(crowd.now * 1000)
+
+
+@pytest.mark.parametrize("payload", [{"limit": 0}, {"offset": -1}, {"pattern": "("}])
+def test_a_discovery_that_makes_no_sense_is_refused(crowd: Room, payload: Any) -> None:
+    answer = crowd.ask("bob", message_b("hub:discover", payload))
+    assert error(answer)[0] == "internal_error"
+
+
+def test_messages_behind_a_discovery_wait_for_its_answer(crowd: Room) -> None:
+    crowd.say("ann", message_a("hub:discover", {}), message_a("hub:heartbeat"))
+    assert [one["type"] for one in crowd.hears("ann")] == ["hub:discovered", "hub:heartbeat_ack"]
+
+
+def test_listing_actors_is_paged(crowd: Room) -> None:
+    answer = crowd.ask("ann", message_a("hub:list_actors", {"offset": 1, "limit": 1}))
+    assert answer["type"] == "hub:actor_list"
+    payload = answer["payload"]
+    assert [a["address"] for a in payload["actors"]] == ["@(browser/w2)"]
+    assert (payload["total"], payload["offset"], payload["limit"]) == (3, 1, 1)
+    assert payload["hasMore"] is True
+    in_b = crowd.ask("bob", message_b("hub:list_actors", {}))
+    assert in_b["type"] == "hub:discovery_result"
+
+
+# From one to one
+
+
+def test_in_a_a_message_is_delivered_flat_and_an_ask_is_acknowledged(room: Room) -> None:
+    room.register_a("ann")
+    room.register_a("bob")
+    request = message_a(
+        "hub:send",
+        {"to": "@(browser/bob)", "type": "greet", "data": {"a": [1, 2.5, None]}},
+        pattern="ask",
+        metadata={"trace": "t1", "authToken": "secret", "renewalToken": "secret"},
+    )
+    answer = room.ask("ann", request)
+    assert answer["type"] == "hub:delivery_ack"
+    assert answer["payload"]["messageId"] == request["id"]
+    assert answer["payload"]["status"] == "delivered"
+    (got,) = room.hears("bob")
+    assert set(got) == KEYS_A
+    assert (got["type"], got["payload"]) == ("greet", {"a": [1, 2.5, None]})
+    assert (got["from"], got["to"]) == ("@(browser/ann)", "@(browser/bob)")
+    assert got["metadata"] == {
+        "trace": "t1",
+        "forwarded": True,
+        "via": HUB_A,
+        "originalMessageId": request["id"],
+    }
+
+
+def test_a_tell_that_is_delivered_is_not_answered(room: Room) -> None:
+    room.register_a("ann")
+    room.register_a("bob")
+    room.say("ann", message_a("hub:send", {"to": "@(browser/bob)", "type": "x", "data": 1}))
+    assert room.hears("ann") == []
+    assert len(room.hears("bob")) == 1
+
+
+def test_in_a_an_ask_to_nobody_is_an_unknown_actor_and_a_tell_is_silence(room: Room) -> None:
+    room.connect_a("ann")
+    payload = {"to": "@(browser/zoe)", "type": "x", "data": 1}
+    answer = room.ask("ann", message_a("hub:send", payload, pattern="ask"))
+    assert answer["type"] == "hub:unknown_actor"
+    assert answer["payload"]["actorAddress"] == "@(browser/zoe)"
+    assert answer["payload"]["message"].startswith("Actor not registered")
+    room.say("ann", message_a("hub:send", payload))
+    assert room.hears("ann") == []
+
+
+def test_in_b_the_target_is_in_to_and_the_whole_payload_is_delivered(room: Room) -> None:
+    room.register_a("bob")
+    room.say(
+        "ann",
+        message_b("hub:send", {"type": "ask", "prompt": "?"}, to="browser/bob", correlationId="r1"),
+    )
+    assert room.hears("ann") == []
+    (got,) = room.hears("bob")
+    assert (got["type"], got["payload"]) == ("ask", {"type": "ask", "prompt": "?"})
+    assert got["correlationId"] == "r1"
+    assert got["from"].startswith("@(tcp/127.0.0.1:")  # not what it claims
+    answer = room.ask(
+        "ann", message_b("hub:send", {"type": "x"}, to="seag/none", correlationId="r2")
+    )
+    assert error(answer)[0] == "unknown_actor"
+    assert answer["correlationId"] == "r2"
+    assert answer["payload"]["details"] == {"targetActor": "seag/none"}
+
+
+def test_a_message_too_old_is_refused(room: Room) -> None:
+    room.register_a("bob")
+    sent = int(room.now * 1000) - 2000
+    payload = {"to": "@(browser/bob)", "type": "x", "data": 1}
+    answer = room.ask("ann", message_a("hub:send", payload, timestamp=sent, ttl=1000))
+    assert error(answer)[0] == "message_expired"
+    room.say("ann", message_a("hub:send", payload, timestamp=sent, ttl=3000))
+    assert len(room.hears("bob")) == 1
+
+
+# To all
+
+
+def test_a_broadcast_reaches_every_actor_its_sender_included(room: Room) -> None:
+    room.register_a("ann")
+    room.register_a("bob")
+    room.say("ann", message_a("hub:broadcast", {"type": "news", "data": 7}))
+    got, ack = room.hears("ann")
+    assert (got["type"], got["payload"], got["to"]) == ("news", 7, "@(browser/ann)")
+    assert got["metadata"]["broadcast"] is True
+    assert got["metadata"]["via"] == HUB_A
+    assert ack["type"] == "hub:broadcast_ack"
+    assert (ack["payload"]["deliveredCount"], ack["payload"]["failedCount"]) == (2, 0)
+    assert (ack["payload"]["recipientCount"], ack["payload"]["successCount"]) == (2, 2)
+    assert [one["to"] for one in room.hears("bob")] == ["@(browser/bob)"]
+
+
+def test_a_broadcast_can_leave_out_its_sender_and_those_without_a_capability(room: Room) -> None:
+    room.join("cat")
+    room.register_a("ann", "work")
+    room.register_a("bob", "work")
+    room.register_a("cat", "ui")
+    room.say(
+        "ann",
+        message_a(
+            "hub:broadcast",
+            {"type": "news", "data": 7, "excludeSelf": True},
+            metadata={"targetCapability": "work"},
+        ),
+    )
+    (ack,) = room.hears("ann")
+    assert ack["payload"]["deliveredCount"] == 1
+    assert len(room.hears("bob")) == 1
+    assert room.hears("cat") == []
+
+
+def test_a_broadcast_goes_out_in_batches_of_a_hundred(room: Room) -> None:
+    for number in range(250):
+        room.join(f"n{number}")
+        room.register_a(f"n{number}")
+    talk = room.talks["ann"]
+    line = message_b("hub:broadcast", {"type": "news", "message": "x"})
+    counts = []
+    more = talk.receive(json.dumps(line).encode() + b"\n")
+    while True:
+        counts.append(sum(len(room.hears(f"n{number}")) for number in range(250)))
+        if not more:
+            break
+        more = talk.receive(b"")
+    assert counts == [100, 100, 50, 0]
+    (ack,) = room.hears("ann")
+    assert ack["payload"]["successCount"] == 250
+
+
+def test_an_actor_that_leaves_during_a_broadcast_is_left_out(room: Room) -> None:
+    for number in range(150):
+        room.join(f"n{number}")
+        room.register_a(f"n{number}")
+    talk = room.talks["ann"]
+    more = talk.receive(
+        json.dumps(message_b("hub:broadcast", {"type": "x", "message": 1})).encode() + b"\n"
+    )
+    assert more
+    room.say("n149", message_a("hub:disconnect", me="@(browser/n149)"))
+    room.hears("n149")
+    while more:
+        more = talk.receive(b"")
+    (ack,) = room.hears("ann")
+    assert ack["payload"]["successCount"] == 149
+    assert room.hears("n149") == []
+
+
+# Topics
+
+
+def test_publishing_reaches_subscribers_flat_and_is_counted(room: Room) -> None:
+    room.register_a("bob")
+    request = message_a("hub:subscribe", {"topic": "system/events", "durable": False})
+    answer = room.ask("bob", request)
+    assert answer["type"] == "hub:subscribed"
+    assert answer["payload"]["topic"] == "system/events"
+    prefix, _, rest = answer["payload"]["subscriptionId"].partition("-")
+    assert prefix == "sub"
+    assert UUID.fullmatch(rest)
+    assert answer["payload"]["subscribedAt"] == int(room.now * 1000)
+    room.register_a("ann")
+    published = room.ask(
+        "ann",
+        message_a(
+            "hub:publish", {"topic": "system/events", "type": "event:created", "data": {"i": 1}}
+        ),
+    )
+    assert published["type"] == "hub:published"
+    assert published["payload"]["subscriberCount"] == 1
+    (got,) = room.hears("bob")
+    assert set(got) == KEYS_A
+    assert (got["type"], got["payload"]) == ("event:created", {"i": 1})
+    assert (got["from"], got["to"]) == ("@(browser/ann)", "@(browser/bob)")
+    assert got["metadata"] == {
+        "topic": "system/events",
+        "publication": True,
+        "forwarded": True,
+        "via": HUB_A,
+    }
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "delivered"),
+    [
+        ({"topic": "t", "type": "x", "data": {"a": 1}}, "x", {"a": 1}),
+        ({"topic": "t", "message": {"type": "y", "b": 2}}, "y", {"type": "y", "b": 2}),
+        ({"topic": "t", "type": "x"}, "x", None),
+        ({"topic": "t", "type": "x", "data": None}, "x", None),
+    ],
+)
+def test_in_b_a_publication_may_have_two_shapes(
+    room: Room, payload: Any, kind: str, delivered: Any
+) -> None:
+    room.ask("bob", message_b("hub:subscribe", {"topic": "t"}, me="browser/bob"))
+    answer = room.ask("ann", message_b("hub:publish", payload))
+    assert answer["type"] == "hub:delivery_ack"
+    acked = answer["payload"]
+    assert (acked["topic"], acked["subscriberCount"], acked["deliveredCount"]) == ("t", 1, 1)
+    assert acked["delivered"] is True
+    assert acked["timestamp"] == int(room.now * 1000)
+    (got,) = room.hears("bob")
+    assert (got["type"], got["payload"], got["to"]) == (kind, delivered, "browser/bob")
+    assert got["metadata"]["via"] == HUB_B
+
+
+def test_a_publisher_that_subscribes_gets_its_own_message(room: Room) -> None:
+    room.ask("ann", message_b("hub:subscribe", {"topic": "t"}))
+    room.say("ann", message_b("hub:publish", {"topic": "t", "type": "x", "data": 1}))
+    assert {one["type"] for one in room.hears("ann")} == {"hub:delivery_ack", "x"}
+
+
+def test_subscribing_twice_is_one_subscription_with_one_id(room: Room) -> None:
+    first = room.ask("ann", message_b("hub:subscribe", {"topic": "t"}))
+    second = room.ask("ann", message_b("hub:subscribe", {"topic": "t"}))
+    assert first["payload"]["subscriptionId"] == second["payload"]["subscriptionId"]
+    room.say_raw("lin", b"pub t 1 x\n")
+    assert len(room.hears("ann")) == 1
+
+
+@pytest.mark.parametrize("how", ["topic", "subscriptionId", "topic as subscriptionId"])
+def test_unsubscribing_names_the_topic_or_the_id(room: Room, how: str) -> None:
+    answer = room.ask("ann", message_b("hub:subscribe", {"topic": "t"}))
+    payload = {
+        "topic": {"topic": "t"},
+        "subscriptionId": {"subscriptionId": answer["payload"]["subscriptionId"]},
+        "topic as subscriptionId": {"subscriptionId": "t"},
+    }[how]
+    answer = room.ask("ann", message_b("hub:unsubscribe", payload))
+    assert answer["type"] == "hub:unsubscribed"
+    assert answer["payload"] == {"topic": "t", "unsubscribedAt": int(room.now * 1000)}
+    room.say_raw("lin", b"pub t 1 x\n")
+    assert room.hears("ann") == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("system/+/events", "system/user/events", "system/user/x/events"),
+        ("system/#", "system/a/b", "systems/a"),
+        ("system/#", "system", "sys"),
+        ("#", "anything/at/all", None),
+        ("+", "one", "one/two"),
+    ],
+)
+def test_wildcards_match_levels(room: Room, pattern: str, matching: str, other: str | None) -> None:
+    assert (
+        room.ask("ann", message_b("hub:subscribe", {"topic": pattern}))["type"] == "hub:subscribed"
+    )
+    room.say_raw("lin", f"pub {matching} 1 x\n".encode())
+    (got,) = room.hears("ann")
+    assert got["metadata"]["topic"] == matching
+    if other is not None:
+        room.say_raw("lin", f"pub {other} 1 x\n".encode())
+        assert room.hears("ann") == []
+    room.ask("ann", message_b("hub:unsubscribe", {"topic": pattern}))
+    room.say_raw("lin", f"pub {matching} 1 x\n".encode())
+    assert room.hears("ann") == []
+
+
+def test_one_message_comes_once_however_many_subscriptions_match(room: Room) -> None:
+    for topic in ("a/b", "a/+", "#", "a/#"):
+        room.ask("ann", message_b("hub:subscribe", {"topic": topic}))
+    room.say_raw("lin", b"pub a/b 1 x\n")
+    assert len(room.hears("ann")) == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "text"),
+    [
+        (None, "topic is required"),
+        ("", "topic is required"),
+        ("a b", None),
+        ("a\nb", None),
+        ("a\r", None),
+        ("x\npub y 1 z\n", None),
+        ("a.b", None),
+        ("é", None),
+        ("a" * 257, None),
+        ("a/#/b", None),
+        ("a/b+", None),
+        (7, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["hub:subscribe", "hub:publish"])
+def test_a_topic_that_is_not_legal_is_refused(
+    room: Room, kind: str, topic: Any, text: str | None
+) -> None:
+    room.say_raw("lin", b"sub y\n")
+    payload = {"topic": topic, "type": "x", "data": 1}
+    code, told = error(room.ask("ann", message_b(kind, payload)))
+    assert code == "internal_error"
+    assert text is None or told == text
+    assert "\n" not in told
+    assert room.hears("lin") == []
+    assert room.broker.router.subscriptions == 1
+
+
+@pytest.mark.parametrize("kind", [None, "", "a b", "a\nb", "x" * 257])
+def test_a_type_that_is_not_legal_is_refused(room: Room, kind: Any) -> None:
+    payload = {"topic": "t", "type": kind, "data": 1}
+    code, told = error(room.ask("ann", message_b("hub:publish", payload)))
+    assert code == "internal_error"
+    assert told.startswith("payload.type")
+
+
+def test_nobody_publishes_under_the_daemons_own_names(room: Room) -> None:
+    payload = {"topic": "//pubsubd/stats", "type": "x", "data": 1}
+    assert error(room.ask("ann", message_b("hub:publish", payload)))[0] == "internal_error"
+
+
+def test_the_daemons_own_names_can_be_subscribed_by_name_but_not_by_wildcard(room: Room) -> None:
+    room.ask("ann", message_b("hub:subscribe", {"topic": "//pubsubd/events"}))
+    room.ask("bob", message_b("hub:subscribe", {"topic": "#"}, me="browser/bob"))
+    room.broker.publish(b"//pubsubd/events", b"{}")
+    assert len(room.hears("ann")) == 1
+    assert room.hears("bob") == []
+
+
+def test_topics_can_be_any_name_if_the_operator_says_so() -> None:
+    room = Room(any_topic=True)
+    room.join("ann")
+    room.join_line("lin")
+    room.ask("ann", message_b("hub:subscribe", {"topic": "chat.m:é"}))
+    room.say_raw("lin", "pub chat.m:é 1 x\n".encode())
+    assert len(room.hears("ann")) == 1
+    assert (
+        error(room.ask("ann", message_b("hub:subscribe", {"topic": "a b"})))[0] == "internal_error"
+    )
+
+
+def test_topics_are_listed_with_their_counts(room: Room) -> None:
+    room.ask("ann", message_b("hub:subscribe", {"topic": "a"}))
+    room.say("bob", message_b("hub:publish", {"topic": "a", "type": "x"}, me="browser/bob"))
+    room.say("bob", message_b("hub:publish", {"topic": "b", "type": "x"}, me="browser/bob"))
+    room.hears("bob")
+    room.hears("ann")
+    answer = room.ask("ann", message_b("hub:list_topics", {}))
+    assert answer["type"] == "hub:topic_list"
+    found = {
+        t["topic"]: (t["subscriberCount"], t["messageCount"]) for t in answer["payload"]["topics"]
+    }
+    assert found == {"a": (1, 1), "b": (0, 1)}
+    assert answer["payload"]["total"] == 2
+    info = room.ask("ann", message_b("hub:topic_info", {"topic": "a"}))
+    assert info["type"] == "hub:topic_info"
+    assert info["payload"]["subscriberCount"] == 1
+    missing = room.ask("ann", message_b("hub:topic_info", {"topic": "c"}))
+    assert error(missing)[0] == "internal_error"
+
+
+def test_subscriptions_of_one_connection_are_bounded() -> None:
+    room = Room(max_subscriptions=2)
+    room.join("ann")
+    for topic in ("a", "b"):
+        room.ask("ann", message_b("hub:subscribe", {"topic": topic}))
+    answer = room.ask("ann", message_b("hub:subscribe", {"topic": "c"}))
+    assert error(answer)[0] == "internal_error"
+    assert room.broker.router.subscriptions == 2
+
+
+# Limits
+
+
+def test_over_the_rate_messages_are_refused_until_there_is_room_again() -> None:
+    room = Room(rate=60, burst=3)
+    room.join("ann")
+    beat = message_b("hub:heartbeat")
+    room.say("ann", beat, beat, beat, beat)
+    *fine, refused = room.hears("ann")
+    assert [one["type"] for one in fine] == ["hub:heartbeat_ack"] * 3
+    assert error(refused)[0] == "rate_limited"
+    assert refused["payload"]["details"] == {"retryAfter": 1}
+    assert room.ask("ann", message_b("hub:connect", {"version": "1.0"}))["type"] == "hub:connected"
+    room.tick(1)
+    assert room.ask("ann", beat)["type"] == "hub:heartbeat_ack"
+    assert error(room.ask("ann", beat))[0] == "rate_limited"
+
+
+def test_by_default_a_hundred_messages_may_come_at_once(room: Room) -> None:
+    room.say("ann", *[message_b("hub:heartbeat")] * 101)
+    answers = room.hears("ann")
+    assert [one["type"] for one in answers].count("hub:heartbeat_ack") == 100
+    assert error(answers[-1])[0] == "rate_limited"
+
+
+def test_a_message_over_the_limit_is_refused_and_the_connection_goes_on() -> None:
+    room = Room(max_message=1000)
+    room.join("ann")
+    room.say("ann", message_b("hub:publish", {"topic": "t", "type": "x", "data": "y" * 1000}))
+    (answer,) = room.hears("ann")
+    assert error(answer)[0] == "message_too_large"
+    details = answer["payload"]["details"]
+    assert details["maxSize"] == 1000
+    assert details["actualSize"] > 1000
+    assert room.ask("ann", message_b("hub:heartbeat"))["type"] == "hub:heartbeat_ack"
+
+
+def test_silence_ends_a_client_that_has_introduced_itself(room: Room) -> None:
+    room.connect_a("ann")
+    talk = room.talks["ann"]
+    assert talk.overdue(100.0, 41.0) is None
+    overdue = talk.overdue(100.0, 39.0)
+    assert overdue is not None
+    assert overdue.code == "heartbeat-timeout"
+    assert room.talks["bob"].overdue(100.0, 0.0) is None
+
+
+# Asking the hub
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name"), [("A", "hub:queue_stats_response"), ("B", "hub:queue_stats_result")]
+)
+def test_queue_statistics_are_those_of_the_connection(room: Room, dialect: str, name: str) -> None:
+    if dialect == "A":
+        room.connect_a("ann")
+        answer = room.ask("ann", message_a("hub:queue_stats", {}))
+    else:
+        answer = room.ask("ann", message_b("hub:queue_stats", {}))
+    assert answer["type"] == name
+    assert set(answer["payload"]) == {
+        "queueDepth", "processingRate", "pauseThreshold", "resumeThreshold",
+        "pending", "processed", "failed", "paused",
+    }  # fmt: skip
+    assert answer["payload"]["paused"] is False
+
+
+def test_metrics_tell_what_the_hub_has(room: Room) -> None:
+    room.register_a("ann")
+    answer = room.ask("ann", message_a("hub:metrics", {}))
+    assert answer["type"] == "hub:metrics_response"
+    assert answer["payload"]["actors"] == 1
+    assert answer["payload"]["connections"] == 2
+
+
+# What is no message
+
+
+@pytest.mark.parametrize("kind", ["hub:bogus", "hub:", "greeting"])
+def test_an_unknown_type_is_told(room: Room, kind: str) -> None:
+    answer = room.ask("ann", message_b(kind, {}))
+    assert error(answer) == ("internal_error", f"Unknown message type: {kind}")
+
+
+@pytest.mark.parametrize("message", [{"from": None}, {"to": None}, {"pattern": "shout"}])
+def test_in_a_an_envelope_that_is_not_whole_is_told(room: Room, message: Any) -> None:
+    room.connect_a("ann")
+    answer = room.ask("ann", message_a("hub:heartbeat") | message)
+    assert error(answer) == ("internal_error", "Invalid SharedMessage structure")
+
+
+@pytest.mark.parametrize("message", [{}, {"type": 7}, {"a": 1}, {"type": "hub:connect", "id": []}])
+def test_an_object_that_is_no_message_is_told(room: Room, message: Any) -> None:
+    assert error(room.ask("ann", message)) == (
+        "internal_error",
+        "Invalid SharedMessage structure",
+    )
+
+
+@pytest.mark.parametrize("payload", ["text", 7, [], {"topic": []}])
+def test_a_payload_of_another_shape_is_told(room: Room, payload: Any) -> None:
+    assert error(room.ask("ann", message_b("hub:subscribe", payload)))[0] == "internal_error"
+
+
+def test_addresses_of_one_form_with_replies_of_the_other_dialect_are_served(room: Room) -> None:
+    answer = room.ask("ann", message_b("hub:subscribe", {"topic": "t"}, me="@(browser/ann)"))
+    assert (answer["type"], answer["from"]) == ("hub:subscribed", HUB_A)
+    room.say_raw("lin", b"pub t 1 x\n")
+    (got,) = room.hears("ann")
+    assert got["to"] == "@(browser/ann)"
+    published = room.ask("bob", message_b("hub:publish", {"topic": "t", "type": "x"}, me="@(s/p)"))
+    assert published["type"] == "hub:delivery_ack"
