@@ -14,7 +14,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from benchlib.cases import CASES, idle_texts, mixed, names_own, new_names
+from benchlib.cases import idle_texts, mixed, names_own, new_names
+from benchlib.hubcases import CASES, GROUPS
 from benchlib.meter import Cores
 from benchlib.protocols import WIRES, Want
 from benchlib.report import Result, judge, number, text
@@ -29,10 +30,33 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_list_names_every_case() -> None:
+def test_list_names_every_case_in_its_group() -> None:
     done = bench("--list")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == list(CASES)
+    listed = [line.split()[0] for line in done.stdout.splitlines()]
+    assert listed == ["line:", *GROUPS["line"], "hub:", *GROUPS["hub"]]
+    assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cases"),
+    [
+        ([], list(GROUPS["line"])),
+        (["line"], list(GROUPS["line"])),
+        (["hub"], list(GROUPS["hub"])),
+        (["all"], list(CASES)),
+        (["hub", "discover"], list(GROUPS["hub"])),
+        (["churn", "ws-one-acked", "churn"], ["churn", "ws-one-acked"]),
+    ],
+)
+def test_a_group_stands_for_its_cases(arguments: list[str], cases: list[str]) -> None:
+    code = (
+        "import runpy, sys; bench = runpy.run_path(sys.argv[1])['parse']; "
+        "print(*bench(sys.argv[2:]).case)"
+    )
+    command = [sys.executable, "-c", code, str(BENCH), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == cases
 
 
 def test_help_names_the_question_and_every_option() -> None:
@@ -47,6 +71,7 @@ def test_help_names_the_question_and_every_option() -> None:
     "arguments",
     [
         ["no-such-case"],
+        ["hub", "no-such-case"],
         ["--servers", "pubsubd,apache"],
         ["--servers", ""],
         ["--runs", "0"],
@@ -116,6 +141,22 @@ def test_one_message_doubled_among_thousands_fails_the_run(
     assert ("ERROR one-16: pubsubd: " in done.stdout) == bool(status)
 
 
+def test_a_missing_package_leaves_its_server_out_and_says_how_to_get_it(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E -P "$@"\n')
+    bare.chmod(0o755)
+    done = bench("ws-one-acked", "--servers", "websockets", "--quick", "--python", str(bare))
+    assert done.returncode == 0
+    told = f"websockets is not installed and left out ({bare} -m pip install 'websockets>=13')"
+    assert told in done.stderr.splitlines()
+
+
+def test_a_server_that_is_in_none_of_the_cases_has_no_column() -> None:
+    done = bench("ws-one-acked", "--servers", "nats,redis")
+    assert done.returncode == 0
+    assert done.stdout.split()[:3] == ["case", "metric", "asked"]
+
+
 class Bytes(NamedTuple):
     """What one protocol's bytes are, written by hand; subscription number 1, the second."""
 
@@ -173,7 +214,7 @@ def test_frames_are_the_bytes_written_by_hand(name: str) -> None:
     wire, want = WIRES[name], Want("exact", b"n7")
     assert HAND_WRITTEN[name] == Bytes(
         wire.publish(b"n7", b"hello"),
-        wire.published(12),
+        wire.published(12, b"n7", b"hello"),
         wire.subscribe(1, want),
         wire.subscribed(1, want),
         wire.unsubscribe(1, want),
@@ -209,7 +250,7 @@ def test_each_of_a_hundred_subscribers_gets_its_own_ten_names(name: str) -> None
     per_message = len(WIRES[name].deliver(0, Want("exact", b"n0000"), *messages[0]))
     longer = 4 if name == "nats" else 0  # every tenth has a subscription id of two digits
     assert {len(stream) for stream in load.streams} == {40 * per_message + longer}
-    assert load.answer == WIRES[name].published(1) * len(messages)
+    assert load.answer == WIRES[name].published(1, b"", b"") * len(messages)
 
 
 def test_redis_answers_with_the_number_of_receivers() -> None:

@@ -2,6 +2,12 @@
 
 ``protocols``
     the bytes each server's clients send and receive
+``websocket``
+    WebSocket frames, as clients send them and as servers' are counted
+``hubwires``
+    the same as ``protocols`` over WebSocket, and in JSON
+``minimal``
+    a server of its own: the least that pub/sub over WebSocket takes
 ``servers``
     starting and ending the measured servers
 ``links``
@@ -12,8 +18,12 @@
     who used the processor meanwhile
 ``runners``
     how each kind of case is measured on one server
+``hubrunners``
+    the same for the hub port
 ``cases``
-    what is measured, and what is asked of it
+    what is measured on the line port, and what is asked of it
+``hubcases``
+    the same for the hub port, and all cases in their groups
 ``report``
     medians, ratios, the table and the JSON
 """

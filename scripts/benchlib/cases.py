@@ -1,4 +1,4 @@
-"""What is measured: one entry of `CASES` for each line of the table of targets."""
+"""What is measured on the line port: an entry of `LINE_CASES` for each line of the targets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .runners import (
     ThroughputRunner,
 )
 from .servers import Fleet
-from .traffic import KIB, MIB, Plan
+from .traffic import KIB, MIB, Plan, Rig
 
-ALL = ("pubsubd", "nats", "redis", "mosquitto")
+ALL = ("pubsubd", "nats", "redis", "mosquitto", "websockets")
 NAMES = tuple(b"n%04d" % i for i in range(1000))
 ONE_NAME = b"bench"
 
@@ -52,7 +52,7 @@ class Case:
     title: str
     make: Callable[[Fleet, str], Runner]
     targets: tuple[Target, ...]
-    servers: tuple[str, ...] = ALL
+    servers: tuple[str, ...] = ("pubsubd", "nats", "redis", "mosquitto")
     seconds: float = 0.0
     runs: int = 1000
 
@@ -74,12 +74,18 @@ def exact(name: bytes) -> Want:
     return Want("exact", name)
 
 
-def one_name(size: int, fan_out: int = 1, publishers: int = 1, window: int = MIB) -> Plan:
+def one_name(
+    size: int,
+    fan_out: int = 1,
+    publishers: int = 1,
+    window: int = MIB,
+    name: bytes = ONE_NAME,
+) -> Plan:
     """Messages of `size` bytes on one name to `fan_out` subscribers."""
     # About 128 KiB a send, less where each byte comes back many times.
     count = max(1, 128 * KIB // min(fan_out, 8) // (size + 15))
-    messages = tuple((ONE_NAME, payload) for payload in payloads([size] * count))
-    return Plan(messages, ((exact(ONE_NAME),),) * fan_out, publishers, window=window)
+    messages = tuple((name, payload) for payload in payloads([size] * count))
+    return Plan(messages, ((exact(name),),) * fan_out, publishers, window=window)
 
 
 def names_in_turn(count: int = 4000) -> tuple[tuple[bytes, bytes], ...]:
@@ -134,7 +140,7 @@ def idle_texts(count: int) -> list[bytes]:
 
 
 def _throughput(plan: Callable[[], Plan]) -> Callable[[Fleet, str], Runner]:
-    return lambda fleet, name: ThroughputRunner(fleet.get(name), plan())
+    return lambda fleet, name: ThroughputRunner(Rig(fleet.get(name), plan()))
 
 
 def _idle_substrings(fleet: Fleet, name: str) -> Runner:
@@ -150,14 +156,14 @@ def _churn(matching: bool) -> Callable[[Fleet, str], Runner]:
     def text(i: int) -> bytes:
         return NAMES[i % len(NAMES)] if matching else b"churn/%08d" % i
 
-    return lambda fleet, name: ChurnRunner(fleet.get(name), names_one(), text)
+    return lambda fleet, name: ChurnRunner(Rig(fleet.get(name), names_one()), text)
 
 
 def _rate(bound: float, *peers: str) -> tuple[Target, ...]:
     return (Target("rate", bound, peers or ("nats", "redis")),)
 
 
-CASES: dict[str, Case] = {
+LINE_CASES: dict[str, Case] = {
     case.name: case
     for case in (
         Case("one-16", "1:1, 16 B, one name", _throughput(lambda: one_name(16)), _rate(2.0)),
@@ -244,7 +250,7 @@ CASES: dict[str, Case] = {
         Case(
             "stalled",
             "8 KiB, one stalled beside a fast one",
-            lambda fleet, name: StalledRunner(fleet.get(name, "guarded"), one_name(8 * KIB)),
+            lambda fleet, name: StalledRunner(Rig(fleet.get(name, "guarded"), one_name(8 * KIB))),
             (Target("with", 0.7, base="without"),),
             seconds=3.0,
         ),

@@ -1,18 +1,28 @@
 """Blocking connections to a server: handshake, subscribing, pings.
 
 For everything that is not throughput. Each wait is bounded.
+
+Over WebSocket, what is expected and read is what `WebSocketWire.read` makes of the
+messages, not the bytes themselves: there are frames around them, whose borders a
+server chooses, and in JSON there are ids and times that nobody knows beforehand.
 """
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
+from .hubwires import WebSocketWire
 from .protocols import Want, Wire
+from .websocket import FrameError, Frames, PayloadCounter, accepts, upgrade
 
 PATIENCE_SECONDS = 20.0
+_SPARE = bytearray(1 << 20)
+_numbers = itertools.count(100_001)  # one width
 
 
 class BenchError(Exception):
@@ -22,9 +32,12 @@ class BenchError(Exception):
 class Address(Protocol):
     """What a link needs to know of a server."""
 
-    name: str
-    wire: Wire
-    port: int
+    @property
+    def name(self) -> str: ...
+    @property
+    def wire(self) -> Wire: ...
+    @property
+    def port(self) -> int: ...
 
 
 class Link:
@@ -32,22 +45,25 @@ class Link:
 
     def __init__(self, server: Address) -> None:
         self.server = server
-        self.wire = server.wire
+        self.wire = server.wire.of(f"@(bench/{next(_numbers)})")
         self.wants: list[Want] = []
         self._ahead = b""
         self.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            if self.wire.greets:
-                self.read_until(b"\r\n")
-            if self.wire.hello:
-                self.send(self.wire.hello)
-                self.expect(self.wire.welcome)
-            else:
-                self.check_ping()
+            self._open()
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> None:
+        if self.wire.greets:
+            self.read_until(b"\r\n")
+        if self.wire.hello:
+            self.send(self.wire.hello)
+            self.expect(self.wire.welcome)
+        else:
+            self.check_ping()
 
     def send(self, data: bytes) -> None:
         """Send all of `data`."""
@@ -55,14 +71,15 @@ class Link:
 
     def read(self, size: int) -> bytes:
         """Exactly `size` bytes; raises BenchError when the server closes or says nothing."""
-        pieces = [self._ahead[:size]]
-        self._ahead = self._ahead[size:]
-        missing = size - len(pieces[0])
-        while missing:
+        pieces = [self._ahead]
+        missing = size - len(self._ahead)
+        while missing > 0:
             piece = self._receive(min(missing, 1 << 20))
             pieces.append(piece)
             missing -= len(piece)
-        return b"".join(pieces)
+        data = b"".join(pieces)
+        self._ahead = data[size:]
+        return data[:size]
 
     def read_until(self, mark: bytes) -> bytes:
         """Everything up to and including the first `mark`."""
@@ -118,6 +135,27 @@ class Link:
             self.expect(self.wire.late_ping)
             self.send(self.wire.late_pong)
 
+    def decode(self, data: bytes) -> bytes:
+        """What is compared with what is expected: here, the bytes received."""
+        return data
+
+    def weigh(self, data: bytes, decoded: bytes) -> int:
+        """What `counter` counts for `data`, which was decoded to `decoded`."""
+        return len(data)
+
+    def counter(self) -> Callable[[], int]:
+        """A function that receives once, without waiting, and returns how much it was.
+
+        Nothing of it is kept: the kernel counts and drops it (MSG_TRUNC).
+        """
+        return partial(self.socket.recv_into, _SPARE, len(_SPARE), socket.MSG_TRUNC)
+
+    def wait_in_kernel(self) -> None:
+        """Block without Python's own poll before each call; bounded by the kernel."""
+        bound = struct.pack("ll", int(PATIENCE_SECONDS), 0)
+        self.socket.setblocking(True)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+
     def close(self) -> None:
         """Close the connection."""
         self.socket.close()
@@ -126,3 +164,50 @@ class Link:
         """Vanish: an orderly close could be taken for one that still listens."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
+
+
+class WebSocketLink(Link):
+    """The same over WebSocket; `server.wire` is a `WebSocketWire`."""
+
+    wire: WebSocketWire
+
+    def __init__(self, server: Address) -> None:
+        self._frames: Frames | None = None  # until the upgrade, it is HTTP
+        super().__init__(server)
+
+    def _open(self) -> None:
+        self.send(upgrade(self.server.port, self.wire.path, self.wire.subprotocol))
+        head = self.read_until(b"\r\n\r\n")
+        if not accepts(head):
+            raise BenchError(f"{self.server.name}: no WebSocket: {head[:200]!r}")
+        self._frames = Frames(self.wire.opcode)
+        self._ahead = self.decode(self._ahead)
+        super()._open()
+
+    def _receive(self, size: int) -> bytes:
+        while not (data := self.decode(super()._receive(1 << 16))):
+            pass
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        if self._frames is None:
+            return data
+        try:
+            messages = self._frames.feed(data)
+        except FrameError as error:
+            raise BenchError(f"{self.server.name}: {error}") from None
+        return b"".join([self.wire.read(message) for message in messages])
+
+    def weigh(self, data: bytes, decoded: bytes) -> int:
+        return len(decoded) if self.wire.coalesced else len(data)
+
+    def counter(self) -> Callable[[], int]:
+        """As `Link.counter`; of a server that chooses the borders of frames, without them."""
+        if self.wire.coalesced:
+            return partial(PayloadCounter().take, self.socket)
+        return super().counter()
+
+
+def connect(server: Address) -> Link:
+    """A connection of the kind that the server's wire asks for."""
+    return WebSocketLink(server) if isinstance(server.wire, WebSocketWire) else Link(server)

@@ -2,7 +2,8 @@
 
 Everything the load generator sends or waits for is computed here beforehand, so
 that nothing is parsed while the clock runs and a lost, doubled or altered message
-shows in the count of bytes.
+shows in the count of bytes. (What these protocols are in WebSocket frames, and the
+JSON protocols, is in ``hubwires``.)
 
 A subscription is numbered per connection from 0 (`index`): nats wants a number,
 redis counts its confirmations, MQTT numbers its packets.
@@ -47,6 +48,10 @@ class Wire:
     late_ping: bytes = b""  # what the server asks by itself soon after the start
     late_pong: bytes = b""
 
+    def of(self, me: str) -> Wire:
+        """The same as it is spoken by the connection called `me`."""
+        return self
+
     def supports(self, want: Want) -> bool:
         """Whether the protocol has such a subscription."""
         return want.kind != "contains"
@@ -55,7 +60,7 @@ class Wire:
         """The command that publishes one message."""
         raise NotImplementedError
 
-    def published(self, receivers: int) -> bytes:
+    def published(self, receivers: int, name: bytes, payload: bytes) -> bytes:
         """The answer to `publish` with that many receivers."""
         return b""
 
@@ -149,7 +154,7 @@ class Redis(Wire):
     def publish(self, name: bytes, payload: bytes) -> bytes:
         return self._array(b"PUBLISH", name, payload)
 
-    def published(self, receivers: int) -> bytes:
+    def published(self, receivers: int, name: bytes, payload: bytes) -> bytes:
         return b":%d\r\n" % receivers
 
     def subscribe(self, index: int, want: Want) -> bytes:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import socket
-import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from .links import PATIENCE_SECONDS, BenchError, Link
+from .links import Address, BenchError, Link, connect
 from .meter import Cores, Meter
 from .protocols import Want
 from .servers import Fleet, Server
@@ -31,7 +29,7 @@ class Reading:
     cores: Cores = field(default_factory=Cores)
 
 
-def _pair(without: Sample, beside: Sample, more: dict[str, float]) -> Reading:
+def pair(without: Sample, beside: Sample, more: dict[str, float]) -> Reading:
     others = max(without.cores.others, beside.cores.others)
     return Reading(
         {"without": without.rate, "with": beside.rate, **more}, replace(beside.cores, others=others)
@@ -60,9 +58,9 @@ class Runner:
 class ThroughputRunner(Runner):
     """``rate``: messages published (and received by all who want them) a second."""
 
-    def __init__(self, server: Server, plan: Plan) -> None:
-        self.server = server
-        self.rig = Rig(server, plan)
+    def __init__(self, rig: Rig) -> None:
+        self.server = rig.server
+        self.rig = rig
 
     def settle(self) -> None:
         self.rig.settle()
@@ -97,7 +95,7 @@ class BesideRunner(ThroughputRunner):
             alone = self.rig.run(seconds)
             beside, more = self.run_beside(seconds)
         self._beside_first = not self._beside_first
-        return _pair(alone, beside, more)
+        return pair(alone, beside, more)
 
     def run_beside(self, seconds: float) -> tuple[Sample, dict[str, float]]:
         """The same traffic with the disturbance, and further metrics."""
@@ -163,8 +161,8 @@ class _Churner:
 class ChurnRunner(BesideRunner):
     """Subscriptions that come and go on another connection; ``changes`` made a second."""
 
-    def __init__(self, server: Server, plan: Plan, text: Callable[[int], bytes]) -> None:
-        super().__init__(server, plan)
+    def __init__(self, rig: Rig, text: Callable[[int], bytes]) -> None:
+        super().__init__(rig)
         self._text = text
         self._next = 0
 
@@ -211,7 +209,7 @@ class IdleSubstringsRunner(Runner):
         plain.run(seconds / 10)
         without = plain.run(seconds)
         loaded.run(seconds / 10)
-        return _pair(without, loaded.run(seconds), {})
+        return pair(without, loaded.run(seconds), {})
 
     def close(self) -> None:
         for rig in self._rigs:
@@ -220,7 +218,7 @@ class IdleSubstringsRunner(Runner):
             link.close()
 
 
-class _Probe:
+class Probe:
     """One message at a time from one connection to another."""
 
     def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
@@ -230,18 +228,15 @@ class _Probe:
         subscriber.subscribe([want])
         self._message = wire.publish(name, payload)
         self._due = wire.deliver(0, want, name, payload)
-        self._answer = len(wire.published(1))
+        self._answer = len(wire.published(1, name, payload))
         self._buffer = bytearray(len(self._due) + 64)
         self._sockets = publisher.socket, subscriber.socket
 
     def settle(self) -> None:
         for link in self.links:
             link.settle()
-        # Blocking without Python's own poll before each call; bounded by the kernel.
-        bound = struct.pack("ll", int(PATIENCE_SECONDS), 0)
-        for sock in self._sockets:
-            sock.setblocking(True)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+        for link in self.links:
+            link.wait_in_kernel()
 
     def trip(self) -> float:
         """Send one message; the seconds until all of it is there."""
@@ -275,7 +270,7 @@ class LatencyRunner(Runner):
 
     def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
         self.server = server
-        self._probe = _Probe(server, name, payload)
+        self._probe = Probe(server, name, payload)
 
     def settle(self) -> None:
         self._probe.settle()
@@ -321,7 +316,7 @@ class SubscribeManyRunner(Runner):
         self._commands = memoryview(commands + wire.ping)
         self._answers = answers + len(wire.pong_subscribed)
         self._pong = wire.pong_subscribed
-        self._probe = _Probe(server, b"probe", b"x" * 16)
+        self._probe = Probe(server, b"probe", b"x" * 16)
         self._control = Link(server)
 
     def settle(self) -> None:
@@ -387,23 +382,33 @@ class IdleConnectionsRunner(Runner):
 
     FIRST = 50  # connections already there when the counting starts
 
-    def __init__(self, fleet: Fleet, name: str, count: int) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        name: str,
+        count: int,
+        variant: str = "idle",
+        door: Callable[[Server], Address] = lambda server: server,
+    ) -> None:
         self._fleet = fleet
         self._name = name
+        self._variant = variant
+        self._door = door
         room = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 200 - self.FIRST
         self._count = min(count, room)
-        self.server = fleet.get(name, "idle")
+        self.server = fleet.get(name, variant)
 
     def run(self, seconds: float) -> Reading:
         # A new process each time: memory once used and freed would hide the growth.
         self._fleet.drop(self.server)
-        self.server = self._fleet.get(self._name, "idle")
+        self.server = self._fleet.get(self._name, self._variant)
+        door = self._door(self.server)
         links: list[Link] = []
         try:
-            links.extend(Link(self.server) for _ in range(self.FIRST))
+            links.extend(connect(door) for _ in range(self.FIRST))
             time.sleep(0.2)
             before = self.server.rss_bytes()
-            links.extend(Link(self.server) for _ in range(self._count))
+            links.extend(connect(door) for _ in range(self._count))
             time.sleep(0.3)
             grown = self.server.rss_bytes() - before
         finally:

@@ -3,7 +3,8 @@
 Each runs in the foreground as a child, on a free port, with a configuration that
 is quiet and bounds nothing the generator does not bound by itself (its window).
 The ``guarded`` variant keeps each server's own default bounds on slow consumers;
-the case with a stalled subscriber needs them.
+the case with a stalled subscriber needs them. The ``hub`` variant listens for
+WebSockets as well, and ``no-hub`` is pubsubd without a hub port.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import sys
 import tempfile
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
-from .links import BenchError, Link
+from .hubwires import MINIMAL
+from .links import BenchError, Link, connect
 from .protocols import WIRES, Wire
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -29,6 +32,16 @@ START_SECONDS = 15.0
 END_SECONDS = 5.0
 PROGRAMS = {"nats": "nats-server", "redis": "redis-server", "mosquitto": "mosquitto"}
 INSTALL = "apt-get install " + " ".join(PROGRAMS.values())
+WEBSOCKETS = "websockets>=13"
+_MINIMAL = Path(__file__).with_name("minimal.py")
+# Nothing that the generator's window does not bound, and nobody leaves for being silent.
+_HUB_FLAGS = (
+    "--hub-rate=0",
+    "--hub-max-pending=2GiB",
+    "--hub-heartbeat=3600",
+    "--hub-ttl=3600",
+    "--hub-max-actors=100000",
+)
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -45,6 +58,18 @@ def find_program(name: str) -> str | None:
     return shutil.which(PROGRAMS[name], path=path)
 
 
+def why_missing(name: str, python: str) -> str | None:
+    """How to get the server `name`, if it is not there; None if it is."""
+    if name == "websockets":
+        command = [python, "-c", "import websockets.asyncio.server"]
+        try:
+            found = subprocess.run(command, check=False, timeout=START_SECONDS, capture_output=True)
+        except (OSError, subprocess.TimeoutExpired):
+            return f"{python} does not run"
+        return None if found.returncode == 0 else f"{python} -m pip install '{WEBSOCKETS}'"
+    return None if name == "pubsubd" or find_program(name) else INSTALL
+
+
 def default_python() -> str:
     """The checkout's own interpreter if it has one, otherwise the one running this."""
     own = ROOT / ".venv" / "bin" / "python"
@@ -58,30 +83,47 @@ def _free_port() -> int:
         return port
 
 
+@dataclass(frozen=True)
+class Door:
+    """Another port of a server, or another protocol on it."""
+
+    name: str
+    wire: Wire
+    port: int
+
+
 class Server:
     """One running server.
 
-    Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `pid`.
+    Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `hub_port`, where it
+    listens for WebSockets, if it does; `pid`.
     """
 
-    def __init__(self, name: str, python: str, guarded: bool = False) -> None:
+    def __init__(self, name: str, python: str, variant: str = "") -> None:
         """Start it and wait until it answers; raises BenchError with its log if it does not."""
         self.name = name
-        self.wire: Wire = WIRES[name]
+        self.wire: Wire = MINIMAL if name == "websockets" else WIRES[name]
         self.port = 0
+        self.hub_port = 0
         self.monitor_port = 0
+        self._variant = variant
         self._directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
         self._log = self._directory / "log"
         environment = dict(os.environ)
         if name == "pubsubd":
             command = self._pubsubd(python)
             environment["PYTHONPATH"] = str(ROOT)
+        elif name == "websockets":
+            self.port = self.hub_port = _free_port()
+            command = [python, str(_MINIMAL), str(self.port)]
         else:
             self.port = _free_port()
             program = find_program(name)
             if program is None:
                 raise BenchError(f"{PROGRAMS[name]} is not installed")
-            command = [program, *getattr(self, f"_{name}")(guarded)]
+            if variant == "hub":
+                self.hub_port = _free_port()
+            command = [program, *getattr(self, f"_{name}")(variant == "guarded")]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command,
@@ -107,11 +149,15 @@ class Server:
 
     def _pubsubd(self, python: str) -> list[str]:
         ports = str(self._directory / "ports.json")
-        return [python, "-m", "pubsubd", "serve", "--port", "0", "--ports-file", ports]
+        command = [python, "-m", "pubsubd", "serve", "--port=0", "--ports-file", ports]
+        command.append("--no-hub" if self._variant == "no-hub" else "--hub-port=0")
+        return [*command, *_HUB_FLAGS] if self._variant == "hub" else command
 
     def _nats(self, guarded: bool) -> list[str]:
         self.monitor_port = _free_port()
         bounds = "" if guarded else 'max_pending: 2GB\nwrite_deadline: "60s"\n'
+        if self.hub_port:
+            bounds += f'websocket {{ host: "127.0.0.1", port: {self.hub_port}, no_tls: true }}\n'
         return [
             "-c",
             self._write(
@@ -132,6 +178,8 @@ class Server:
 
     def _mosquitto(self, guarded: bool) -> list[str]:
         bounds = "" if guarded else "max_queued_messages 0\n"
+        if self.hub_port:
+            bounds += f"listener {self.hub_port} 127.0.0.1\nprotocol websockets\n"
         user = "user root\n" if os.geteuid() == 0 else ""  # or it cannot read its own files
         return [
             "-c",
@@ -152,12 +200,19 @@ class Server:
                 if self.name == "pubsubd":
                     ports = json.loads((self._directory / "ports.json").read_text())
                     self.port = ports["line"]["port"]
-                Link(self).close()
+                    self.hub_port = ports["hub"]["port"] if self._variant == "hub" else 0
+                connect(self).close()
+                if self.hub_port:
+                    socket.create_connection(("127.0.0.1", self.hub_port), 5).close()
                 return
             except (OSError, BenchError, ValueError, KeyError) as error:
                 problem = str(error)
             time.sleep(0.02)
         raise BenchError(f"{self.name} did not start: {problem}\n{self.log_tail()}")
+
+    def door(self, wire: Wire) -> Door:
+        """Its WebSocket port, where `wire` is to be spoken."""
+        return Door(self.name, wire, self.hub_port)
 
     def log_tail(self) -> str:
         """The last lines it wrote, for error messages."""
@@ -230,7 +285,7 @@ class Fleet:
         """The running server `name`; a `variant` is a further instance of it."""
         key = (name, variant)
         if key not in self._servers:
-            self._servers[key] = Server(name, self._python, guarded=variant == "guarded")
+            self._servers[key] = Server(name, self._python, variant)
         return self._servers[key]
 
     def drop(self, server: Server) -> None:

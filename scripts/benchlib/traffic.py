@@ -11,7 +11,8 @@ Invariants:
   be answered by exactly the pong. So a lost message stops the run, a doubled one
   or an error line makes it fail.
 - Received bytes are dropped by the kernel (MSG_TRUNC): counted, not copied. Their
-  content is compared, byte for byte, before the first run (`Rig.verify`).
+  content is compared, byte for byte, before the first run (`Rig.verify`); of JSON,
+  field by field, and the number of bytes is then the one to come out each time.
 - What has been published and not yet received, in published bytes, is less than
   `Plan.window` plus one send. For a fan-out this bounds each subscriber's share.
 """
@@ -22,18 +23,18 @@ import contextlib
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 
-from .links import PATIENCE_SECONDS, BenchError, Link
+from .hubwires import WebSocketWire
+from .links import PATIENCE_SECONDS, Address, BenchError, Link, connect
 from .meter import Cores, Meter
 from .protocols import Want, Wire
 from .servers import Server
 
 KIB, MIB = 1 << 10, 1 << 20
-_READ_SIZE = MIB
-_SPARE = bytearray(_READ_SIZE)
 
 Message = tuple[bytes, bytes]  # name, payload
 _FRESH_NAME = b"n%010d"  # one width, so that all frames of a case have one length
@@ -46,7 +47,8 @@ class Plan:
     `messages` is one blob's worth, repeated for as long as a run takes; each of
     `publishers` connections sends all of it. With `fresh`, the names of the
     messages are replaced by names that never occur twice. `subscribers` has the
-    subscriptions of each connection. `window`: bytes.
+    subscriptions of each connection. `window`: bytes, or messages of which each is
+    acknowledged, if it says so.
     """
 
     messages: tuple[Message, ...]
@@ -54,6 +56,7 @@ class Plan:
     publishers: int = 1
     fresh: bool = False
     window: int = MIB
+    window_messages: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,16 +74,16 @@ class Sample:
 
 
 class Load:
-    """A plan in the bytes of one protocol.
+    """A plan in the bytes of one protocol; of another one on the subscribers' side, if given.
 
     Attributes: `size` of a blob in bytes; `messages` in it; `streams`, what each
     subscriber receives for the first blob; `answer`, what the publisher does.
     """
 
-    def __init__(self, plan: Plan, wire: Wire) -> None:
+    def __init__(self, plan: Plan, wire: Wire, subscribers_wire: Wire | None = None) -> None:
         self.messages = len(plan.messages)
         self._plan = plan
-        self._wire = wire
+        self._wire = subscribers_wire or wire
         self._next_fresh = 0
         self._first_is_fresh = plan.fresh
         if plan.fresh:
@@ -105,7 +108,9 @@ class Load:
             self.streams.append(stream)
             for i in due:
                 receivers[i] += 1
-        self.answer = b"".join(wire.published(count) for count in receivers)
+        self.answer = b"".join(
+            wire.published(count, *message) for count, message in zip(receivers, named, strict=True)
+        )
 
     def _stream(self, wants: tuple[Want, ...], named: list[Message]) -> tuple[bytes, list[int]]:
         first: dict[bytes, int | None] = {}
@@ -148,31 +153,54 @@ class _Publisher:
 
 
 class Rig:
-    """The connections of one plan to one server, kept over all its runs."""
+    """The connections of one plan to one server, kept over all its runs.
 
-    def __init__(self, server: Server, plan: Plan) -> None:
+    They go to `publish_to` and `subscribe_at`, the server's line port unless given.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        plan: Plan,
+        publish_to: Address | None = None,
+        subscribe_at: Address | None = None,
+    ) -> None:
         self.server = server
         self.plan = plan
-        self.load = Load(plan, server.wire)
         self.closed = False
         self._last_rate = 0.0
-        self._publishers: list[Link] = []
-        self._subscribers: list[Link] = []
+        # What is counted for one blob at each subscriber, and at the publisher.
+        self._weights: list[int] = []
+        self._answer_weight = 0
+        self._links: list[Link] = []
         try:
-            for wants in plan.subscribers:
-                link = Link(server)
-                self._subscribers.append(link)
-                link.subscribe(wants)
-            for _ in range(plan.publishers):
-                self._publishers.append(Link(server))
+            self._subscribers = self._open(subscribe_at or server, plan.subscribers)
+            self._publishers = self._open(publish_to or server, [()] * plan.publishers)
+            self.load = Load(plan, self._publishers[0].wire, self._subscribers[0].wire)
         except BaseException:
             self.close()
             raise
 
+    def _open(self, door: Address, wants: Sequence[Sequence[Want]]) -> list[Link]:
+        """A connection with each of these subscriptions.
+
+        Several at a time: mosquitto looks after WebSockets ten times a second if none is busy.
+        """
+
+        def open_one(wants: Sequence[Want]) -> Link:
+            link = connect(door)
+            self._links.append(link)
+            if wants:
+                link.subscribe(wants)
+            return link
+
+        with ThreadPoolExecutor(25 if isinstance(door.wire, WebSocketWire) else 1) as pool:
+            return list(pool.map(open_one, wants))
+
     def close(self) -> None:
         """Close all connections."""
         self.closed = True
-        for link in (*self._publishers, *self._subscribers):
+        for link in self._links:
             link.close()
 
     def settle(self) -> None:
@@ -181,7 +209,7 @@ class Rig:
             link.settle()
 
     def verify(self) -> None:
-        """Publish one blob from each publisher in turn and compare every byte received."""
+        """Publish one blob from each publisher in turn and compare all that is received."""
         for publisher in self._publishers if not self.plan.fresh else self._publishers[:1]:
             self._verify_one(publisher, next(self.load.blobs(0)))
         self._check_quiet()
@@ -190,6 +218,7 @@ class Rig:
         links = [*self._subscribers, publisher]
         streams = [*self.load.streams, self.load.answer]
         got = [bytearray() for _ in links]
+        weights = [0] * len(links)
         sent = 0
         for link in links:
             link.socket.setblocking(False)
@@ -200,12 +229,14 @@ class Rig:
             with contextlib.suppress(BlockingIOError):
                 if sent < len(blob):
                     sent += publisher.socket.send(blob[sent : sent + 64 * KIB])
-            for link, have in zip(links, got, strict=True):
+            for i, (link, have) in enumerate(zip(links, got, strict=True)):
                 with contextlib.suppress(BlockingIOError):
                     piece = link.socket.recv(MIB)
                     if not piece:
                         raise BenchError(f"{self.server.name}: closed the connection")
-                    have.extend(piece)
+                    decoded = link.decode(piece)
+                    have.extend(decoded)
+                    weights[i] += link.weigh(piece, decoded)
         for have, stream in zip(got, streams, strict=True):
             if have != stream:
                 pairs = enumerate(zip(have, stream, strict=False))
@@ -214,6 +245,7 @@ class Rig:
                     f"{self.server.name}: {len(have)} bytes of {len(stream)}, different from"
                     f" byte {at}: {bytes(have[at : at + 60])!r}"
                 )
+        *self._weights, self._answer_weight = weights
 
     def _check_quiet(self) -> None:
         """Nothing may be under way or in surplus: a ping is answered by just its pong."""
@@ -242,12 +274,12 @@ class Rig:
         """The hot loop; returns how many blobs have been sent and received in full."""
         epoll = select.epoll()
         by_fd: dict[int, _Publisher] = {}
-        sockets: dict[int, socket.socket] = {}
+        counters: dict[int, Callable[[], int]] = {}
         counts: dict[int, int] = {}
         for link in self._subscribers:
             link.socket.setblocking(False)
             fd = link.socket.fileno()
-            sockets[fd] = link.socket
+            counters[fd] = link.counter()
             counts[fd] = 0
             epoll.register(fd, select.EPOLLIN)
         for publisher in publishers:
@@ -258,8 +290,12 @@ class Rig:
             epoll.register(fd, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
 
         size, window = self.load.size, self.plan.window
-        out_size, answer_size = sum(map(len, self.load.streams)), len(self.load.answer)
+        out_size, answer_size = sum(self._weights), self._answer_weight
         in_per_out = size / out_size
+        in_per_answer = 0.0
+        if self.plan.window_messages:
+            window = size * self.plan.window_messages // self.load.messages
+            in_per_answer = size / answer_size
         clock = time.perf_counter
         blobs = sent = received = answers = 0
         patience = clock() + PATIENCE_SECONDS
@@ -278,6 +314,8 @@ class Rig:
                     continue
                 working = True
                 if not publisher.writable or sent - received * in_per_out >= window:
+                    continue
+                if in_per_answer and sent - answers * in_per_answer >= window:
                     continue
                 if stopping and not publisher.offset:
                     publisher.done = True
@@ -309,10 +347,10 @@ class Rig:
             elif now > patience:
                 raise BenchError(self._complaint(blobs, counts))
             for fd, event in events:
-                if fd in sockets:
-                    count = sockets[fd].recv_into(_SPARE, _READ_SIZE, socket.MSG_TRUNC)
+                if fd in counters:
+                    count = counters[fd]()
                     if not count:
-                        raise BenchError(f"{self.server.name}: closed a subscriber's connection")
+                        self._check_open(fd)
                     received += count
                     counts[fd] += count
                     continue
@@ -324,12 +362,20 @@ class Rig:
                     answers += count
                     counts[fd] += count
         epoll.close()
-        for fd, stream in zip(sockets, self.load.streams, strict=True):
-            if counts[fd] != blobs * len(stream):
+        for fd, weight in zip(counters, self._weights, strict=True):
+            if counts[fd] != blobs * weight:
                 raise BenchError(self._complaint(blobs, counts))
         if answers != blobs * answer_size:
             raise BenchError(self._complaint(blobs, counts))
         return blobs
+
+    def _check_open(self, fd: int) -> None:
+        """A piece without payload may be part of a frame's head, or the end."""
+        for link in self._subscribers:
+            if link.socket.fileno() == fd:
+                with contextlib.suppress(BlockingIOError):
+                    if not link.socket.recv(1, socket.MSG_PEEK):
+                        raise BenchError(f"{self.server.name}: closed a subscriber's connection")
 
     def _read_answers(self, publisher: _Publisher) -> int:
         """Take all that waits for a publisher: confirmations, where there are any."""
@@ -346,7 +392,7 @@ class Rig:
             total += len(data)
 
     def _complaint(self, blobs: int, counts: dict[int, int]) -> str:
-        expected = [blobs * len(stream) for stream in self.load.streams]
+        expected = [blobs * weight for weight in self._weights]
         got = list(counts.values())[: len(expected)]
         worst = max(range(len(expected)), key=lambda k: abs(got[k] - expected[k]))
         return (
