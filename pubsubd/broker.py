@@ -58,6 +58,7 @@ class Broker:
     Attributes:
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
+        notes: the chunk that was put together last, and what is known of the messages in it.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
     """
 
@@ -77,6 +78,7 @@ class Broker:
         self._sizes = wire.Sizes()
         self._touched: list[Targets | Fork] = []
         self._run = _Run(self.router.nobody)
+        self.notes: tuple[bytes, list[object]] = (b"", [])
 
     # Peers
 
@@ -274,7 +276,15 @@ class Broker:
         self.counters.errors[error.code] += 1
         self._answer(peer, wire.error_frame(error))
 
-    def put(self, peer: Peer | None, name: bytes, data: bytes, *, echo: bool = True) -> int:
+    def put(
+        self,
+        peer: Peer | None,
+        name: bytes,
+        data: bytes,
+        *,
+        echo: bool = True,
+        note: object = None,
+    ) -> int:
         """Put a message of a peer that does not speak the line protocol; :meth:`flush` sends it.
 
         Messages that go to the same peers are kept together: they are put to each of them once.
@@ -284,6 +294,7 @@ class Broker:
             name: a legal name that is not the daemon's own.
             data: its payload.
             echo: whether ``peer`` gets it too, if it subscribes it.
+            note: what is known of the message besides, for :attr:`notes`.
 
         Returns:
             How many peers it goes to.
@@ -304,6 +315,7 @@ class Broker:
                 run.count -= run.spared in targets.peers
             run.header = wire.header(name, len(data))
         run.frames.append(frame)
+        run.notes.append(note)
         self.counters.messages_in += 1
         return run.count
 
@@ -316,6 +328,8 @@ class Broker:
         count = len(frames)
         chunk = frames[0] if count == 1 else b"".join(frames)
         frames.clear()
+        self.notes = chunk, run.notes
+        run.notes = []
         route = _NONE
         if targets.special:  # one frame at a time
             route = Route(targets, len(run.header) + 1, len(chunk))
@@ -566,16 +580,18 @@ class _Run:
         targets: these peers.
         spared: the one of them that does not get them, if there is one.
         frames: the messages.
+        notes: what is known of each of them.
         count: how many peers get them.
         header: of the last one.
     """
 
-    __slots__ = ("count", "frames", "header", "spared", "targets")
+    __slots__ = ("count", "frames", "header", "notes", "spared", "targets")
 
     def __init__(self, targets: Targets | Fork) -> None:
         self.targets = targets
         self.spared: Peer | None = None
         self.frames: list[bytes] = []
+        self.notes: list[object] = []
         self.count = 0
         self.header = b""
 

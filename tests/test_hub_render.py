@@ -17,7 +17,7 @@ from wsproto.events import TextMessage
 from pubsubd.hub.bridge import PLAIN, from_line, to_line
 from pubsubd.hub.frames import NDJSON, WEBSOCKET, Framing
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.render import ROOM, Batch, Form, dress
+from pubsubd.hub.render import ROOM, Batch, Form, dress, read_chunk
 from pubsubd.hub.strict import decode
 from pubsubd.limits import MAX_NAME, MIB
 from pubsubd.wire import frame
@@ -124,7 +124,7 @@ def test_splicing_is_the_same_as_writing_each_delivery(
     wrapped: bool,
     receivers: list[str],
 ) -> None:
-    batch = Batch(chunk_of(*pairs), EVE, trusted, NOW)
+    batch = Batch(read_chunk(chunk_of(*pairs), EVE, trusted), NOW)
     assert batch.names == [name.encode() for name, _ in pairs]
     known = None
     for to in receivers:
@@ -150,7 +150,7 @@ def test_splicing_is_the_same_as_writing_each_delivery(
 def test_what_all_receivers_get_alike_is_written_key_by_key_too(
     pairs: list[tuple[str, bytes]], framing: Framing, trusted: bool
 ) -> None:
-    batch = Batch(chunk_of(*pairs), EVE, trusted, NOW)
+    batch = Batch(read_chunk(chunk_of(*pairs), EVE, trusted), NOW)
     for form, frames in (
         (Form.SYNAP, batch.synap(framing)),
         (Form.ENVELOPE, batch.envelopes(framing)),
@@ -166,14 +166,20 @@ def test_what_all_receivers_get_alike_is_written_key_by_key_too(
 
 @pytest.mark.parametrize("edge", [125, 126, 65_535, 65_536])
 def test_the_head_is_right_wherever_the_length_of_an_address_moves_it(edge: int) -> None:
-    bare = len(texts_in(NDJSON, Batch(chunk_of(("n", b"")), EVE, False, NOW).envelopes(NDJSON))[0])
+    bare = len(
+        texts_in(
+            NDJSON, Batch(read_chunk(chunk_of(("n", b"")), EVE, False), NOW).envelopes(NDJSON)
+        )[0]
+    )
     for size in range(max(edge - bare, 0) - 3, edge - bare + 4):
         if size >= 0:
-            batch = Batch(chunk_of(("n", b"y" * size)), EVE, False, NOW)
+            batch = Batch(read_chunk(chunk_of(("n", b"y" * size)), EVE, False), NOW)
             (text,) = texts_in(WEBSOCKET, batch.envelopes(WEBSOCKET))
             assert len(text) == bare + size
-    empty = len(Batch(chunk_of(("n", b"")), EVE, False, NOW).hub(NDJSON, False, b"")) - 1
-    batch = Batch(chunk_of(("n", b"y" * max(edge - empty - 8, 0))), EVE, False, NOW)
+    empty = (
+        len(Batch(read_chunk(chunk_of(("n", b"")), EVE, False), NOW).hub(NDJSON, False, b"")) - 1
+    )
+    batch = Batch(read_chunk(chunk_of(("n", b"y" * max(edge - empty - 8, 0))), EVE, False), NOW)
     for length in range(16):
         (text,) = texts_in(WEBSOCKET, batch.hub(WEBSOCKET, False, b"x" * length))
         assert json.loads(text)["to"] == "x" * length
@@ -181,14 +187,14 @@ def test_the_head_is_right_wherever_the_length_of_an_address_moves_it(edge: int)
 
 def test_a_name_may_be_as_long_and_as_odd_as_a_name_can_be() -> None:
     for name in ["\"\\/\x01\x7f'é😀\u2028", '"' * MAX_NAME, "//a:b:", ":", "%b%d{}"]:
-        batch = Batch(chunk_of((name, b"x")), EVE, False, NOW)
+        batch = Batch(read_chunk(chunk_of((name, b"x")), EVE, False), NOW)
         (text,) = texts_in(WEBSOCKET, batch.hub(WEBSOCKET, True, b"@(a/b)"))
         assert json.loads(text)["metadata"]["topic"] == name
         assert json.loads(text)["payload"] == {"name": name, "data": "x"}
 
 
 def test_nothing_is_sent_that_could_be_left_out() -> None:
-    batch = Batch(chunk_of(("é:1", "é".encode())), EVE, False, NOW)
+    batch = Batch(read_chunk(chunk_of(("é:1", "é".encode())), EVE, False), NOW)
     for frames in (
         batch.hub(NDJSON, True, b"@(a/b)"),
         batch.synap(NDJSON),
@@ -198,7 +204,7 @@ def test_nothing_is_sent_that_could_be_left_out() -> None:
 
 
 def test_no_message_is_no_frame() -> None:
-    batch = Batch(b"", EVE, False, NOW)
+    batch = Batch(read_chunk(b"", EVE, False), NOW)
     assert batch.names == []
     for framing in FRAMINGS:
         assert batch.hub(framing, False, b"a/b") == b""
@@ -210,7 +216,7 @@ def test_no_message_is_no_frame() -> None:
 
 @pytest.mark.parametrize("written", ["browser/ann", "@(browser/ann)"])
 def test_the_sender_is_written_as_the_receiver_writes_addresses(written: str) -> None:
-    batch = Batch(chunk_of(("n", to_line(b"n", "x", written, b"1"))), EVE, True, NOW)
+    batch = Batch(read_chunk(chunk_of(("n", to_line(b"n", "x", written, b"1"))), EVE, True), NOW)
     for wrapped, sender, via in (
         (False, "browser/ann", "cloudflare/signal-hub"),
         (True, "@(browser/ann)", "@(cloudflare/signal-hub)"),
@@ -220,7 +226,7 @@ def test_the_sender_is_written_as_the_receiver_writes_addresses(written: str) ->
 
 
 def test_a_message_has_one_identifier_whoever_gets_it() -> None:
-    batch = Batch(chunk_of(("a", b"1"), ("b", b"2")), EVE, False, NOW)
+    batch = Batch(read_chunk(chunk_of(("a", b"1"), ("b", b"2")), EVE, False), NOW)
     frames = [batch.hub(NDJSON, wrapped, b"x") for wrapped in (False, True)]
     frames += [batch.hub(WEBSOCKET, False, b"xyz").replace(b"}\x81", b"}\n\x81")]
     ids = [[text.split(b'"id":"')[1][:36] for text in all_.splitlines()] for all_ in frames]
@@ -231,7 +237,7 @@ def test_a_message_has_one_identifier_whoever_gets_it() -> None:
 
 def test_synap_is_told_the_identifier_and_metadata_that_were_published() -> None:
     data = to_line(b"n", PLAIN, "a/b", b"null", "msg_1", b'{"k":1}')
-    value = json.loads(Batch(chunk_of(("n", data)), EVE, True, NOW).synap(NDJSON))
+    value = json.loads(Batch(read_chunk(chunk_of(("n", data)), EVE, True), NOW).synap(NDJSON))
     assert (value["message_id"], value["metadata"]) == ("msg_1", {"k": 1})
     assert (value["payload"], value["message"]) == (None, None)
 
@@ -253,7 +259,7 @@ def test_synap_is_told_the_identifier_and_metadata_that_were_published() -> None
 )
 def test_an_envelope_spells_the_name(name: str, type_: str, kind: str, id_: str) -> None:
     data = to_line(name.encode(), type_, "a/b", b"1")
-    value = json.loads(Batch(chunk_of((name, data)), EVE, True, NOW).envelopes(NDJSON))
+    value = json.loads(Batch(read_chunk(chunk_of((name, data)), EVE, True), NOW).envelopes(NDJSON))
     assert value == {"type": kind, "id": id_, "payload": 1}
 
 
@@ -304,7 +310,7 @@ class Counting:
 
 def test_a_hundred_receivers_cost_one_rendering() -> None:
     framing = Counting()
-    batch = Batch(chunk_of(*[("n", b"x" * 128)] * 200), EVE, False, NOW)
+    batch = Batch(read_chunk(chunk_of(*[("n", b"x" * 128)] * 200), EVE, False), NOW)
     for number in range(100):
         frames = batch.hub(framing, True, b"@(browser/user%02d)" % number)
         assert frames.count(b"@(browser/user%02d)" % number) == 200
@@ -315,7 +321,7 @@ def test_a_hundred_receivers_cost_one_rendering() -> None:
 
 
 def test_all_receivers_of_envelopes_get_the_same_object() -> None:
-    batch = Batch(chunk_of(("a:b", b"1"), ("c:d", b"2")), EVE, False, NOW)
+    batch = Batch(read_chunk(chunk_of(("a:b", b"1"), ("c:d", b"2")), EVE, False), NOW)
     for framing in FRAMINGS:
         assert batch.synap(framing) is batch.synap(framing)
         assert batch.envelopes(framing) is batch.envelopes(framing)
@@ -338,7 +344,7 @@ def _held(batch: Batch, framing: Framing) -> int:
 @pytest.mark.parametrize(("count", "size"), [(200, 100), (2, 100_000), (1, MIB)])
 def test_addresses_of_all_lengths_do_not_add_up(framing: Framing, count: int, size: int) -> None:
     pairs = [("n", b"x" * size)] * count
-    batch = Batch(chunk_of(*pairs), EVE, False, NOW)
+    batch = Batch(read_chunk(chunk_of(*pairs), EVE, False), NOW)
     # A line has no head, so that all lengths are alike.
     assert _held(batch, framing) < (2 * ROOM if framing is WEBSOCKET else 0.1 * MIB)
 
@@ -355,7 +361,7 @@ def test_a_large_message_is_copied_a_few_times_whoever_gets_it(
     chunk = frame(b"n", data)
     gc.collect()
     tracemalloc.start()
-    batch = Batch(chunk, EVE, True, NOW)
+    batch = Batch(read_chunk(chunk, EVE, True), NOW)
     read = tracemalloc.get_traced_memory()
     assert read[0] < 1.6 * MIB  # its payload
     assert read[1] < 3.7 * MIB  # while read: its data, its value, and that written again

@@ -5,8 +5,8 @@ frame; what it is to get comes as chunks of line frames, one bytes object for al
 A chunk is read and put into JSON once, by a :class:`~pubsubd.hub.render.Batch` that all its
 receivers share, and what differs between them is spliced in.
 
-While one connection's input is worked off, what that leads to is collected, in order, and leaves
-in one send a connection when :meth:`Hub.flush` is called.
+While one connection's input is worked off, what that leads to is put, in order, and leaves in one
+send a connection when :meth:`Hub.flush` is called.
 
 Invariants:
 
@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pubsubd.broker import Broker
 from pubsubd.hub import messages
 from pubsubd.hub.auth import Authority
+from pubsubd.hub.bridge import Message
 from pubsubd.hub.registry import Registry
-from pubsubd.hub.render import Batch
+from pubsubd.hub.render import Batch, read_chunk
 from pubsubd.hub.synap import Synap
 from pubsubd.hub.topics import TopicTable
 from pubsubd.limits import HubLimits
@@ -53,7 +54,6 @@ class Hub:
     Attributes:
         talks: those of all connections, by the number of the peer.
         touched: talks that have something to send.
-        collecting: whether it is collected, for :meth:`flush`.
         ignored: envelopes that were malformed.
         processed, failed: ``hub:*`` messages carried out, and refused.
     """
@@ -86,7 +86,6 @@ class Hub:
         self.synap = Synap(broker, self.topics, limits, wall)
         self.talks: dict[int, HubTalk] = {}
         self.touched: list[HubTalk] = []
-        self.collecting = False
         self.ignored = 0
         self.processed = 0
         self.failed = 0
@@ -103,8 +102,12 @@ class Hub:
             return known[1]
         if len(self._batches) >= _BATCHES:
             self._batches.clear()
-        sender, trusted = self._identify(self.broker.speaker)
-        batch = Batch(chunk, sender, trusted, self.now())
+        noted, notes = self.broker.notes
+        if noted is chunk and None not in notes:
+            messages = cast("list[Message]", notes)  # who has put them knows them already
+        else:
+            messages = read_chunk(chunk, *self._identify(self.broker.speaker))
+        batch = Batch(messages, self.now())
         self._batches[id(chunk)] = chunk, batch
         return batch
 
@@ -127,6 +130,7 @@ class Hub:
     def sweep(self) -> None:
         """Let go of what is over; to be called about once a second."""
         self._batches.clear()
+        self.broker.notes = b"", []
         for actor in self.registry.expire(self.now()):
             signal = getattr(actor.owner, "signal", None)
             if signal is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pubsubd.hub.bridge import to_line
+from pubsubd.hub.bridge import PLAIN, Message, to_line
 from pubsubd.hub.messages import Incoming, Topic
 from pubsubd.hub.render import Form
 from pubsubd.hub.topics import TopicError, check_envelope_topic
@@ -36,11 +36,13 @@ def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
     name = check_envelope_topic(f"{kind}:{message.id}")
     if name is None or not kind:
         return False
-    data = to_line(name, kind, talk.sender, bytes(message.payload))
+    payload = bytes(message.payload)
+    data = to_line(name, kind, talk.sender, payload)
     if len(data) > hub.broker.limits.max_payload:
         return False
     hub.topics.note(name, hub.wall())
-    hub.broker.put(talk.peer, name, data, echo=False)
+    note = None if kind == PLAIN else Message(name, kind, payload, talk.sender)
+    hub.broker.put(talk.peer, name, data, echo=False, note=note)
     return True
 
 

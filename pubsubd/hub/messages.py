@@ -44,8 +44,33 @@ CODES = (
 )
 """The codes of hub:error."""
 
+# What is asked of values beyond their types is told in schemas, and checked where they are used:
+# who breaks it is told so in the protocol's own words.
+_PART = r"[A-Za-z0-9._:\-]+"
+_BARE = rf"{_PART}(/{_PART})+"
+Address = Annotated[
+    str,
+    Meta(extra_json_schema={"maxLength": 256, "pattern": rf"^({_BARE}|@\({_BARE}\))$"}),
+]
+"""``runtime/id``, or ``@(runtime/id)``; see :func:`pubsubd.hub.registry.canonical`."""
 
-class Incoming(Struct, rename={"sender": "from", "correlation_id": "correlationId"}):
+Kind = Annotated[
+    str, Meta(extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": r"^[^ \r\n]*$"})
+]
+"""The type of a message that is published or sent."""
+
+TopicText = Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^ \r\n]*$"})]
+"""A topic or wildcard; which are legal, settings decide as well."""
+
+PatternText = Annotated[str, Meta(extra_json_schema={"maxLength": 1024})]
+Capability = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 256})]
+Duration = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0})]
+Count = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
+Offset = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
+RawObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
+
+
+class Incoming(Struct, gc=False, rename={"sender": "from", "correlation_id": "correlationId"}):
     """Any message, before it is known what it is."""
 
     command: str | UnsetType | None = UNSET
@@ -73,7 +98,7 @@ class Envelope(Struct, forbid_unknown_fields=True):
 class Topic(Struct):
     """The payload of ``__subscribe`` and ``__unsubscribe``."""
 
-    topic: str
+    topic: TopicText
 
 
 # Requests of hub:*, named after their types: what their payloads are. All fields can be absent as
@@ -103,46 +128,46 @@ class Heartbeat(Struct):
 
 
 class Register(Struct, rename="camel"):
-    """hub:register; ``ttl`` is in milliseconds, ``ttl_seconds`` in seconds."""
+    """hub:register; ``ttl`` is in milliseconds, ``ttlSeconds`` in seconds."""
 
-    actor_address: str | None = None
-    capabilities: list[str] | None = None
-    metadata: Raw = field(default_factory=_absent)
-    ttl: float | None = None
-    ttl_seconds: float | None = None
+    actor_address: Address | None = None
+    capabilities: list[Capability] | None = None
+    metadata: RawObject = field(default_factory=_absent)
+    ttl: Duration | None = None
+    ttl_seconds: Duration | None = None
 
 
 class Unregister(Struct, rename="camel"):
     """hub:unregister."""
 
-    actor_address: str | None = None
+    actor_address: Address | None = None
 
 
 class Renew(Struct, rename="camel"):
     """hub:renew; also ``metadata`` of one in dialect A, which has the token alone."""
 
-    actor_address: str | None = None
+    actor_address: Address | None = None
     renewal_token: str | None = None
-    ttl: float | None = None
-    ttl_seconds: float | None = None
+    ttl: Duration | None = None
+    ttl_seconds: Duration | None = None
 
 
 class Discover(Struct):
     """hub:discover and hub:list_actors: a glob in dialect A, a regular expression in B."""
 
-    pattern: str | None = None
+    pattern: PatternText | None = None
     capability: str | None = None
     capabilities: list[str] | None = None
     metadata: dict[str, Any] | None = None
-    limit: int | None = None
-    offset: int | None = None
+    limit: Count | None = None
+    offset: Offset | None = None
 
 
 class Send(Struct, rename="camel"):
     """hub:send and hub:broadcast: without ``data``, the whole object is what is delivered."""
 
-    to: str | None = None
-    type: str | None = None
+    to: Address | None = None
+    type: Kind | None = None
     data: Raw = field(default_factory=_absent)
     exclude_self: bool = False
 
@@ -156,17 +181,17 @@ class BroadcastMetadata(Struct, rename="camel"):
 class Subscribe(Struct, rename="camel"):
     """hub:subscribe, hub:unsubscribe (where either will do) and hub:topic_info."""
 
-    topic: str | None = None
+    topic: TopicText | None = None
     subscription_id: str | None = None
     actor_address: str | None = None
     durable: bool = False
 
 
-class Publish(Struct):
+class Publish(Struct, gc=False):
     """hub:publish: ``type`` and ``data``, or a ``message`` whose ``type`` it is."""
 
-    topic: str | None = None
-    type: str | None = None
+    topic: TopicText | None = None
+    type: Kind | None = None
     data: Raw = field(default_factory=_absent)
     message: Raw = field(default_factory=_absent)
 
@@ -174,7 +199,7 @@ class Publish(Struct):
 class Typed(Struct):
     """The ``message`` of hub:publish in dialect B."""
 
-    type: str | None = None
+    type: Kind | None = None
 
 
 class Token(Struct):
@@ -233,7 +258,7 @@ class Displaced(Struct):
 
 
 class Registered(Struct, rename="camel"):
-    """hub:registered; ``expires_at`` in epoch milliseconds. In ``metadata`` as well."""
+    """hub:registered; ``expiresAt`` in epoch milliseconds. In ``metadata`` as well."""
 
     actor_address: str
     expires_at: int
@@ -350,6 +375,24 @@ class QueueStats(Struct, rename="camel"):
     processed: int
     failed: int
     paused: bool
+
+
+class Metrics(Struct, rename="camel"):
+    """hub:metrics_response: counters of the hub port, and of the daemon's messages in and out.
+
+    See :meth:`pubsubd.hub.core.Hub.metrics`, whose keys these are.
+    """
+
+    actors: int
+    connections: int
+    topics: int
+    subscriptions: int
+    messages_processed: int
+    messages_failed: int
+    envelopes_ignored: int
+    messages_in: int
+    messages_out: int
+    uptime_seconds: float
 
 
 class TopicSummary(Struct, rename="camel"):

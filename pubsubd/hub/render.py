@@ -38,13 +38,31 @@ class Form(Enum):
     ENVELOPE = "envelope"
 
 
+def read_chunk(chunk: bytes, sender: str, trusted: bool) -> list[Message]:
+    """Return the messages of a chunk of whole line frames, as a broker delivers them.
+
+    Args:
+        chunk: whole line frames.
+        sender: the address of who has sent them.
+        trusted: whether they were made on this port; see :func:`~pubsubd.hub.bridge.from_line`.
+    """
+    messages = []
+    at, end = 0, len(chunk)
+    while at < end:
+        gap = chunk.index(b" ", at + 4)
+        start = chunk.index(b" ", gap + 1) + 1
+        stop = start + int(chunk[gap + 1 : start - 1])
+        name = chunk[at + 4 : gap]
+        messages.append(from_line(name, chunk[start:stop], sender, trusted))
+        at = stop + 1
+    return messages
+
+
 class Batch:
     """The messages of one chunk, and what their receivers are sent.
 
     Args:
-        chunk: whole line frames, as a broker delivers them.
-        sender: the address of who has sent them.
-        trusted: whether they were made on this port; see :func:`~pubsubd.hub.bridge.from_line`.
+        messages: in order.
         now_ms: the time, in epoch milliseconds.
 
     Attributes:
@@ -53,16 +71,8 @@ class Batch:
 
     __slots__ = ("_frames", "_held", "_ids", "_now", "_stretches", "_texts", "messages")
 
-    def __init__(self, chunk: bytes, sender: str, trusted: bool, now_ms: int) -> None:
-        self.messages: list[Message] = []
-        at, end = 0, len(chunk)
-        while at < end:
-            gap = chunk.index(b" ", at + 4)
-            start = chunk.index(b" ", gap + 1) + 1
-            stop = start + int(chunk[gap + 1 : start - 1])
-            name = chunk[at + 4 : gap]
-            self.messages.append(from_line(name, chunk[start:stop], sender, trusted))
-            at = stop + 1
+    def __init__(self, messages: list[Message], now_ms: int) -> None:
+        self.messages = messages
         self._now = now_ms
         self._ids: list[str] | None = None
         self._texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}

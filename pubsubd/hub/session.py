@@ -235,13 +235,11 @@ class HubTalk:
         hub = self.hub
         hub.broker.counters.bytes_in += len(data)
         hub.broker.speaker = self.peer
-        hub.collecting = True
         begun, before = hub.clock(), hub.synap.deliveries
         try:
             more = self._work(data)
         finally:
             hub.flush()
-            hub.collecting = False
         if hub.synap.deliveries > before:
             hub.synap.delivered(hub.synap.deliveries - before, hub.clock() - begun)
         if self._close is not None:
@@ -443,9 +441,9 @@ class HubTalk:
             frames = batch.synap(self.framing)
         else:
             frames = self._mix(batch)
-        if self.hub.collecting:
+        if self.out:  # behind what it is answered
             self.put_raw(frames)
-        elif frames:
+        elif frames:  # at once, while it is in the processor's cache
             self._send(frames)
 
     def _mix(self, batch: Any) -> bytes:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from pubsubd.hub import messages as m
-from pubsubd.hub.bridge import PLAIN, to_line
+from pubsubd.hub.bridge import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import (
@@ -88,15 +88,17 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
         if len(signal.publications) >= _KNOWN:
             signal.publications.clear()
         signal.publications[key] = known
-    name, head, plain, ack = known
+    name, head, sender, ack = known
     text = bytes(data) or b"null"
-    line = to_line(name, PLAIN, plain, text) if plain else b"%b%b}" % (head, text)
+    plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
+    line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
     most = hub.broker.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
     hub.topics.note(name, hub.wall())
-    count = hub.broker.put(talk.peer, name, line)
+    note = None if plain else Message(name, kind or "", text, sender)
+    count = hub.broker.put(talk.peer, name, line, note=note)
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):
         correlation = message.correlation_id
@@ -120,9 +122,8 @@ def _prepare(
 ) -> tuple[bytes, bytes, str, bytes]:
     """Return what is the same for all messages of a type that are published to a topic.
 
-    That is the name; how the line data begins; for messages that may have come from the line port,
-    their sender; and the acknowledgement, with gaps for its id, two counts, whether it was
-    delivered, the time, the correlation and the time again.
+    That is the name; how the line data begins; the sender; and the acknowledgement, with gaps for
+    its id, two counts, whether it was delivered, the time, the correlation and the time again.
     """
     limits = signal.talk.hub.limits
     name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
@@ -136,7 +137,7 @@ def _prepare(
         b'"deliveredCount":%%d,"delivered":%%b,"timestamp":%%d},"correlationId":%%b,'
         b'"timestamp":%%d,"metadata":{},"pattern":"tell","ttl":null,"signature":null}'
     ) % tuple(_encode(one).replace(b"%", b"%%") for one in fixed)
-    return name, head, sender if kind == PLAIN else "", ack
+    return name, head, sender, ack
 
 
 def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:

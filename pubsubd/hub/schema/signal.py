@@ -1,0 +1,229 @@
+"""The messages of Signal Hub, whole: requests, replies and what is delivered."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pubsubd.hub import messages as m
+from pubsubd.hub.schema.parts import (
+    ANY,
+    INTEGER,
+    NULL,
+    NUMBER_OR_NULL,
+    OBJECT_OR_NULL,
+    TEXT,
+    TEXT_OR_NULL,
+    Refs,
+    Schema,
+    has,
+    record,
+    told,
+)
+from pubsubd.hub.signal import REQUESTS
+
+ANSWERS: dict[str, tuple[str, ...]] = {
+    "hub:connect": ("hub:connected",),
+    "hub:heartbeat": ("hub:heartbeat_ack",),
+    "hub:disconnect": ("hub:disconnect", "hub:disconnect_ack"),
+    "hub:register": ("hub:registered",),
+    "hub:unregister": ("hub:unregistered",),
+    "hub:renew": ("hub:renewed",),
+    "hub:discover": ("hub:discovered", "hub:discovery_result"),
+    "hub:list_actors": ("hub:actor_list", "hub:discovery_result"),
+    "hub:send": ("hub:delivery_ack", "hub:unknown_actor"),
+    "hub:broadcast": ("hub:broadcast_ack",),
+    "hub:subscribe": ("hub:subscribed",),
+    "hub:publish": ("hub:published", "hub:delivery_ack"),
+    "hub:unsubscribe": ("hub:unsubscribed",),
+    "hub:list_topics": ("hub:topic_list",),
+    "hub:topic_info": ("hub:topic_info",),
+    "hub:queue_stats": ("hub:queue_stats_response", "hub:queue_stats_result"),
+    "hub:metrics": ("hub:metrics_response",),
+    "hub:refresh_token": ("hub:token_refreshed",),
+}
+"""Request -> what it can be answered with, besides hub:error; where there are two, by dialect, or
+by whether an actor was found."""
+
+REPLIES: dict[str, tuple[type[Struct], ...]] = {
+    "hub:connected": (m.Connected,),
+    "hub:heartbeat_ack": (m.HeartbeatAck,),
+    "hub:disconnect": (m.Disconnected, m.Displaced),
+    "hub:disconnect_ack": (m.Disconnected,),
+    "hub:registered": (m.Registered,),
+    "hub:unregistered": (m.Unregistered,),
+    "hub:renewed": (m.Renewed,),
+    "hub:discovered": (m.Discovered,),
+    "hub:discovery_result": (m.Discovered,),
+    "hub:actor_list": (m.Discovered,),
+    "hub:delivery_ack": (m.DeliveryAck, m.Published),
+    "hub:unknown_actor": (m.UnknownActor,),
+    "hub:broadcast_ack": (m.BroadcastAck,),
+    "hub:subscribed": (m.Subscribed,),
+    "hub:published": (m.Published,),
+    "hub:unsubscribed": (m.Unsubscribed,),
+    "hub:topic_list": (m.TopicList,),
+    "hub:topic_info": (m.TopicSummary,),
+    "hub:queue_stats_response": (m.QueueStats,),
+    "hub:queue_stats_result": (m.QueueStats,),
+    "hub:metrics_response": (m.Metrics,),
+    "hub:token_refreshed": (m.TokenRefreshed,),
+    "hub:error": (m.Error,),
+}
+"""Reply -> what its payload may be."""
+
+TYPES: list[type[Struct]] = [
+    *(entry[1] for entry in REQUESTS.values()),
+    *(kind for kinds in REPLIES.values() for kind in kinds),
+    m.ConnectMetadata,
+    m.BroadcastMetadata,
+]
+"""All types of payloads and metadata."""
+
+_MAJOR_A, _MAJOR_B = (version.partition(".")[0] for version in (m.VERSION_A, m.VERSION_B))
+
+_NEEDED: dict[str, list[Schema]] = {
+    "hub:connect": [
+        {
+            "properties": {
+                "metadata": {
+                    "type": "object",
+                    "properties": {
+                        "protocolVersion": {"type": "string", "pattern": rf"^{_MAJOR_A}(\.|$)"},
+                        "capabilities": {"type": "array", "minItems": 1},
+                    },
+                    "required": ["protocolVersion", "capabilities"],
+                }
+            },
+            "required": ["metadata"],
+        },
+        {
+            "properties": {
+                "payload": {
+                    "type": "object",
+                    "properties": {
+                        "version": {"type": "string", "pattern": rf"^{_MAJOR_B}(\.|$)"},
+                    },
+                    "required": ["version"],
+                },
+                "metadata": {"properties": {"protocolVersion": NULL}},
+            },
+            "required": ["payload"],
+        },
+    ],
+    "hub:register": [has("payload", "actorAddress"), has("from")],
+    "hub:renew": [has("payload", "renewalToken"), has("metadata", "renewalToken")],
+    "hub:send": [
+        {"allOf": [has("payload", "type"), has("payload", "to")]},
+        {"allOf": [has("payload", "type"), has("to")]},
+    ],
+    "hub:broadcast": [has("payload", "type")],
+    "hub:subscribe": [has("payload", "topic")],
+    "hub:publish": [
+        {"allOf": [has("payload", "topic"), has("payload", "type")]},
+        {"allOf": [has("payload", "topic"), has("payload", "message", "type")]},
+    ],
+    "hub:unsubscribe": [has("payload", "topic"), has("payload", "subscriptionId")],
+    "hub:topic_info": [has("payload", "topic")],
+    "hub:refresh_token": [has("payload", "token")],
+}
+"""Request -> of which at least one has to hold."""
+
+_ADDRESS: Schema = {"type": "string", "pattern": "/"}
+_UUID: Schema = {"type": "string", "format": "uuid"}
+_PATTERN: Schema = {"enum": ["tell", "ask", "request", "notify"]}
+_TRUE: Schema = {"const": True}
+
+
+def requests(refs: Refs) -> dict[str, Schema]:
+    """Return the requests by their definitions' names."""
+    found = {}
+    for name, (_, kind, _) in REQUESTS.items():
+        metadata = {
+            "hub:connect": {"anyOf": [refs[m.ConnectMetadata], NULL]},
+            "hub:broadcast": {"anyOf": [refs[m.BroadcastMetadata], NULL]},
+        }.get(name, OBJECT_OR_NULL)
+        schema = record(
+            told(kind),
+            {
+                "type": {"const": name},
+                "id": TEXT_OR_NULL,
+                "from": TEXT_OR_NULL,
+                "to": TEXT_OR_NULL,
+                "payload": {"anyOf": [refs[kind], NULL]},
+                "pattern": {"enum": [*_PATTERN["enum"], None]},
+                "correlationId": TEXT_OR_NULL,
+                "timestamp": NUMBER_OR_NULL,
+                "metadata": metadata,
+                "ttl": NUMBER_OR_NULL,
+                "signature": ANY,
+            },
+            needed=["type"],
+        )
+        needed = _NEEDED.get(name, [])
+        if len(needed) == 1:
+            schema["allOf"] = needed
+        elif needed:
+            schema["anyOf"] = needed
+        found[f"client_{name.replace(':', '_')}"] = schema
+    return found
+
+
+def replies(refs: Refs) -> dict[str, Schema]:
+    """Return the replies, and hub:error and hub:disconnect where nobody has asked, by name."""
+    found = {}
+    for name, kinds in REPLIES.items():
+        metadata: Schema = {"type": "object", "maxProperties": 0}
+        if name in ("hub:registered", "hub:renewed"):
+            metadata = refs[kinds[0]]
+        elif name == "hub:connected":
+            metadata = record("who the client is", {"actorIdentity": TEXT}, closed=True)
+        payload = refs[kinds[0]] if len(kinds) == 1 else {"anyOf": [refs[kind] for kind in kinds]}
+        found[f"daemon_{name.replace(':', '_')}"] = record(
+            told(kinds[0]),
+            _keys_of_a({"const": name}, payload, metadata) | {"pattern": {"const": "tell"}},
+            closed=True,
+        )
+    return found
+
+
+def deliveries() -> dict[str, Schema]:
+    """Return what is delivered of others' messages, by name."""
+    forwarded = {"forwarded": _TRUE, "via": _ADDRESS}
+    publication = record(
+        "of a publication",
+        {"topic": TEXT, "publication": _TRUE} | forwarded,
+        closed=True,
+    )
+    sent = record("the sender's, and more", forwarded | {"originalMessageId": TEXT})
+    spread = record("the sender's, and more", sent["properties"] | {"broadcast": _TRUE})
+    return {
+        "daemon_publication": record(
+            "a message on a topic, by hub:publish, another dialect or the line port",
+            _keys_of_a(TEXT, ANY, publication)
+            | {"pattern": {"const": "tell"}, "correlationId": NULL},
+            closed=True,
+        ),
+        "daemon_message": record(
+            "a message of another actor, by hub:send", _keys_of_a(TEXT, ANY, sent), closed=True
+        ),
+        "daemon_broadcast": record(
+            "a message to all actors, by hub:broadcast", _keys_of_a(TEXT, ANY, spread), closed=True
+        ),
+    }
+
+
+def _keys_of_a(kind: Schema, payload: Schema, metadata: Schema) -> dict[str, Schema]:
+    """Return the keys of dialect A, which all that the daemon sends has."""
+    return {
+        "id": _UUID,
+        "from": TEXT,
+        "to": TEXT,
+        "type": kind,
+        "payload": payload,
+        "pattern": _PATTERN,
+        "correlationId": TEXT_OR_NULL,
+        "timestamp": INTEGER,
+        "metadata": metadata,
+        "ttl": NULL,
+        "signature": NULL,
+    }
