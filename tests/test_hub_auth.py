@@ -1,0 +1,215 @@
+"""Tokens and keys: what is accepted, what is refused, and that neither is ever shown."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import traceback
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from pubsubd.errors import ConfigError
+from pubsubd.hub.auth import AuthError, Authority, bearer, load_key
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+NOW = 1_700_000_000.0
+CLAIMS = {"iss": "signal-hub", "sub": "browser/ann", "iat": int(NOW), "exp": int(NOW) + 600}
+
+
+def pem_of(key: Any) -> bytes:
+    public: bytes = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return public
+
+
+def private_of(key: Any) -> bytes:
+    private: bytes = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private
+
+
+RSA = rsa.generate_private_key(65537, 2048)
+ED = ed25519.Ed25519PrivateKey.generate()
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Authority:
+    return load(tmp_path, SECRET)
+
+
+def load(tmp_path: Path, content: bytes) -> Authority:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    return load_key(path)
+
+
+def sign(**claims: Any) -> str:
+    whole = {key: value for key, value in (CLAIMS | claims).items() if value is not None}
+    return jwt.encode(whole, SECRET, algorithm="HS256")
+
+
+def refused(authority: Authority, token: str) -> str:
+    """Return why a token is refused; neither it nor the key may show anywhere."""
+    with pytest.raises(AuthError) as caught:
+        authority.verify(token, NOW)
+    shown = "".join(traceback.format_exception(caught.value)) + repr(authority) + str(caught.value)
+    if len(token) > 20:
+        assert token not in shown
+        assert token[-20:] not in shown
+    assert SECRET.decode() not in shown
+    assert caught.value.code == "unauthorized"
+    return caught.value.text
+
+
+def test_a_good_token_tells_who_it_is_for(secret: Authority) -> None:
+    identity = secret.verify(sign(capabilities=["send", "discover"]), NOW)
+    assert identity.actor == "browser/ann"
+    assert identity.capabilities == {"send", "discover"}
+    assert identity.expires_at == NOW + 600
+    assert secret.verify("Bearer " + sign(), NOW).capabilities is None
+    assert secret.verify(sign(sub=None, actorId="x/y"), NOW).actor == "x/y"
+    assert secret.verify(sign(sub=None), NOW).actor is None
+
+
+@pytest.mark.parametrize(
+    ("claims", "text"),
+    [
+        ({"exp": int(NOW)}, "expired"),
+        ({"exp": int(NOW) - 1}, "expired"),
+        ({"exp": None}, "no exp"),
+        ({"exp": "soon"}, "time"),
+        ({"exp": True}, "time"),
+        ({"nbf": int(NOW) + 5}, "not hold yet"),
+        ({"iss": "somebody"}, "issuer"),
+        ({"iss": None}, "no iss"),
+        ({"capabilities": "send"}, "capabilities"),
+        ({"capabilities": [1]}, "capabilities"),
+    ],
+)
+def test_a_token_that_does_not_hold_is_refused(
+    secret: Authority, claims: dict[str, Any], text: str
+) -> None:
+    assert text in refused(secret, sign(**claims))
+
+
+def unsigned(header: dict[str, Any], signature: bytes = b"") -> str:
+    parts = [json.dumps(one).encode() for one in (header, CLAIMS)] + [signature]
+    return ".".join(base64.urlsafe_b64encode(one).rstrip(b"=").decode() for one in parts)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        " ",
+        "x",
+        "a.b.c",
+        "a.b.c.d",
+        sign()[:-2],
+        sign() + "x",
+        sign().replace(".", ".."),
+        "x" * 100_000,
+        unsigned({"alg": "none"}),
+        unsigned({"alg": "None"}),
+        unsigned({"alg": "HS256"}),
+        unsigned({"alg": ["HS256"]}),
+        unsigned({}),
+        jwt.encode(CLAIMS, SECRET * 2, algorithm="HS512"),
+        jwt.encode(CLAIMS, b"another secret of thirty-two byte", algorithm="HS256"),
+        "\u00e9.\u00e9.\u00e9",
+    ],
+)
+def test_a_token_that_is_none_or_of_another_kind_is_refused(secret: Authority, token: str) -> None:
+    refused(secret, token)
+
+
+@pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (ED, "EdDSA")])
+def test_the_key_decides_the_algorithm(tmp_path: Path, key: Any, algorithm: str) -> None:
+    authority = load(tmp_path, pem_of(key))
+    good = jwt.encode(CLAIMS, key, algorithm=algorithm)
+    assert authority.verify(good, NOW).actor == "browser/ann"
+    # The public key's bytes, which everybody knows, taken for a secret.
+    signed = unsigned({"alg": "HS256", "typ": "JWT"}).rstrip(".")
+    mac = hmac.new(pem_of(key), signed.encode(), hashlib.sha256).digest()
+    refused(authority, f"{signed}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}")
+    refused(authority, sign())
+    refused(authority, unsigned({"alg": "none"}))
+    with pytest.raises(AuthError) as caught:
+        authority.refresh(good, NOW)
+    assert caught.value.code == "invalid_token"
+
+
+def test_a_refreshed_token_has_the_same_claims_and_life(secret: Authority) -> None:
+    token, expires_at = secret.refresh(sign(capabilities=["send"]), NOW + 500)
+    assert expires_at == (NOW + 500 + 600) * 1000
+    identity = secret.verify(token, NOW + 1_000)
+    assert (identity.actor, identity.capabilities) == ("browser/ann", {"send"})
+
+
+def test_no_refreshed_token_holds_longer_than_a_day(secret: Authority) -> None:
+    _, expires_at = secret.refresh(sign(exp=int(NOW) + 10_000_000), NOW)
+    assert expires_at == (NOW + 86_400) * 1000
+
+
+@pytest.mark.parametrize("token", ["", "x", sign(exp=int(NOW) - 1), sign(iss="x")])
+def test_what_does_not_hold_cannot_be_refreshed(secret: Authority, token: str) -> None:
+    with pytest.raises(AuthError) as caught:
+        secret.refresh(token, NOW)
+    assert caught.value.code == "invalid_token"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "0 bytes"),
+        (b"short\n", "5 bytes"),
+        (b"x" * 31, "31 bytes"),
+        (private_of(RSA), "private key"),
+        (private_of(ED), "private key"),
+        (pem_of(rsa.generate_private_key(65537, 1024)), "1024 bits"),
+        (pem_of(ec.generate_private_key(ec.SECP256R1())), "neither"),
+        (b"-----BEGIN PUBLIC KEY-----\nbm8=\n-----END PUBLIC KEY-----\n", "no public key"),
+        (b"-----BEGIN CERTIFICATE-----\n", "no public key"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, text: str) -> None:
+    with pytest.raises(ConfigError, match=text) as caught:
+        load(tmp_path, content)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_key(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None),
+        ("", None),
+        ("Bearer", None),
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("Basic " + base64.b64encode(b"user:abc").decode(), "abc"),
+        ("Basic " + base64.b64encode(b"user:a:b").decode(), "a:b"),
+        ("Basic " + base64.b64encode(b"user").decode(), None),
+        ("Basic " + base64.b64encode(b"user:").decode(), None),
+        ("Basic !!", None),
+        ("Basic /w==", None),
+        ("Digest abc", None),
+    ],
+)
+def test_a_token_comes_as_bearer_or_as_a_password(header: str | None, token: str | None) -> None:
+    assert bearer(header) == token
