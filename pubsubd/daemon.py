@@ -25,7 +25,7 @@ import trio
 
 from pubsubd import wire
 from pubsubd.errors import AbortedError
-from pubsubd.hub.auth import load_key
+from pubsubd.hub.auth import Authority
 from pubsubd.hub.core import Hub
 from pubsubd.hub.session import HubTalk
 from pubsubd.hub.web import refusal
@@ -95,7 +95,11 @@ async def run(
         OSError: a socket or file cannot be had.
         AbortedError: a second signal came before everything was delivered.
     """
-    authority = load_key(Path(config.hub_auth)) if config.hub_auth is not None else None
+    authority: Authority | None = None
+    if config.hub_auth is not None:
+        from pubsubd.hub.tokens import load_key  # noqa: PLC0415  (11 MiB that few need)
+
+        authority = load_key(Path(config.hub_auth))
     limits = dataclasses.replace(config.limits, max_connections=raise_descriptors(config.limits))
     drained = False
     _keep_memory()

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from pubsubd.errors import ConfigError
-from pubsubd.hub.auth import AuthError, Authority, bearer, load_key
+from pubsubd.hub.auth import AuthError, Authority, bearer
+from pubsubd.hub.tokens import load_key
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 NOW = 1_700_000_000.0
