@@ -114,6 +114,14 @@ def test_json_that_is_no_object_is_told(room: Room, value: Any) -> None:
     assert answer["payload"]["message"] == "Invalid SharedMessage structure"
 
 
+@pytest.mark.parametrize("request_id", [7, None, [1], {"a": 1}])
+def test_a_command_is_answered_with_its_request_id_whatever_that_is(
+    room: Room, request_id: Any
+) -> None:
+    command = {"command": "pubsub.topics", "request_id": request_id, "type": 7, "id": []}
+    assert room.ask("ann", command)["request_id"] == request_id
+
+
 # Envelopes
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from pubsubd.broker import Broker
 from pubsubd.hub import messages
@@ -138,21 +138,21 @@ class Hub:
         self.topics.expire(self.wall())
         self.synap.expire(self.wall())
 
-    def metrics(self) -> dict[str, Any]:
+    def metrics(self) -> messages.Metrics:
         """Return the payload of hub:metrics_response."""
         counters = self.broker.counters
-        return {
-            "actors": len(self.registry),
-            "connections": len(self.talks),
-            "topics": len(self.topics),
-            "subscriptions": self.broker.router.subscriptions,
-            "messagesProcessed": self.processed,
-            "messagesFailed": self.failed,
-            "envelopesIgnored": self.ignored,
-            "messagesIn": counters.messages_in,
-            "messagesOut": counters.messages_out,
-            "uptimeSeconds": round(self.wall() - self.started, 3),
-        }
+        return messages.Metrics(
+            actors=len(self.registry),
+            connections=len(self.talks),
+            topics=len(self.topics),
+            subscriptions=self.broker.router.subscriptions,
+            messages_processed=self.processed,
+            messages_failed=self.failed,
+            envelopes_ignored=self.ignored,
+            messages_in=counters.messages_in,
+            messages_out=counters.messages_out,
+            uptime_seconds=round(self.wall() - self.started, 3),
+        )
 
 
 def address(peer: Peer) -> str:

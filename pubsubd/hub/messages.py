@@ -71,10 +71,8 @@ RawObject = Annotated[Raw, Meta(extra_json_schema={"type": ["object", "null"]})]
 
 
 class Incoming(Struct, gc=False, rename={"sender": "from", "correlation_id": "correlationId"}):
-    """Any message, before it is known what it is."""
+    """Any message that is none of Synap's, before it is known what it is."""
 
-    command: str | UnsetType | None = UNSET
-    request_id: str | UnsetType | None = UNSET
     type: str | UnsetType | None = UNSET
     id: str | UnsetType | None = UNSET
     sender: str | UnsetType | None = UNSET

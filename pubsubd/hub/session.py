@@ -198,8 +198,7 @@ class HubTalk:
             text = signal.farewell(code, error.text, details)
             told = self.framing.frame(text)
         if kind is WebSocketReader:
-            code_ = _CLOSE_CODES.get(error.code, 1000)
-            told += close_frame(code_, f"{error.code}: {error.text}")
+            told += _close(error)
         return told
 
     def leave(self) -> Iterator[None]:
@@ -327,15 +326,16 @@ class HubTalk:
         except JsonError as error:
             self._refuse_json(error)
             return
+        if type(value) is dict and isinstance(command := value.get("command"), str):
+            self._command(command, value)
+            return
         try:
             message = _decode_incoming(raw)
         except msgspec.ValidationError:
             self._hub().invalid()
             return
         kind = message.type
-        if isinstance(message.command, str):
-            self._command(message.command, value)
-        elif not isinstance(kind, str):
+        if not isinstance(kind, str):
             self._hub().invalid()
         elif kind.startswith("hub:"):
             handle(self._hub(), message)
@@ -365,7 +365,8 @@ class HubTalk:
         if self._speaks_envelopes():
             self.hub.ignored += 1
             return
-        (self.signal or Signal(self)).error("internal_error", f"not JSON: {error.text}")
+        details = {"reason": "bad-json"}
+        (self.signal or Signal(self)).error("internal_error", f"not JSON: {error.text}", details)
         self.close(ProtocolError("bad-json", error.text), tell=self.framing is WEBSOCKET)
 
     def _refuse_size(self, size: int) -> None:
@@ -391,8 +392,7 @@ class HubTalk:
     def close(self, error: ProtocolError, *, tell: bool = False) -> None:
         """End the connection when what is put is sent; ``tell``: with a close of the WebSocket."""
         if tell and type(self._reader) is WebSocketReader:
-            code = _CLOSE_CODES.get(error.code, 1000)
-            self.put_raw(close_frame(code, error.text))
+            self.put_raw(_close(error))
         if error.code in HUB_CLOSES:
             self.hub.broker.counters.errors[error.code] += 1
         self._close = error
@@ -565,3 +565,9 @@ class HubTalk:
         self._tally[(1, 2, 4).index(_FORMS[form])] += change
         held = [one for one, count in zip(_FORMS, self._tally, strict=True) if count]
         self._form = held[0] if len(held) == 1 else None
+
+
+def _close(error: ProtocolError) -> bytes:
+    """Return the close of a WebSocket for that reason."""
+    reason = error.text if error.code == "goodbye" else f"{error.code}: {error.text}"
+    return close_frame(_CLOSE_CODES.get(error.code, 1000), reason)
