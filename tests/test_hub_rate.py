@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsubd.hub.rate import Bucket
@@ -27,6 +27,7 @@ def test_a_rate_of_zero_is_none() -> None:
     assert {bucket.take(0.0) for _ in range(1_000)} == {0.0}
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), max_size=200), st.integers(1, 20), st.integers(1, 600))
 def test_what_passes_in_any_time_is_bounded(gaps: list[float], burst: int, rate: int) -> None:
     bucket, now, passed = Bucket(rate, burst), 0.0, 0

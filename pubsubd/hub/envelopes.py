@@ -55,14 +55,14 @@ def _subscribe(talk: HubTalk, message: Incoming, on: bool) -> bool:
     if name is None:
         return False
     if not on:
-        talk.release(name, Form.ENVELOPE)
+        talk.holdings.remove(name, Form.ENVELOPE)
         return True
     hub = talk.hub
-    if not talk.may("subscribe") or talk.holds() >= hub.max_subscriptions:
+    if not talk.may("subscribe") or len(talk.holdings) >= hub.max_subscriptions:
         return False
     try:
         hub.synap.check_name(name)
     except TopicError:
         return False
-    talk.hold(name, Form.ENVELOPE)
+    talk.holdings.add(name, Form.ENVELOPE)
     return True

@@ -3,16 +3,13 @@
 Strategy: the first byte tells whether lines of JSON come or HTTP, which may turn into a WebSocket.
 From then on each message is told by its shape: a ``command`` is Synap's, a type under ``hub:`` is
 Signal Hub's, one under ``__`` or exactly the keys of an envelope is an event target's. Each of
-these has a module of its own; what they share is here: the connection's subscriptions, each held
-once in the router however many dialects have asked for it, and what it is sent.
+these has a module of its own, and so has what the connection subscribes, for all of them.
 
 Being synchronous buys what it buys the broker: the messages of one read are worked off without
 anything in between, and what they lead to leaves as one piece for each connection.
 
-Invariants:
+Invariant:
 
-- The router has a name or pattern of this peer if and only if it is in ``_names`` or
-  ``_patterns``, whose values tell which dialects hold it.
 - Everything due before the end is sent before ``peer.ending`` is set.
 """
 
@@ -38,6 +35,7 @@ from pubsubd.hub.frames import (
     WebSocketReader,
     close_frame,
 )
+from pubsubd.hub.holdings import Holdings
 from pubsubd.hub.http import HttpError, HttpReader, Request
 from pubsubd.hub.messages import Incoming
 from pubsubd.hub.render import Form
@@ -54,7 +52,6 @@ if TYPE_CHECKING:
 
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests, 11 ms
 _HTTP_IDLE = 60.0  # seconds that an HTTP connection is kept for a further request
-_FORMS = {Form.HUB: 1, Form.SYNAP: 2, Form.ENVELOPE: 4}
 _DONE = object()
 
 _CLOSE_CODES = {
@@ -78,6 +75,7 @@ class HubTalk:
     Attributes:
         sender: what the daemon calls it: the address it has registered, or where it comes from.
         framing: how a JSON text becomes a frame.
+        holdings: what it subscribes.
         signal: its side of Signal Hub, once it has spoken that.
         subscriber: its Synap subscriber, once it has one.
         identity: who it is, if a token has told.
@@ -89,13 +87,10 @@ class HubTalk:
         "_close",
         "_end",
         "_events",
-        "_form",
-        "_names",
-        "_patterns",
         "_reader",
         "_send",
-        "_tally",
         "framing",
+        "holdings",
         "hub",
         "identity",
         "max_pending",
@@ -129,10 +124,7 @@ class HubTalk:
         self._reader: LineReader | WebSocketReader | HttpReader | None = None
         self._events: deque[Any] | None = None  # what is read and not worked off
         self._close: ProtocolError | None = None
-        self._names: dict[bytes, int] | None = None
-        self._patterns: dict[Pattern, int] | None = None
-        self._tally = [0, 0, 0]  # names and patterns that each dialect holds
-        self._form: Form | None = None
+        self.holdings = Holdings(hub, self.peer)
         hub.talks[self.peer.number] = self
 
     # What the session asks
@@ -154,7 +146,7 @@ class HubTalk:
 
         Over WebSocket it does not: that has a close of its own.
         """
-        return type(self._reader) is LineReader and any(self._tally)
+        return type(self._reader) is LineReader and len(self.holdings) > 0
 
     def end_of_frame(self, chunk: bytes, offset: int) -> int:
         """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
@@ -218,11 +210,7 @@ class HubTalk:
             if done % 1_000 == 999:
                 yield
         self.signal = None
-        if self._names is not None:
-            for name, bits in self._names.items():
-                hub.topics.release(name, bits.bit_count())
-        for bits in (self._patterns or {}).values():
-            hub.synap.subscribers.other_wildcards -= bool(bits & _FORMS[Form.HUB])
+        self.holdings.release()
         yield from hub.broker.leave(self.peer)
 
     # Input
@@ -385,7 +373,7 @@ class HubTalk:
             (self.signal or Signal(self)).error("message_too_large", text, details)
 
     def _speaks_envelopes(self) -> bool:
-        return self._form is Form.ENVELOPE and self.signal is None
+        return self.holdings.form is Form.ENVELOPE and self.signal is None
 
     # The end
 
@@ -431,7 +419,7 @@ class HubTalk:
         if self.peer.ending is not None:
             self.hub.synap.failures += len(batch.messages)
             return
-        form = self._form
+        form = self.holdings.form
         if form is Form.HUB:
             assert self.signal is not None
             frames = batch.hub(self.framing, self.signal.wrapped, self.signal.to)
@@ -448,20 +436,14 @@ class HubTalk:
 
     def _mix(self, batch: Any) -> bytes:
         """Return each message in the form of a dialect that has asked for it."""
-        found = []
-        for index, name in enumerate(batch.names):
-            bits = (self._names or {}).get(name, 0)
-            for pattern, more in (self._patterns or {}).items():
-                if pattern.matches(name):
-                    bits |= more
-            for form, bit in _FORMS.items():
-                if bits & bit:
-                    wrapped, to = (
-                        (self.signal.wrapped, self.signal.to) if self.signal else (False, b"")
-                    )
-                    found.append(batch.one(index, form, self.framing, wrapped, to))
-                    break
-        return b"".join(found)
+        signal = self.signal
+        wrapped, to = (signal.wrapped, signal.to) if signal is not None else (False, b"")
+        forms = [self.holdings.form_of(name) for name in batch.names]
+        return b"".join(
+            batch.one(index, form, self.framing, wrapped, to)
+            for index, form in enumerate(forms)
+            if form is not None
+        )
 
     # What it may do
 
@@ -489,82 +471,23 @@ class HubTalk:
         wider = _PART_OF.get(action)
         return wider in allowed and not allowed.intersection(_PART_OF)
 
-    # Subscriptions
+    # Subscriptions, as Synap's side asks for them
 
-    def holds(self) -> int:
-        """Return how many topics and patterns the connection subscribes."""
-        return len(self._names or ()) + len(self._patterns or ())
+    def hold(self, name: bytes) -> None:
+        """Subscribe a name."""
+        self.holdings.add(name, Form.SYNAP)
 
-    def hold(self, name: bytes, form: Form = Form.SYNAP) -> None:
-        """Subscribe a name for one dialect."""
-        if self._names is None:
-            self._names = {}
-        bits = self._names.get(name, 0)
-        bit = _FORMS[form]
-        if bits & bit:
-            return
-        self._names[name] = bits | bit
-        self._count(form, 1)
-        self.hub.topics.hold(name, self.hub.wall())
-        if not bits:
-            self.hub.broker.router.subscribe_name(self.peer, name)
-
-    def release(self, name: bytes, form: Form = Form.SYNAP) -> None:
+    def release(self, name: bytes) -> None:
         """Undo :meth:`hold`."""
-        bits = (self._names or {}).get(name, 0)
-        bit = _FORMS[form]
-        if self._names is None or not bits & bit:
-            return
-        self._count(form, -1)
-        self.hub.topics.release(name)
-        if bits == bit:
-            del self._names[name]
-            self.hub.broker.router.unsubscribe_name(self.peer, name)
-        else:
-            self._names[name] = bits & ~bit
+        self.holdings.remove(name, Form.SYNAP)
 
-    def hold_pattern(self, pattern: Pattern, form: Form = Form.SYNAP) -> None:
-        """Subscribe a wildcard for one dialect."""
-        if self._patterns is None:
-            self._patterns = {}
-        bits = self._patterns.get(pattern, 0)
-        bit = _FORMS[form]
-        if bits & bit:
-            return
-        self._patterns[pattern] = bits | bit
-        self._count(form, 1)
-        self._count_wildcards(form, 1)
-        if not bits:
-            self.hub.broker.router.subscribe_pattern(self.peer, pattern)
+    def hold_pattern(self, pattern: Pattern) -> None:
+        """Subscribe a wildcard."""
+        self.holdings.add(pattern, Form.SYNAP)
 
-    def release_pattern(self, pattern: Pattern, form: Form = Form.SYNAP) -> None:
+    def release_pattern(self, pattern: Pattern) -> None:
         """Undo :meth:`hold_pattern`."""
-        bits = (self._patterns or {}).get(pattern, 0)
-        bit = _FORMS[form]
-        if self._patterns is None or not bits & bit:
-            return
-        self._count(form, -1)
-        self._count_wildcards(form, -1)
-        if bits == bit:
-            del self._patterns[pattern]
-            self.hub.broker.router.unsubscribe_pattern(self.peer, pattern)
-        else:
-            self._patterns[pattern] = bits & ~bit
-
-    def _count_wildcards(self, form: Form, change: int) -> None:
-        if form is not Form.SYNAP:  # which counts its own
-            self.hub.synap.subscribers.other_wildcards += change
-
-    def _settle(self) -> None:
-        """Let what is on its way be delivered as long as it is known in which form."""
-        self.hub.broker.flush()
-
-    def _count(self, form: Form, change: int) -> None:
-        # What is on its way keeps the form in which it was asked for.
-        self._settle()
-        self._tally[(1, 2, 4).index(_FORMS[form])] += change
-        held = [one for one, count in zip(_FORMS, self._tally, strict=True) if count]
-        self._form = held[0] if len(held) == 1 else None
+        self.holdings.remove(pattern, Form.SYNAP)
 
 
 def _close(error: ProtocolError) -> bytes:

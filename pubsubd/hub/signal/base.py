@@ -199,10 +199,7 @@ class Signal:
         assert self.topics is not None
         held = self.parse_topic(topic)
         del self.topics[topic]
-        if isinstance(held, Pattern):
-            self.talk.release_pattern(held, Form.HUB)
-        else:
-            self.talk.release(held, Form.HUB)
+        self.talk.holdings.remove(held, Form.HUB)
 
     # Out
 

@@ -35,7 +35,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
     subscription = (signal.topics or {}).get(topic)
     if subscription is None:
         held = signal.parse_topic(topic)
-        if talk.holds() >= hub.max_subscriptions:
+        if len(talk.holdings) >= hub.max_subscriptions:
             raise RefusedError("internal_error", f"over {hub.max_subscriptions} subscriptions")
         actor = None
         given = payload.actor_address or text_of(message.sender)
@@ -46,10 +46,9 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
             actor = left[-1].key
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
-            talk.hold_pattern(held, Form.HUB)
         else:
             hub.synap.check_name(held)
-            talk.hold(held, Form.HUB)
+        talk.holdings.add(held, Form.HUB)
         subscription = Subscription(f"sub-{new_id()}", actor)
         if signal.topics is None:
             signal.topics = {}
