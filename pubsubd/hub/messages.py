@@ -376,10 +376,7 @@ class QueueStats(Struct, rename="camel"):
 
 
 class Metrics(Struct, rename="camel"):
-    """hub:metrics_response: counters of the hub port, and of the daemon's messages in and out.
-
-    See :meth:`pubsubd.hub.core.Hub.metrics`, whose keys these are.
-    """
+    """hub:metrics_response: counters of the hub port, and of the daemon's messages in and out."""
 
     actors: int
     connections: int

@@ -15,7 +15,6 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
 OBJECT_OR_NULL: Schema = {"type": ["object", "null"]}
 INTEGER: Schema = {"type": "integer"}
-COUNT: Schema = {"type": "integer", "minimum": 0}
 NULL: Schema = {"type": "null"}
 ANY: Schema = {}
 

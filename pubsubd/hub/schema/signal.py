@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from pubsubd.hub import messages as m
@@ -79,7 +80,29 @@ TYPES: list[type[Struct]] = [
 ]
 """All types of payloads and metadata."""
 
+
+def _addressed(key: str) -> Schema:
+    """Return what holds for messages with an address in ``from`` or ``to``."""
+    return {"required": [key], "properties": {key: msgspec.json.schema(m.Address)}}
+
+
 _MAJOR_A, _MAJOR_B = (version.partition(".")[0] for version in (m.VERSION_A, m.VERSION_B))
+
+_MESSAGE_WITH_TYPE: Schema = {
+    "properties": {
+        "payload": {
+            "properties": {
+                "type": NULL,
+                "message": {
+                    "type": "object",
+                    "required": ["type"],
+                    "properties": {"type": msgspec.json.schema(m.Kind)},
+                },
+            },
+            "required": ["message"],
+        }
+    }
+}
 
 _NEEDED: dict[str, list[Schema]] = {
     "hub:connect": [
@@ -110,17 +133,17 @@ _NEEDED: dict[str, list[Schema]] = {
             "required": ["payload"],
         },
     ],
-    "hub:register": [has("payload", "actorAddress"), has("from")],
+    "hub:register": [has("payload", "actorAddress"), _addressed("from")],
     "hub:renew": [has("payload", "renewalToken"), has("metadata", "renewalToken")],
     "hub:send": [
         {"allOf": [has("payload", "type"), has("payload", "to")]},
-        {"allOf": [has("payload", "type"), has("to")]},
+        {"allOf": [has("payload", "type"), _addressed("to")]},
     ],
     "hub:broadcast": [has("payload", "type")],
     "hub:subscribe": [has("payload", "topic")],
     "hub:publish": [
         {"allOf": [has("payload", "topic"), has("payload", "type")]},
-        {"allOf": [has("payload", "topic"), has("payload", "message", "type")]},
+        {"allOf": [has("payload", "topic"), _MESSAGE_WITH_TYPE]},
     ],
     "hub:unsubscribe": [has("payload", "topic"), has("payload", "subscriptionId")],
     "hub:topic_info": [has("payload", "topic")],

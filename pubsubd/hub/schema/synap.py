@@ -12,7 +12,6 @@ from pubsubd.hub.schema.parts import (
     NULL,
     OBJECT_OR_NULL,
     TEXT,
-    TEXT_OR_NULL,
     Refs,
     Schema,
     has,
@@ -124,7 +123,7 @@ def commands(refs: Refs) -> dict[str, Schema]:
             needed = ["command"]
         found[f"client_{name.replace('.', '_')}"] = record(
             told(kind),
-            {"command": {"const": name}, "request_id": TEXT_OR_NULL, "payload": payload},
+            {"command": {"const": name}, "request_id": ANY, "payload": payload},
             needed=needed,
         )
     return found
@@ -187,9 +186,7 @@ def over_http(refs: Refs) -> dict[str, Schema]:
             "description": "The body of POST /pubsub/unsubscribe",
             "allOf": [refs[requests.Unsubscribe], has("subscriber_id")],
         },
-        "http_health": record(
-            "What GET /health answers", {key: TEXT for key in health}, closed=True
-        ),
+        "http_health": record("What GET /health answers", dict.fromkeys(health, TEXT), closed=True),
         "http_error": record("Why a request was refused", {"error": TEXT}, closed=True),
     }
 
