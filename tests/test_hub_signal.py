@@ -693,7 +693,7 @@ def test_a_topic_that_is_not_legal_is_refused(
     assert room.broker.router.subscriptions == 1
 
 
-@pytest.mark.parametrize("kind", [None, "", "a b", "a\nb", "x" * 257])
+@pytest.mark.parametrize("kind", [None, "", "a b", "a\nb", "x" * 257, "hub:disconnect"])
 def test_a_type_that_is_not_legal_is_refused(room: Room, kind: Any) -> None:
     payload = {"topic": "t", "type": kind, "data": 1}
     code, told = error(room.ask("ann", message_b("hub:publish", payload)))

@@ -55,7 +55,8 @@ Address = Annotated[
 """``runtime/id``, or ``@(runtime/id)``; see :func:`pubsubd.hub.registry.canonical`."""
 
 Kind = Annotated[
-    str, Meta(extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": r"^[^ \r\n]*$"})
+    str,
+    Meta(extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": r"^(?!hub:)[^ \r\n]*$"}),
 ]
 """The type of a message that is published or sent."""
 

@@ -352,6 +352,8 @@ def checked_type(kind: str | None) -> str:
         raise RefusedError(
             "internal_error", "payload.type has at most 256 characters, no space, CR or LF"
         )
+    if kind.startswith("hub:"):  # or a client could be made to take it for the hub's
+        raise RefusedError("internal_error", "payload.type must not begin with hub:")
     return kind
 
 
