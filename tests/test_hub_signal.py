@@ -405,7 +405,14 @@ def test_in_a_a_message_is_delivered_flat_and_an_ask_is_acknowledged(room: Room)
         "hub:send",
         {"to": "@(browser/bob)", "type": "greet", "data": {"a": [1, 2.5, None]}},
         pattern="ask",
-        metadata={"trace": "t1", "authToken": "secret", "renewalToken": "secret"},
+        metadata={
+            "trace": "t1",
+            "authToken": "secret",
+            "renewalToken": "secret",
+            "publication": True,
+            "broadcast": True,
+            "topic": "t",
+        },
     )
     answer = room.ask("ann", request)
     assert answer["type"] == "hub:delivery_ack"

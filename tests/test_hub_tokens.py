@@ -149,6 +149,8 @@ def test_a_token_can_be_exchanged_for_one_that_holds_longer(room: Room) -> None:
     new = answer["payload"]["token"]
     claims = jwt.decode(new, SECRET, ["HS256"], options={"verify_exp": False, "verify_iat": False})
     assert claims["sub"] == "browser/ann"
+    room.tick(60)  # the old one is over
+    assert room.ask("ann", message_b("hub:heartbeat"))["type"] == "hub:heartbeat_ack"
     for bad in (None, "", "x", old + "x"):
         answer = room.ask("ann", message_b("hub:refresh_token", {"token": bad}))
         assert code(answer) == "invalid_token"

@@ -534,19 +534,21 @@ def without_clients(text: str) -> str:
     return re.sub(r"msg_[0-9a-f]{32}", "msg_", text)
 
 
-def test_the_readme_s_program_prints_what_it_says(daemon: Daemon) -> None:
-    [code] = fences("python")
-    said = re.search(r"^It prints `(.*?)`\.", README, flags=re.MULTILINE)
-    assert said is not None
-    assert "9014" in code
+SAID = re.findall(r"^It prints `(.*?)`\.", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize(("code", "said"), list(zip(fences("python"), SAID, strict=True)), ids=SAID)
+def test_a_program_of_the_readme_prints_what_it_says(code: str, said: str, daemon: Daemon) -> None:
+    assert ("9014" in code) != ("9015" in code)
+    port, hub = str(daemon.address[1]), str(daemon.hub[1])
     done = subprocess.run(
-        [sys.executable, "-c", code.replace("9014", str(daemon.address[1]))],
+        [sys.executable, "-c", code.replace("9014", port).replace("9015", hub)],
         capture_output=True,
         timeout=DEADLINE,
         check=False,
         env=environment(),
     )
-    assert (done.stdout.decode(), done.stderr.decode()) == (f"{said[1]}\n", "")
+    assert (done.stdout.decode(), done.stderr.decode()) == (f"{said}\n", "")
 
 
 def test_the_readme_s_scripts_are_there_and_can_be_run() -> None:

@@ -1,4 +1,4 @@
-"""A client of the line protocol, on trio.
+"""Clients of the line protocol and of the hub port, on trio.
 
     async with open_client("127.0.0.1", 9014) as client:
         await client.subscribe("chat/")
@@ -6,39 +6,73 @@
         async for message in client:
             print(message.name, message.data)
 
-What it promises:
+    async with open_hub_client("127.0.0.1", 9015, actor="@(python/me)", capabilities=["x"]) as hub:
+        await hub.subscribe("chat/#")
+        await hub.publish("chat/main", "chat:said", {"text": "hello"})
+        await hub.send("@(browser/ui)", "greeting", {"from": "me"})
+        async for message in hub:
+            print(message.topic, message.type, message.data)
+
+What they promise:
 
 - **Order.** What one task publishes arrives in that order. Publishing puts the command into a
   bounded outbox, and whatever has gathered there goes out in one send: no timers.
 - **Certainty on request.** :meth:`Client.publish` returns when the message is in the outbox;
   :meth:`Client.flush` returns when the daemon has carried out everything before it, and raises
   if some of it may have been lost. Leaving the block flushes, unless an exception leaves it.
+  On the hub port a message has an answer of its own, for which :meth:`HubClient.publish`,
+  :meth:`HubClient.ask` and all else but :meth:`HubClient.send` wait; many tasks may do so at once.
 - **Bounds.** A full outbox makes publishers wait. A full receive buffer stops the reading, so that
   a program which does not read is throttled, and perhaps cut, by the daemon as any slow consumer.
-- **Connections are renewed**, for ever, and subscriptions with them, unless told otherwise. Lost
-  with a connection are the messages published by others until it is back, and those of our own
-  that the old one had taken without confirming them, of which the next flush tells. Publishing
-  meanwhile waits for as long as the caller's cancel scope allows. Nothing is ever sent twice.
+- **Connections are renewed**, for ever, and subscriptions with them, unless told otherwise; on the
+  hub port also the registration, which is kept from expiring as well. Lost with a connection are
+  the messages published by others until it is back, and those of our own that the old one had taken
+  without confirming them, of which the next flush tells, or the call that waits. Publishing
+  meanwhile waits for as long as the caller's cancel scope allows. No message is ever sent twice.
 - **No fault is silent.** What the daemon objects to is raised as :class:`DaemonError` by the call
   that caused it, where that can be known, otherwise by the next flush or read. A fault that a new
-  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd) ends
-  the client: each later call raises it.
+  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, an
+  actor that somebody else has registered meanwhile) ends the client: each later call raises it.
 
 Every exception raised on purpose is a :class:`~pubsubd.errors.PubsubdError`, never in a group.
 Every waiting method checks for cancellation; those that did not have to wait let other tasks run
 at every 64th call rather than each time, which is what makes batches.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pubsubd.client.faults import BufferFullError, ConnectError, DaemonError, DisconnectedError
 from pubsubd.client.line import Client, Message, Statistics, open_client
 
+if TYPE_CHECKING:
+    from pubsubd.client.hub import HubClient, Subscription, open_hub_client
+    from pubsubd.client.hub_messages import Actor, Actors, Delivered, HubMessage, Topic, Topics
+
 __all__ = [
+    "Actor",
+    "Actors",
     "BufferFullError",
     "Client",
     "ConnectError",
     "DaemonError",
+    "Delivered",
     "DisconnectedError",
+    "HubClient",
+    "HubMessage",
     "Message",
     "Statistics",
+    "Subscription",
+    "Topic",
+    "Topics",
     "open_client",
+    "open_hub_client",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # `pubsubd pub` would take a quarter longer to start, for what it does not use.
+    if name in __all__:
+        from pubsubd.client import hub, hub_messages  # noqa: PLC0415
+
+        return getattr(hub if hasattr(hub, name) else hub_messages, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

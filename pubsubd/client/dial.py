@@ -1,9 +1,12 @@
-"""Connections to a daemon, made and given up."""
+"""Connections to a daemon, made, made again and given up."""
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import trio
 
@@ -11,6 +14,15 @@ from pubsubd.client.faults import ConnectError, reason
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that one attempt to connect may take."""
+
+BACKOFF = 0.5
+"""Seconds: the longest wait before the first attempt to connect again; doubled for each more."""
+
+BACKOFF_MAX = 30.0
+"""Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
+
+Connect: TypeAlias = Callable[[], Awaitable[trio.abc.Stream]]
+"""Returns a connection to a daemon, or raises :class:`ConnectError`."""
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
@@ -43,6 +55,23 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
         if hasattr(socket, name):
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return stream
+
+
+async def dial_again(connect: Connect, attempt: int, longest: float) -> tuple[trio.abc.Stream, int]:
+    """Return a connection, tried for until there is one, and the number of the next attempt.
+
+    Args:
+        connect: makes one.
+        attempt: how many were made in vain, or of no use, before.
+        longest: seconds that may pass between two attempts.
+    """
+    while True:
+        await trio.sleep(random.uniform(0, min(longest, BACKOFF * 2 ** min(attempt, 10))))
+        attempt += 1
+        try:
+            return await connect(), attempt
+        except ConnectError:
+            continue
 
 
 def abandon(stream: trio.abc.Stream) -> None:

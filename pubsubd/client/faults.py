@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
+from typing import Any
 
+from pubsubd import wire
 from pubsubd.errors import ProtocolError, PubsubdError
 
 
@@ -30,17 +33,27 @@ class DisconnectedError(PubsubdError):
 
 
 class DaemonError(PubsubdError):
-    """What the daemon said on ``//pubsubd/error``.
+    """What the daemon said on ``//pubsubd/error``, or in a ``hub:error``.
 
     Attributes:
-        code: as in pubsubd-protocol(7), for example ``slow-consumer``.
+        code: as in pubsubd-protocol(7), for example ``slow-consumer``, or in pubsubd-hub(7), for
+            example ``rate_limited``.
         text: one printable line for a person.
+        details: what a ``hub:error`` tells beside, for example ``{"retryAfter": 3}``.
     """
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(code, text)
+    def __init__(self, code: str, text: str, details: Mapping[str, Any] | None = None) -> None:
+        # The arguments are what fresh() makes it anew from.
+        super().__init__(*((code, text, details) if details else (code, text)))
         self.code = code
         self.text = text
+        self.details: dict[str, Any] = dict(details or {})
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds after which to try again what was ``rate_limited``."""
+        seconds = self.details.get("retryAfter")
+        return float(seconds) if isinstance(seconds, int | float) else None
 
     def __str__(self) -> str:
         return f"{self.code}: {self.text}"
@@ -74,6 +87,11 @@ def reason(exc: BaseException) -> str:
     # their errors differently.
     text = exc.strerror if isinstance(exc, socket.gaierror) else os.strerror(exc.errno)
     return (text or str(exc)).lower()
+
+
+def printable(text: str | bytes) -> str:
+    """Return what a peer has said as one printable line; what it has escaped stays as it is."""
+    return wire.escape(text).replace("\\\\", "\\")
 
 
 def not_understood(error: ProtocolError) -> str:

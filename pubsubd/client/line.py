@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import trio
 
 from pubsubd import wire
-from pubsubd.client.dial import abandon, dial
+from pubsubd.client.dial import BACKOFF_MAX, Connect, abandon, dial, dial_again
 from pubsubd.client.faults import (
     BufferFullError,
-    ConnectError,
     DaemonError,
     DisconnectedError,
     caused,
     connection_lost,
     fresh,
     not_understood,
+    printable,
 )
 from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.limits import MIB, READ_SIZE
-
-BACKOFF = 0.5
-"""Seconds: the longest wait before the first attempt to connect again; doubled for each more."""
-
-BACKOFF_MAX = 30.0
-"""Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
 
 RECEIVE_BUFFER = 8 * MIB
 """Bytes received and not read yet at which the client stops reading from its socket."""
@@ -42,8 +35,6 @@ _OUTBOX = READ_SIZE
 _TURN = 64  # calls without waiting after which other tasks get a turn
 _PING = b"//pubsubd/ping"
 _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
-
-Connect: TypeAlias = Callable[[], Awaitable[trio.abc.Stream]]
 
 
 class Message(NamedTuple):
@@ -396,17 +387,7 @@ class Client:
                 return
             if trio.current_time() - began >= BACKOFF_MAX:
                 attempt = 0  # not merely accepted and closed again
-            stream, attempt = await self._connect_again(attempt)
-
-    async def _connect_again(self, attempt: int) -> tuple[trio.abc.Stream, int]:
-        while True:
-            longest = min(BACKOFF_MAX, BACKOFF * 2 ** min(attempt, 10))
-            await trio.sleep(random.uniform(0, longest))
-            attempt += 1
-            try:
-                return await self._connect(), attempt
-            except ConnectError:
-                continue
+            stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
         """Use one connection until it ends, and return why it did."""
@@ -513,7 +494,7 @@ class Client:
         return name == _PING
 
     def _hear_error(self, data: bytes) -> None:
-        code, _, text = wire.escape(data).replace("\\\\", "\\").partition(" ")
+        code, _, text = printable(data).partition(" ")
         error = DaemonError(code, text)
         if code in CLOSES:
             self._reason = error

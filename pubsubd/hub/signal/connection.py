@@ -134,6 +134,7 @@ def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None
         raise RefusedError("invalid_token", "token is required")
     try:
         token, expires_at = hub.authority.refresh(payload.token, hub.wall())
+        signal.talk.identity = hub.authority.verify(token, hub.wall())
     except AuthError as error:
         raise RefusedError("invalid_token", error.text) from None
     refreshed = m.TokenRefreshed(token=token, expires_at=expires_at)

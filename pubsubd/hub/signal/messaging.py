@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _BATCH = 100  # receivers of a broadcast in one step
 _GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that no other client gets to see
+_MARKS = ("broadcast", "publication", "topic")  # and what only the hub says of a message
 
 _encode = msgspec.json.Encoder().encode
 
@@ -100,7 +101,7 @@ def _delivery(
     """Return what the receivers get, but for its ``to``."""
     kind = checked_type(payload.type)
     metadata = read_object(message.metadata)
-    for guarded in _GUARDED:
+    for guarded in (*_GUARDED, *_MARKS):
         metadata.pop(guarded, None)
     original = text_of(message.id) or ""
     metadata |= {"forwarded": True, **more, "originalMessageId": original}

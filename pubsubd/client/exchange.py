@@ -1,0 +1,624 @@
+"""Requests to a hub and what comes back, over one connection after another.
+
+Strategy: what is to be said waits in a bounded outbox, and whatever has gathered there goes out in
+one send. An answer finds its request by ``correlationId``, so any number of requests can be under
+way, up to :data:`UNDER_WAY`; a ping, which has no identifier, is answered in order. All else that
+comes is kept, as text, until the program reads it.
+
+Invariants:
+
+- A request is on the wire once at most. One that was not sent when its connection broke is sent on
+  the next one if it is ``kept``; any other one has ended by then.
+- A request is in ``_asked`` or ``_pings`` from when it is in the outbox until it is answered or its
+  connection ends, whether or not its caller still waits. So no answer is taken for another's.
+- Nothing is sent before the hub has agreed to the connection; then first what ``restore`` posts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import trio
+
+from pubsubd import wire
+from pubsubd.client.dial import BACKOFF_MAX, CONNECT_TIMEOUT, Connect, dial_again
+from pubsubd.client.faults import (
+    BufferFullError,
+    DaemonError,
+    DisconnectedError,
+    caused,
+    connection_lost,
+    fresh,
+)
+from pubsubd.client.hub_messages import (
+    PING,
+    Connected,
+    HubMessage,
+    Incoming,
+    Outgoing,
+    convert,
+    decode,
+    end_of,
+    error_of,
+    to_program,
+)
+from pubsubd.client.line import Statistics
+from pubsubd.client.request import Request
+from pubsubd.client.websocket import Ended, Opened, Pong, WebSocket
+from pubsubd.errors import PubsubdError
+from pubsubd.limits import HUB_READ_SIZE, KIB
+
+UNDER_WAY = 1_024
+"""Requests of the program that may wait for their answers at a time; more wait to be sent."""
+
+LINGER = 2.0
+"""Seconds that taking leave may take."""
+
+_OVERHEAD = 160  # what a buffered message costs beside its bytes
+_PATIENCE = 4  # receive buffers' worth of messages taken in while a call waits for an answer
+_OUTBOX = 64 * KIB
+_GRACE = 1.0  # seconds for reading what had come while the program let nothing else run
+_TURN = 64  # calls without waiting after which other tasks get a turn
+_FATAL = ("version_mismatch", "unauthorized", "invalid_token", "duplicate_connection")
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Exchange:
+    """What a client says to a hub and hears from it; see the module.
+
+    Args:
+        connect: makes a connection.
+        host: for the ``Host`` header.
+        path: of the WebSocket.
+        address: what the client calls itself.
+        hello: returns the metadata of ``hub:connect``.
+        restore: called when the hub has agreed to a connection, to post what is to be said first;
+            tasks in the nursery that it gets end with the connection.
+
+    The others are those of :func:`~pubsubd.client.open_hub_client`.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        host: str,
+        path: str,
+        address: str,
+        hello: Callable[[], Mapping[str, Any]],
+        restore: Callable[[trio.Nursery], None],
+        reconnect: bool,
+        max_message: int,
+        receive_buffer: int,
+        on_disconnect: Callable[[PubsubdError], object] | None,
+        on_connect: Callable[[], object] | None,
+    ) -> None:
+        self._connect = connect
+        self._host = host
+        self._path = path
+        self._address = address
+        self._hello = hello
+        self._restore = restore
+        self._reconnect = reconnect
+        self._max_message = max_message
+        self._bound = receive_buffer
+        self._on_disconnect = on_disconnect
+        self._on_connect = on_connect
+
+        self._closed = False
+        self._leaving = False
+        self._connected = False  # and the hub has agreed to it
+        self._connections = 0
+        self._met = trio.Event()  # set when there was the first, or there will be none
+        self._failure: PubsubdError | None = None  # the end of it all
+        self._errors: deque[PubsubdError] = deque(maxlen=100)  # which no call has caused
+        self._turns = 0
+
+        # Of the present connection
+        self._socket = WebSocket(host, path, max_message)
+        self._scope = trio.CancelScope()
+        self._upgraded = trio.Event()
+        self._reason: PubsubdError | None = None  # why it ends
+        self._unclaimed: PubsubdError | None = None  # what came last, if it may be why
+        self._final = False  # whether the next one would end likewise
+        self._heard = 0  # reads
+        self._stalled = False  # whether nothing is read, as the program does not
+        self._sending = False
+        self._most = 0  # bytes of a message that the hub takes
+
+        self._asked: dict[str, Request] = {}
+        self._pings: deque[Request] = deque()
+        self._slots = trio.Semaphore(UNDER_WAY)
+        self._waiting = 0  # calls that wait for an answer
+        self._beat = str(uuid.uuid4())  # the identifier of all heartbeats
+
+        self._urgent = b""  # a frame that goes first
+        self._outbox: deque[Request] = deque()
+        self._outbox_size = 0
+        self._outbox_fed = trio.lowlevel.ParkingLot()
+        self._outbox_open = trio.lowlevel.ParkingLot()
+        self._published = 0
+        self._confirmed = 0
+        # The marks of the last message that has no answer of its own: put, and sent.
+        self._put_last = 0
+        self._sent_last = 0
+        self._doubt: PubsubdError | None = None  # why such messages may be lost, until it is told
+
+        self._inbox: deque[bytes] = deque()
+        self._inbox_size = 0
+        self._inbox_fed = trio.lowlevel.ParkingLot()
+        self._inbox_open = trio.lowlevel.ParkingLot()
+        self._received = 0
+
+    # Saying
+
+    def request(
+        self,
+        kind: str,
+        payload: Any = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        to: str | None = None,
+        pattern: str = "tell",
+        correlation_id: str | None = None,
+        id: str | None = None,  # noqa: A002
+        **more: bool,
+    ) -> Request:
+        """Return a request that says this; ``more`` are arguments of :class:`Request`."""
+        outgoing = Outgoing(
+            id=id or str(uuid.uuid4()),
+            sender=self._address,
+            type=kind,
+            payload=payload,
+            timestamp=int(time.time() * 1000),
+            metadata=metadata or {},
+            pattern=pattern,
+            correlation_id=correlation_id,
+        )
+        if to is not None:
+            outgoing.to = to
+        return Request(_encode(outgoing), outgoing.id, **more)
+
+    async def put(self, request: Request) -> None:
+        """Put a request into the outbox; waits while that is full or there is no connection."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check()
+        while not self._connected or self._outbox_size >= _OUTBOX:
+            await self._outbox_open.park()
+            self._check()
+        wire.check_size(len(request.text), self._most)
+        self._append(request)
+        await self._take_turn()
+
+    async def ask(self, request: Request) -> Incoming:
+        """Put a request into the outbox and return its answer; raises what it is refused with."""
+        await self._slots.acquire()
+        request.slot = True
+        try:
+            await self.put(request)
+        except BaseException:
+            request.slot = False
+            self._slots.release()
+            raise
+        self._waiting += 1
+        self._inbox_open.unpark_all()  # the answer may be behind messages that nobody reads
+        try:
+            return await request.wait()
+        finally:
+            self._waiting -= 1
+
+    def post(self, request: Request) -> Request:
+        """Put a request of the client's own into the outbox, whatever is there."""
+        self._append(request)
+        request.mark = 0  # it may go before messages of the program's that wait
+        return request
+
+    def _append(self, request: Request) -> None:
+        self._published += request.counted
+        request.mark = self._published
+        if request.done is None:
+            if request.counted:
+                self._put_last = request.mark
+        elif request.id:
+            self._asked[request.id] = request
+        else:
+            self._pings.append(request)
+        self._outbox.append(request)
+        self._outbox_size += len(request.text)
+        self._outbox_fed.unpark()
+
+    def forget(self, request: Request) -> None:
+        """Do not wait for the answer to a request that was posted."""
+        self._asked.pop(request.id, None)
+
+    async def flush(self) -> None:
+        """Wait until the hub has carried out everything before; see :meth:`HubClient.flush`."""
+        if self._doubt is None:
+            try:
+                await self.ask(Request(PING))
+            except (DaemonError, DisconnectedError):
+                self._doubt = None
+                raise
+        if self._doubt is not None:
+            doubt, self._doubt = self._doubt, None
+            raise fresh(doubt)
+        if self._errors:
+            raise self._errors.popleft()
+
+    # Hearing
+
+    async def receive(self) -> HubMessage:
+        """Return the next message; waits for one."""
+        await self._wait_for_messages()
+        text = self._inbox.popleft()
+        self._inbox_size -= len(text) + _OVERHEAD
+        if self._inbox_size < self._bound:
+            self._inbox_open.unpark_all()
+        return to_program(decode(text))
+
+    async def receive_all(self) -> list[HubMessage]:
+        """Return all messages that have come, at least one; waits for it."""
+        await self._wait_for_messages()
+        messages = [to_program(decode(text)) for text in self._inbox]
+        self._clear_inbox()
+        return messages
+
+    def _clear_inbox(self) -> None:
+        self._inbox.clear()
+        self._inbox_size = 0
+        self._inbox_open.unpark_all()
+
+    async def _wait_for_messages(self) -> None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        await self._take_turn()  # first: other tasks may read as well
+        while True:
+            if self._closed:
+                self._check()
+            if self._errors:
+                raise self._errors.popleft()
+            if self._inbox:
+                break
+            self._check()
+            await self._inbox_fed.park()
+
+    def object(self, error: PubsubdError) -> None:
+        """Let the next flush or read raise an error that no call has caused."""
+        self._errors.append(error)
+        self._inbox_fed.unpark_all()
+
+    def statistics(self, subscriptions: int) -> Statistics:
+        """Return a snapshot."""
+        return Statistics(
+            connected=self._connected,
+            connections=self._connections,
+            published=self._published,
+            confirmed=self._confirmed,
+            received=self._received,
+            subscriptions=subscriptions,
+            buffered_messages=len(self._inbox),
+            buffered_bytes=self._inbox_size,
+        )
+
+    # Beginning and end
+
+    @property
+    def failed(self) -> bool:
+        """Whether it has ended."""
+        return self._failure is not None
+
+    async def wait_met(self) -> None:
+        """Wait until the hub has agreed to the first connection; raises why it has not."""
+        await self._met.wait()
+        self._check()
+
+    def stop(self, why: PubsubdError, *, final: bool) -> None:
+        """End the present connection, unless it is ending for another reason.
+
+        Args:
+            why: the reason.
+            final: whether the next one would end likewise.
+        """
+        self._reason = self._reason or why
+        self._final = self._final or final
+        self._scope.cancel()
+
+    async def leave(self) -> None:
+        """Flush if that tells anything, and take leave of the hub."""
+        if self._put_last > self._confirmed or self._doubt is not None:
+            await self.flush()
+        if not self._connected:
+            return
+        self._leaving = True
+        self._clear_inbox()
+        with trio.move_on_after(LINGER):
+            with contextlib.suppress(PubsubdError):  # closing will do
+                await self.post(self.request("hub:disconnect")).wait()
+
+    def close(self) -> None:
+        """Let every call raise :class:`trio.ClosedResourceError`."""
+        self._closed = True
+        self._wake_all()
+        self._drop(
+            [*self._asked.values(), *self._pings], DisconnectedError("this client was closed")
+        )
+
+    def _check(self) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError("this client was closed")
+        if self._failure is not None:
+            self._doubt = None  # told now
+            raise fresh(self._failure)
+
+    async def _take_turn(self) -> None:
+        self._turns += 1
+        if self._turns >= _TURN:
+            self._turns = 0
+            # Not to be cancelled: a request is in the outbox already.
+            await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _wake_all(self) -> None:
+        for lot in (self._outbox_fed, self._outbox_open, self._inbox_fed, self._inbox_open):
+            lot.unpark_all()
+
+    # The background task
+
+    async def run(self, stream: trio.abc.Stream) -> None:
+        """Use ``stream``, and the connections after it."""
+        attempt = 0
+        while True:
+            began = trio.current_time()
+            why = await self._converse(stream)
+            met = self._met.is_set()
+            was_connected = self._connected
+            once = self._leaving or not self._reconnect or not met
+            self._lose(why, final=self._final or once)
+            self._met.set()
+            if self._leaving:
+                return
+            if self._on_disconnect is not None and (was_connected or (met and self.failed)):
+                self._on_disconnect(why)
+            if self.failed:
+                return
+            if trio.current_time() - began >= BACKOFF_MAX:
+                attempt = 0  # not merely accepted and closed again
+            stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+
+    async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
+        """Use one connection until it ends, and return why it did."""
+        self._begin()
+        waiting, self._outbox = self._outbox, deque()  # for when the hub has agreed
+        self._outbox_size = 0
+        reply = b""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                nursery.start_soon(self._write, stream)
+                nursery.start_soon(self._introduce, nursery, waiting)
+                ended = await self._read(stream)
+                reply = ended.reply
+                self.stop(ended.why, final=ended.final)
+            if reply and not self._sending:
+                with trio.move_on_after(LINGER):
+                    with contextlib.suppress(trio.BrokenResourceError):
+                        await stream.send_all(reply)
+        finally:
+            if not self._connected:
+                self._outbox = waiting
+            await trio.aclose_forcefully(stream)
+        assert self._reason is not None
+        return self._reason
+
+    def _begin(self) -> None:
+        self._socket = WebSocket(self._host, self._path, self._max_message)
+        self._urgent = self._socket.request
+        self._upgraded = trio.Event()
+        self._reason = self._unclaimed = None
+        self._final = self._sending = self._stalled = False
+
+    async def _introduce(self, nursery: trio.Nursery, waiting: deque[Request]) -> None:
+        """Agree with the hub on the connection, restore what was there, and go on."""
+        with trio.move_on_after(CONNECT_TIMEOUT) as scope:
+            await self._upgraded.wait()
+            request = self.post(self.request("hub:connect", metadata=self._hello()))
+            try:
+                connected = convert((await request.wait()).payload, Connected)
+            except DaemonError as error:
+                self.stop(error, final=error.code in _FATAL)
+                return
+            except DisconnectedError as error:
+                self.stop(error, final=True)
+                return
+        if scope.cancelled_caught:
+            text = f"the hub gave no answer in {CONNECT_TIMEOUT:g} s"
+            self.stop(DisconnectedError(text), final=False)
+            return
+        self._connected = True
+        self._connections += 1
+        self._most = connected.max_message_size
+        self._restore(nursery)
+        for kept in waiting:
+            self._renew(kept)
+        self._met.set()
+        self._outbox_open.unpark_all()
+        if self._connections > 1 and self._on_connect is not None:
+            self._on_connect()
+        await self._keep_alive(connected.heartbeat_interval / 1000)
+
+    def _renew(self, request: Request) -> None:
+        """Put a request that waited for this connection into the outbox; its mark still holds."""
+        if len(request.text) > self._most:
+            details = {"actualSize": len(request.text), "maxSize": self._most}
+            error = DaemonError("message_too_large", "larger than the new hub takes", details)
+            if request.done is None:
+                self.object(error)
+            else:
+                self._asked.pop(request.id, None)
+                self._drop([request], error)
+            return
+        self._outbox.append(request)
+        self._outbox_size += len(request.text)
+        self._outbox_fed.unpark()
+
+    async def _keep_alive(self, interval: float) -> None:
+        interval = max(interval, 0.01)
+        beat: Request | None = None
+        while True:
+            heard = self._heard
+            await trio.sleep(interval)
+            if beat is not None and self._silent_since(heard):
+                await trio.sleep(min(interval, _GRACE))
+            if beat is not None and self._silent_since(heard):
+                text = f"the hub did not answer a heartbeat in {interval:g} s"
+                self.stop(DisconnectedError(text), final=False)
+            if beat is None or beat.sent:
+                now = {"timestamp": int(time.time() * 1000)}
+                beat = self.request("hub:heartbeat", now, id=self._beat, answered=False)
+                self.post(beat)
+
+    def _silent_since(self, heard: int) -> bool:
+        return self._heard == heard and not self._stalled
+
+    def _lose(self, why: PubsubdError, *, final: bool) -> None:
+        """Settle what the lost connection leaves behind."""
+        self._connected = False
+        kept = [request for request in self._outbox if request.kept]
+        if final:
+            self._failure = why
+            kept = []
+            self._sent_last = self._put_last  # or never will be
+        self._outbox = deque(kept)
+        self._outbox_size = sum(len(request.text) for request in kept)
+        if self._sent_last > self._confirmed:
+            self._doubt = why
+        self._confirmed = max(
+            self._confirmed, self._published - sum(request.counted for request in kept)
+        )
+        staying = {request.id: request for request in kept if request.done is not None}
+        lost = [one for one in self._asked.values() if one.id not in staying]
+        lost += self._pings
+        self._asked = staying
+        self._pings.clear()
+        self._drop(lost, why)
+        self._wake_all()
+
+    def _drop(self, requests: list[Request], why: PubsubdError) -> None:
+        for request in requests:
+            request.lost = True
+            self._end(request, error=fresh(why))
+
+    def _end(
+        self,
+        request: Request,
+        answer: Incoming | None = None,
+        error: PubsubdError | None = None,
+    ) -> None:
+        """Give a request what it waits for, once it is in none of the tables."""
+        if request.slot:
+            request.slot = False
+            self._slots.release()
+        request.answer = answer
+        request.error = request.error or error
+        assert request.done is not None
+        request.done.set()
+
+    async def _write(self, stream: trio.abc.Stream) -> None:
+        while True:
+            while not self._outbox and not self._urgent:
+                await self._outbox_fed.park()
+            frames, self._urgent = [self._urgent], b""
+            size = 0
+            while self._outbox and size < _OUTBOX:
+                request = self._outbox.popleft()
+                size += len(request.text)
+                request.sent = True
+                if request.counted and request.done is None:
+                    self._sent_last = request.mark
+                frames.append(self._socket.text(request.text))
+            self._outbox_size -= size
+            self._outbox_open.unpark_all()
+            self._sending = True
+            try:
+                await stream.send_all(b"".join(frames))
+            except trio.BrokenResourceError:
+                return  # the reader hears the reason, if there is one
+            self._sending = False
+
+    async def _read(self, stream: trio.abc.Stream) -> Ended:
+        while True:
+            await self._wait_for_room()
+            try:
+                data = bytes(await stream.receive_some(HUB_READ_SIZE))
+            except trio.BrokenResourceError as exc:
+                return Ended(caused(DisconnectedError(connection_lost(exc)), exc), final=False)
+            self._heard += 1
+            for event in self._socket.receive(data):
+                if isinstance(event, bytes):
+                    try:
+                        self._hear(event)
+                    except DisconnectedError as fault:
+                        return Ended(fault, final=True)
+                elif isinstance(event, Opened):
+                    self._upgraded.set()
+                elif isinstance(event, Pong):
+                    self._urgent = event.frame
+                    self._outbox_fed.unpark()
+                else:
+                    if self._unclaimed is not None and self._unclaimed in self._errors:
+                        self._errors.remove(self._unclaimed)
+                        self._reason = self._reason or self._unclaimed
+                    return event
+            if self._inbox or self._errors:
+                self._inbox_fed.unpark_all()
+
+    async def _wait_for_room(self) -> None:
+        # Before the hub has agreed to the connection, it can say nothing that would be kept.
+        while self._connected and self._inbox_size >= self._bound:
+            if self._waiting:
+                # A caller that waits for an answer cannot read: stopping here would be for ever.
+                if self._inbox_size < self._bound * _PATIENCE:
+                    return
+                full = BufferFullError("received messages have to be read first")
+                for request in (*self._asked.values(), *self._pings):
+                    if request.slot and request.done is not None:
+                        request.error = fresh(full)
+                        request.done.set()
+            self._stalled = True
+            await self._inbox_open.park()
+            self._stalled = False
+            self._heard += 1  # as far as heartbeats go: nobody has listened
+
+    def _hear(self, text: bytes) -> None:
+        message = decode(text)
+        self._unclaimed = None
+        if message.forwarded:
+            if self._connected and not self._leaving:
+                self._inbox.append(text)
+                self._inbox_size += len(text) + _OVERHEAD
+                self._received += 1
+            return
+        error = error_of(message)
+        request = None
+        if message.type == "pong":
+            request = self._pings.popleft() if self._pings else None
+        elif message.correlation_id is not None:
+            request = self._asked.pop(message.correlation_id, None)
+        if request is not None:
+            self._confirmed = max(self._confirmed, request.mark)
+            self._end(request, message, error)
+        elif error is not None:
+            if message.correlation_id is None and "reason" in error.details:
+                self._reason = error  # a close follows
+            elif message.correlation_id != self._beat:
+                self._errors.append(error)
+                self._unclaimed = error if message.correlation_id is None else None
+        elif message.type == "hub:disconnect":
+            reason = end_of(message)
+            self._reason = reason
+            self._final = reason.code in _FATAL

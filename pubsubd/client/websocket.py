@@ -1,0 +1,179 @@
+"""The client's side of one WebSocket, without I/O.
+
+wsproto does the protocol; what is added is what a client wants to know of it: whole messages of a
+bounded size, the pongs that are due, and of an ending its reason and whether another connection
+would end likewise. A fault is the last event of its read, so that the messages before it count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import RemoteProtocolError
+
+from pubsubd import wire
+from pubsubd.client.faults import DaemonError, DisconnectedError, printable
+from pubsubd.errors import PubsubdError
+
+_TOO_BIG = 1009
+_REPEATS = (1002, 1003, 1007, _TOO_BIG, 1010)  # close codes that blame what this client has sent
+_MAX_REFUSAL = 4096  # bytes read of the answer to a request that is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The peer has become a WebSocket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """A frame to be sent; it may take the place of one that is not sent yet."""
+
+    frame: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing comes any more.
+
+    Attributes:
+        why: what to raise.
+        final: whether another connection would end likewise.
+        reply: the frame to be sent before closing, if any.
+    """
+
+    why: PubsubdError
+    final: bool
+    reply: bytes = b""
+
+
+Event: TypeAlias = Opened | Pong | Ended | bytes
+"""``bytes`` are a whole message."""
+
+
+class WebSocket:
+    """One connection, from the request for an upgrade on.
+
+    Args:
+        host: for the ``Host`` header.
+        path: what to ask for, as ``/ws``.
+        max_message: bytes of one message that comes; a larger one ends the connection.
+    """
+
+    def __init__(self, host: str, path: str, max_message: int) -> None:
+        self._proto = WSConnection(ConnectionType.CLIENT)
+        self._max_message = max_message
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._status = 0  # of a refusal
+        self._refusal = b""
+        self._ended = False
+        self.request = self._proto.send(Request(host=host, target=path))
+        """What to send first."""
+
+    def text(self, body: bytes) -> bytes:
+        """Return the frame of a text message."""
+        return self._proto.send(TextMessage(data=body.decode()))
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Return what ``data`` leads to; empty data is the end of the stream."""
+        if self._ended:
+            return []
+        found: list[Event] = []
+        if data:
+            try:
+                self._proto.receive_data(data)
+            except RemoteProtocolError as exc:
+                found.append(self._not_understood(str(exc)))
+            else:
+                for event in self._proto.events():
+                    found += self._hear(event)
+                    if found and isinstance(found[-1], Ended):
+                        break
+        elif self._status:
+            found.append(self._refused())
+        else:
+            text = "the hub closed the connection"
+            if self._proto.connection is None:
+                text += " before it became a WebSocket"
+            found.append(Ended(DisconnectedError(text), final=False))
+        return found
+
+    def _hear(self, event: object) -> list[Event]:
+        if isinstance(event, TextMessage | BytesMessage):
+            return self._gather(event)
+        if isinstance(event, Ping):
+            return [Pong(self._proto.send(event.response()))]
+        if isinstance(event, AcceptConnection):
+            return [Opened()]
+        if isinstance(event, RejectConnection):
+            self._status = event.status_code
+            return [] if event.has_body else [self._refused()]
+        if isinstance(event, RejectData):
+            self._refusal += event.data
+            done = event.body_finished or len(self._refusal) > _MAX_REFUSAL
+            return [self._refused()] if done else []
+        if isinstance(event, CloseConnection):
+            return [self._closed(event)]
+        return []  # a pong that nobody asked for
+
+    def _gather(self, event: TextMessage | BytesMessage) -> list[Event]:
+        part = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+        self._size += len(part)
+        if self._size > self._max_message:
+            self._ended = True
+            text = f"a message is larger than this client takes: over {self._max_message} bytes"
+            reply = self._proto.send(CloseConnection(code=_TOO_BIG))
+            return [Ended(DisconnectedError(text), final=True, reply=reply)]
+        self._parts.append(part)
+        if not event.message_finished:
+            return []
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        self._size = 0
+        return [whole]
+
+    def _closed(self, event: CloseConnection) -> Ended:
+        code, reason = int(event.code), event.reason or ""
+        if self._proto.state is not ConnectionState.REMOTE_CLOSING:  # wsproto's words for a fault
+            return self._not_understood(reason, self._proto.send(event))
+        self._ended = True
+        told = f"{code} {reason}".strip() if code != 1005 else "without a reason"
+        why = DisconnectedError(f"the hub closed the connection: {printable(told)}")
+        return Ended(why, final=code in _REPEATS, reply=self._proto.send(event.response()))
+
+    def _not_understood(self, text: str, reply: bytes = b"") -> Ended:
+        self._ended = True
+        why = DisconnectedError(f"the peer does not speak this protocol: {printable(text)}")
+        return Ended(why, final=True, reply=reply)
+
+    def _refused(self) -> Ended:
+        self._ended = True
+        final = self._status < 500
+        try:
+            text = msgspec.json.decode(self._refusal, type=_Refusal).error
+        except msgspec.DecodeError:
+            text = wire.escape(self._refusal, 200)
+        code, colon, more = text.partition(": ")
+        if not final and colon and code.replace("-", "").isalnum():
+            return Ended(DaemonError(code, printable(more)), final=False)
+        text = printable(f"the hub refused to become a WebSocket: {self._status} {text}".strip())
+        return Ended(DisconnectedError(text), final=final)
+
+
+class _Refusal(msgspec.Struct):
+    error: str
