@@ -8,6 +8,7 @@ from .cases import LINE_CASES, ONE_NAME, Case, Target, one_name
 from .hubrunners import AckRunner, BesideHubRunner, DiscoverRunner, RigsRunner
 from .hubwires import (
     ENVELOPES,
+    ENVELOPES_FROM_LINE,
     HUB,
     HUB_FROM_LINE,
     MINIMAL,
@@ -52,15 +53,20 @@ def _fan(ours: WebSocketWire = HUB) -> Callable[[Fleet, str], Runner]:
     return make
 
 
-def _line_to_hub(fleet: Fleet, name: str) -> Runner:
+def _line_to_hub(ours: WebSocketWire = HUB_FROM_LINE) -> Callable[[Fleet, str], Runner]:
     """Our publisher is on the line port; the peers' on the other, and nats' on both in turn."""
-    server = fleet.get(name, "hub")
-    door = server.door(HUB_FROM_LINE if name == "pubsubd" else _HUB[name])
-    first = server if name == "pubsubd" else door
-    rigs = {"deliveries": lambda: Rig(server, fan_100(), first, door)}
-    if name == "nats":
-        rigs["from_tcp"] = lambda: Rig(server, fan_100(b"other"), server, door)
-    return RigsRunner(server, rigs, _FAN_OUT)
+    wires = _HUB | {"pubsubd": ours}
+
+    def make(fleet: Fleet, name: str) -> Runner:
+        server = fleet.get(name, "hub")
+        door = server.door(wires[name])
+        first = server if name == "pubsubd" else door
+        rigs = {"deliveries": lambda: Rig(server, fan_100(), first, door)}
+        if name == "nats":
+            rigs["from_tcp"] = lambda: Rig(server, fan_100(b"other"), server, door)
+        return RigsRunner(server, rigs, _FAN_OUT)
+
+    return make
 
 
 def _one_acked(fleet: Fleet, name: str) -> Runner:
@@ -106,8 +112,15 @@ HUB_CASES: dict[str, Case] = {
         Case(
             "line-to-ws-100",
             "from the line port to 100 WebSockets",
-            _line_to_hub,
+            _line_to_hub(),
             (Target("deliveries", 1.5, ("nats", "mosquitto")),),
+            ("pubsubd", "nats", "mosquitto"),
+        ),
+        Case(
+            "line-to-ws-100-envelope",
+            "the same, envelopes",
+            _line_to_hub(ENVELOPES_FROM_LINE),
+            (Target("deliveries", None, ("nats", "mosquitto")),),
             ("pubsubd", "nats", "mosquitto"),
         ),
         Case(

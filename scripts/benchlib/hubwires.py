@@ -264,6 +264,20 @@ class Envelopes(Json):
         return _told(value["type"], value["payload"])
 
 
+class EnvelopesFromLine(Envelopes):
+    """The same where the publications come from the line port, under names without a colon."""
+
+    def subscribe(self, index: int, want: Want) -> bytes:
+        return self._envelope("__subscribe", "", {"topic": want.text.decode()})
+
+    def tell(self, value: Any) -> str | None:
+        if value.keys() != {"type", "id", "payload"} or value["id"]:
+            return None
+        kind, payload = value["type"], value["payload"]
+        whole = payload.keys() == {"name", "data"} and payload["name"] == kind
+        return _told(kind, payload["data"]) if whole else None
+
+
 class Synap(Json):
     """Synap's commands as messages, and what it pushes."""
 
@@ -333,10 +347,11 @@ class Minimal(Json):
 
 NATS = Tunnel(Nats(), coalesced=True)
 MQTT = Tunnel(Mqtt(), subprotocol="mqtt")
-HUB, HUB_FROM_LINE, ENVELOPES, SYNAP, MINIMAL = (
+HUB, HUB_FROM_LINE, ENVELOPES, ENVELOPES_FROM_LINE, SYNAP, MINIMAL = (
     Hub(),
     HubFromLine(),
     Envelopes(),
+    EnvelopesFromLine(),
     Synap(),
     Minimal(),
 )
