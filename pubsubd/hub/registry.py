@@ -2,38 +2,31 @@
 
 Strategy: actors stand in a dictionary in the order of their registration, and by capability in
 further ones, so that a search looks at no more actors than have the rarest of the capabilities that
-are asked for. A search goes on in steps, over a list of the keys that there were when it began; it
-ends a step by the clock, as a pattern can make an address cost anything from 0.5 µs to 5 ms.
+are asked for. A search goes on in steps, over a list of the keys that there were when it began.
 Addresses are matched by RE2, whose time is linear in the length of the text whatever the pattern.
-
-Each registration stands in a heap by when it may end. Renewing leaves its entry where it is: when
-that comes up, it is put back by when the registration ends now. The entries of actors that have
-gone are passed over.
+Registrations that end stand in a heap; an entry that is not that of the registration any more is
+passed over when it comes up.
 
 Invariants:
 
 - ``_by_capability[c]`` has the key of each actor with ``c``, and exists if there is one.
-- ``_heap`` has an entry ``(due, key)`` for each actor, with ``due <= expires_at``: if the first one
-  is not due, no registration is over. It has not many more than twice as many as there are actors.
-- ``_details`` is the sum of the actors' ``size``.
+- ``_heap`` has an entry ``(expires_at, key)`` for each actor, and not many more than twice as many.
 """
 
 from __future__ import annotations
 
 import heapq
+import json
 import re
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import msgspec
 import re2  # type: ignore[import-untyped]
 
 from pubsubd.errors import PubsubdError
 from pubsubd.hub.ids import new_id
-from pubsubd.limits import KIB, MIB
 
 MAX_ADDRESS = 256
 """Characters of an address."""
@@ -41,26 +34,15 @@ MAX_ADDRESS = 256
 MAX_PATTERN = 1_024
 """Characters of a pattern."""
 
-MAX_DETAILS = 64 * KIB
-"""Bytes of one actor's metadata and capabilities, each of which counts as 256 more."""
-
-_ALL_DETAILS = 128 * MIB  # those of all actors; 2.6 KiB each if there are 50,000
-_PER_CAPABILITY = 256  # bytes of a set with one actor in it
-
-_MEMORY = 128 * KIB  # what RE2 may use for a pattern; enough for any 1,024 letters
-_STEP = 0.001  # seconds of one step of a search
-_PATIENCE = 0.08  # seconds that matching a pattern may take in all
-_PREEMPTED = 0.005  # seconds; a step that took longer was interrupted by another process
-_CHUNK = 64  # keys that are looked up at once
+_MEMORY = 1 << 20  # bytes that RE2 may use for a pattern and its matching
+_STEP = 500  # actors looked at in one step of a search: about 0.4 ms
 _EXPIRED = 1_000  # actors removed in one call
-_LOOKED = 4_000  # entries of the heap looked at in one call: 3 ms
 _PART = r"[A-Za-z0-9._:\-]+"
-_not_latin = re.compile(r"[^\x00-\xff]")
 _is_bare = re.compile(rf"{_PART}(/{_PART})+").fullmatch
 
 
 class RegistryFull(PubsubdError):  # noqa: N818  (it says what is the matter)
-    """There are as many actors as there may be, or they tell too much about themselves."""
+    """There are as many actors as there may be."""
 
 
 class PatternError(PubsubdError):
@@ -82,13 +64,10 @@ class Actor:
     Attributes:
         address: as it was registered.
         key: its canonical form.
-        text: that in bytes.
         capabilities: what it says that it can do.
-        metadata: an object, or null, as a JSON text.
-        size: what the two take, as :data:`MAX_DETAILS` counts.
+        metadata: an object, as a JSON text.
         registered_at: when it was registered first.
         expires_at: until when it holds.
-        due: when to look whether it is over.
         version: how often it was registered.
         token: what renews it.
         owner: the connection that registered it.
@@ -97,13 +76,11 @@ class Actor:
     __slots__ = (
         "address",
         "capabilities",
-        "due",
         "expires_at",
         "key",
         "metadata",
         "owner",
         "registered_at",
-        "size",
         "text",
         "token",
         "version",
@@ -117,9 +94,7 @@ class Actor:
         self.registered_at = registered_at
         self.capabilities: tuple[str, ...] = ()
         self.metadata = b"{}"
-        self.size = 0
         self.expires_at = 0
-        self.due = 0
         self.version = 0
         self.token = ""
 
@@ -137,26 +112,15 @@ class Registry:
 
     Args:
         max_actors: how many there may be.
-        max_details: bytes of their metadata and capabilities, as :data:`MAX_DETAILS` counts.
-        clock: seconds, to end the steps of a search by.
     """
 
-    def __init__(
-        self,
-        max_actors: int,
-        max_details: int = _ALL_DETAILS,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, max_actors: int) -> None:
         self._max = max_actors
-        self._max_details = max_details
-        self._details = 0
-        self._clock = clock
         self._actors: dict[str, Actor] = {}
         self._by_token: dict[str, Actor] = {}
         self._by_owner: dict[object, dict[str, Actor]] = {}
         self._by_capability: dict[str, dict[str, None]] = {}
         self._heap: list[tuple[int, str]] = []
-        self._gone: list[Actor] = []  # removed because they were over, and not yet told
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -170,43 +134,29 @@ class Registry:
         owner: object,
         now: int,
     ) -> Actor:
-        """Register ``address``, which is legal, or register it again.
-
-        Nobody else has a registration of it that holds; one that is over makes room.
+        """Register ``address``, which is legal and nobody else's, or register it again.
 
         Raises:
-            RegistryFull: there are ``max_actors`` already, or the details are too many.
+            RegistryFull: there are ``max_actors`` already.
         """
         key = canonical(address)
         assert key is not None
-        capabilities = tuple(dict.fromkeys(capabilities))
-        size = len(metadata) + sum(map(len, capabilities)) + _PER_CAPABILITY * len(capabilities)
-        if size > MAX_DETAILS:
-            raise RegistryFull(
-                f"metadata and capabilities take {size} bytes, of {MAX_DETAILS} that one actor has"
-            )
         actor = self._actors.get(key)
-        if actor is not None and actor.owner is not owner:
-            assert actor.expires_at <= now
-            self._end(actor)
-            actor = None
-        if actor is None and len(self._actors) >= self._max:
-            self._reap(now)
+        if actor is None:
+            if len(self._actors) >= self._max:
+                self.expire(now)
             if len(self._actors) >= self._max:
                 raise RegistryFull(f"there are {self._max} actors, which is the limit")
-        if self._details + size - (actor.size if actor else 0) > self._max_details:
-            raise RegistryFull(
-                f"what actors tell about themselves takes {self._max_details} bytes, the limit"
-            )
-        if actor is None:
             actor = self._actors[key] = Actor(address, key, owner, now)
             self._by_owner.setdefault(owner, {})[key] = actor
         else:
+            assert actor.owner is owner
+            self._forget_capabilities(actor)
             del self._by_token[actor.token]
             actor.address = address
-        self._details += size - actor.size
-        actor.size = size
-        self._able(actor, capabilities)
+        actor.capabilities = tuple(dict.fromkeys(capabilities))
+        for capability in actor.capabilities:
+            self._by_capability.setdefault(capability, {})[key] = None
         actor.metadata = metadata
         actor.version += 1
         self._extend(actor, now + ttl_ms)
@@ -231,15 +181,12 @@ class Registry:
         actor = self._actors.pop(key, None)
         if actor is None:
             return None
-        capabilities = actor.capabilities
         del self._by_token[actor.token]
-        self._details -= actor.size
-        self._able(actor, ())
+        self._forget_capabilities(actor)
         owned = self._by_owner[actor.owner]
         del owned[key]
         if not owned:
             del self._by_owner[actor.owner]
-        actor.capabilities = capabilities
         return actor
 
     def of(self, owner: object) -> Iterable[Actor]:
@@ -253,28 +200,21 @@ class Registry:
         return list(self._by_capability.get(capability, ()))
 
     def expire(self, now: int) -> list[Actor]:
-        """Remove actors whose time is over, and return them, 1,000 at most.
-
-        So are those that had to make room since. One that its owner has registered anew meanwhile
-        is not returned.
-        """
-        if not self._gone:
-            self._reap(now)
-        gone, self._gone = self._gone[:_EXPIRED], self._gone[_EXPIRED:]
-        held = self._actors.get
-        return [
-            actor for actor in gone if (new := held(actor.key)) is None or new.owner != actor.owner
-        ]
+        """Remove actors whose time is over, 1,000 at most, and return them."""
+        expired: list[Actor] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now and len(expired) < _EXPIRED:
+            _, key = heapq.heappop(heap)
+            actor = self._actors.get(key)
+            if actor is not None and actor.expires_at <= now:
+                self.unregister(key)
+                expired.append(actor)
+        return expired
 
     def page(self, offset: int, limit: int, now: int) -> tuple[list[Actor], int]:
         """Return ``limit`` actors from ``offset`` on, and how many there are."""
-        self._reap(now)
-        holding: Iterable[Actor] = self._actors.values()
-        total = len(self._actors)
-        if self._heap and self._heap[0][0] <= now:  # there were more
-            holding = [actor for actor in holding if actor.expires_at > now]
-            total = len(holding)
-        return list(islice(holding, offset, offset + limit)), total
+        holding = (actor for actor in self._actors.values() if actor.expires_at > now)
+        return list(islice(holding, offset, offset + limit)), len(self._actors)
 
     def discover(
         self,
@@ -300,108 +240,49 @@ class Registry:
             now: epoch milliseconds.
 
         Raises:
-            PatternError: the pattern is too long, too large, not one, or takes too long to match.
+            PatternError: the pattern is too long, too large, or not one.
         """
-        clock, patience = self._clock, _PATIENCE
-        begun = clock()
-        pattern = _unwrap(pattern) if glob else pattern
         matches = _matcher(pattern, glob=glob)
-        wanted = dict.fromkeys(capabilities)
-        if glob and pattern and "*" not in pattern:
-            keys = [pattern]
-        elif wanted:
-            nobody: dict[str, None] = {}
-            keys = list(min((self._by_capability.get(c, nobody) for c in wanted), key=len))
-        else:
-            keys = list(self._actors)
-        has = _selector(metadata) if metadata else None
+        keys = self.keys()
+        if capabilities:
+            keys = min((self.keys(one) for one in capabilities), key=len)
+        wanted = frozenset(capabilities) if len(capabilities) > 1 else None
         found: list[Actor] = []
-        total = position = 0
-        # Hot loop: 50,000 actors are looked at in 30 ms, of which RE2 takes 20.
-        while position < len(keys):
-            chunk = keys[position : position + _CHUNK]
-            position += len(chunk)
-            late = False
-            for actor in self._holding(chunk, wanted, now):
-                hit = matches is None or matches(actor.text)
-                if hit and has is not None:
-                    hit = has(actor.metadata)
-                if hit:
-                    if offset <= total < offset + limit:
-                        found.append(actor)
-                    total += 1
-                if clock() - begun >= _STEP:
-                    position += chunk.index(actor.key) + 1 - len(chunk)
-                    late = True
-                    break
-            if (late or clock() - begun >= _STEP) and position < len(keys):
-                if matches is not None:
-                    patience -= min(clock() - begun, _PREEMPTED)
-                    if patience < 0:
-                        raise PatternError("the pattern takes too long to match")
+        total, actors = 0, self._actors
+        for start in range(0, len(keys), _STEP):
+            if start:
                 yield
-                begun = clock()
+            for key in keys[start : start + _STEP]:
+                actor = actors.get(key)
+                if actor is None or actor.expires_at <= now:
+                    continue
+                if wanted is not None and not wanted.issubset(actor.capabilities):
+                    continue
+                if matches is not None and not matches(actor.text):
+                    continue
+                if metadata and not _has(actor, metadata):
+                    continue
+                if offset <= total < offset + limit:
+                    found.append(actor)
+                total += 1
         return Found(found, total)
-
-    def _holding(self, keys: list[str], wanted: Iterable[str], now: int) -> Iterator[Actor]:
-        """Return those of some actors that are there and have what is wanted, now."""
-        for capability in wanted:
-            able = self._by_capability.get(capability, ())
-            keys = [key for key in keys if key in able]
-        actors = map(self._actors.get, keys)
-        return iter([actor for actor in actors if actor is not None and actor.expires_at > now])
 
     def _extend(self, actor: Actor, expires_at: int) -> None:
         actor.expires_at = expires_at
         actor.token = f"tok_{new_id()}"
         self._by_token[actor.token] = actor
-        if actor.version > 1 and actor.due <= expires_at:
-            return
-        actor.due = expires_at
         if len(self._heap) > 2 * len(self._actors) + 1_000:
-            self._heap = [(one.due, one.key) for one in self._actors.values()]
+            self._heap = [(one.expires_at, one.key) for one in self._actors.values()]
             heapq.heapify(self._heap)
         else:
             heapq.heappush(self._heap, (expires_at, actor.key))
 
-    def _reap(self, now: int) -> None:
-        """Remove actors whose time is over, 1,000 at most."""
-        heap, removed = self._heap, 0
-        for _ in range(_LOOKED):
-            if not heap or heap[0][0] > now or removed == _EXPIRED:
-                return
-            due, key = heap[0]
-            actor = self._actors.get(key)
-            if actor is not None and actor.due == due and actor.expires_at > now:
-                actor.due = actor.expires_at
-                heapq.heapreplace(heap, (actor.due, key))
-                continue
-            heapq.heappop(heap)
-            if actor is not None and actor.expires_at <= now:
-                self._end(actor)
-                removed += 1
-
-    def _end(self, actor: Actor) -> None:
-        self.unregister(actor.key)
-        self._gone.append(actor)
-
-    def _able(self, actor: Actor, capabilities: tuple[str, ...]) -> None:
-        """Let an actor have these capabilities, and no others."""
-        key, index = actor.key, self._by_capability
+    def _forget_capabilities(self, actor: Actor) -> None:
         for capability in actor.capabilities:
-            if capability not in capabilities:
-                keys = index[capability]
-                del keys[key]
-                if not keys:
-                    del index[capability]
-        for capability in capabilities:
-            index.setdefault(capability, {})[key] = None
-        actor.capabilities = capabilities
-
-
-def _unwrap(pattern: str) -> str:
-    wrapped = pattern.startswith("@(") and pattern.endswith(")")
-    return pattern[2:-1] if wrapped else pattern
+            keys = self._by_capability[capability]
+            del keys[actor.key]
+            if not keys:
+                del self._by_capability[capability]
 
 
 def _matcher(pattern: str, *, glob: bool) -> Callable[[bytes], object] | None:
@@ -409,71 +290,39 @@ def _matcher(pattern: str, *, glob: bool) -> Callable[[bytes], object] | None:
     if len(pattern) > MAX_PATTERN:
         raise PatternError(f"the pattern has {len(pattern)} characters, over {MAX_PATTERN}")
     if glob and pattern:
+        if pattern.startswith("@(") and pattern.endswith(")"):
+            pattern = pattern[2:-1]
         pattern = "^" + ".*".join(re2.escape(part) for part in re.split(r"\*+", pattern)) + "$"
     if pattern in ("", "^.*$"):
         return None
     options = re2.Options()
     options.max_mem = _MEMORY
     options.log_errors = False
-    # Addresses are ASCII: one byte a character makes for small programs. What no byte stands for
-    # is in no address.
-    options.encoding = re2.Options.Encoding.LATIN1
-    code = _not_latin.sub("\xff", pattern).encode("latin-1")
-    patterns = re2.Set.SearchSet(options)
     try:
-        patterns.Add(code)
+        re2.compile(pattern, options)  # tells what is wrong, as the set below does not
+        patterns = re2.Set.SearchSet(options)
+        patterns.Add(pattern)
         patterns.Compile()
     except re2.error as error:
-        raise PatternError(f"the pattern cannot be used: {_reason(code, options, error)}") from None
+        raise PatternError(f"the pattern cannot be used: {_text(error)}") from None
     return patterns.Match  # type: ignore[no-any-return]  # half as long as a search takes
 
 
-def _reason(code: bytes, options: re2.Options, error: Exception) -> str:
-    """Return what is wrong with a pattern that a set does not take."""
-    try:
-        re2.compile(code, options)  # tells it, as the set does not
-    except re2.error as better:
-        error = better
-    else:
-        return "it is too large"
+def _text(error: Exception) -> str:
     text = error.args[0] if error.args else ""
-    return text.decode("latin-1") if isinstance(text, bytes) else str(text)
+    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
 
 
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def _selector(wanted: dict[str, Any]) -> Callable[[bytes], bool]:
-    """Return what tells whether a JSON text is an object that has these members."""
-    texts = {key: msgspec.json.encode(value) for key, value in wanted.items()}
-    # Without a backslash, a text has each of its strings as it is.
-    needles = [msgspec.json.encode(key) for key in wanted]
-    needles += [texts[key] for key, value in wanted.items() if isinstance(value, str)]
-
-    def has(text: bytes) -> bool:
-        if b"\\" not in text:
-            for needle in needles:
-                if needle not in text:
-                    return False
-        try:
-            members = _members(text)
-        except msgspec.DecodeError:  # it is null
-            return False
-        for key, value in wanted.items():
-            member = members.get(key)
-            if member is None:
-                return False
-            if bytes(member) != texts[key] and not _same(msgspec.json.decode(member), value):
-                return False
-        return True
-
-    return has
+def _has(actor: Actor, wanted: dict[str, Any]) -> bool:
+    value = json.loads(actor.metadata)
+    if not isinstance(value, dict):
+        return False
+    missing = object()
+    return all(_same(value.get(key, missing), one) for key, one in wanted.items())
 
 
 def _same(one: object, other: object) -> bool:
-    """Compare JSON values, of which 1 is 1.0, and true is not 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one == other and isinstance(one, bool) is isinstance(other, bool)
+    """Compare JSON values, of which true is not 1."""
+    return json.dumps(one, sort_keys=True, default=str) == json.dumps(
+        other, sort_keys=True, default=str
+    )
