@@ -46,21 +46,27 @@ CODES = (
 
 # What is asked of values beyond their types is told in schemas, and checked where they are used:
 # who breaks it is told so in the protocol's own words.
+END = r"(?![\s\S])"
+"""The end of a text, in a pattern; ``$`` is for some readers also before a line feed there."""
+
+WORD = rf"^[^ \r\n]*{END}"
+"""What holds no space, CR or LF, as a pattern."""
+
 _PART = r"[A-Za-z0-9._:\-]+"
 _BARE = rf"{_PART}(/{_PART})+"
 Address = Annotated[
     str,
-    Meta(extra_json_schema={"maxLength": 256, "pattern": rf"^({_BARE}|@\({_BARE}\))$"}),
+    Meta(extra_json_schema={"maxLength": 256, "pattern": rf"^({_BARE}|@\({_BARE}\)){END}"}),
 ]
 """``runtime/id``, or ``@(runtime/id)``; see :func:`pubsubd.hub.registry.canonical`."""
 
 Kind = Annotated[
     str,
-    Meta(extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": r"^(?!hub:)[^ \r\n]*$"}),
+    Meta(extra_json_schema={"minLength": 1, "maxLength": 256, "pattern": f"^(?!hub:){WORD[1:]}"}),
 ]
 """The type of a message that is published or sent."""
 
-TopicText = Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": r"^[^ \r\n]*$"})]
+TopicText = Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": WORD})]
 """A topic or wildcard; which are legal, settings decide as well."""
 
 PatternText = Annotated[str, Meta(extra_json_schema={"maxLength": 1024})]

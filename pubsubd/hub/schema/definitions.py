@@ -50,7 +50,7 @@ def definitions(place: str) -> tuple[dict[str, Schema], dict[str, Schema]]:
 
 
 def _envelopes(topic: Schema) -> dict[str, Schema]:
-    part = {"type": "string", "pattern": r"^[^ \r\n]*$"}
+    part = {"type": "string", "pattern": messages.WORD}
     kind = part | {"minLength": 1, "not": {"pattern": "^(__|hub:)"}}
     found = {
         f"client{kind}": record(

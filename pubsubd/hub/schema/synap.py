@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pubsubd.hub.messages import WORD
 from pubsubd.hub.schema.parts import (
     ANY,
     INTEGER,
@@ -94,7 +95,7 @@ COMMANDS: dict[str, tuple[type[Struct], type[Struct]]] = {
 TYPES = [kind for kinds in COMMANDS.values() for kind in kinds]
 """All types of payloads."""
 
-_TOPIC: Schema = {"type": "string", "minLength": 1, "pattern": r"^[^ \r\n]*$"}
+_TOPIC: Schema = {"type": "string", "minLength": 1, "pattern": WORD}
 _VALUES: list[Schema] = [{"required": [key]} for key in ("payload", "data", "message")]
 
 _NEEDED: dict[str, Schema] = {
