@@ -24,16 +24,20 @@ NOW = 1_700_000_000.0
 CLAIMS = {"iss": "signal-hub", "sub": "browser/ann", "iat": int(NOW), "exp": int(NOW) + 600}
 
 
-def pem_of(key: Any) -> bytes:
+def public_of(key: Any, encoding: str, form: str) -> bytes:
     public: bytes = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        getattr(serialization.Encoding, encoding), getattr(serialization.PublicFormat, form)
     )
     return public
 
 
-def private_of(key: Any) -> bytes:
+def pem_of(key: Any) -> bytes:
+    return public_of(key, "PEM", "SubjectPublicKeyInfo")
+
+
+def private_of(key: Any, encoding: str = "PEM") -> bytes:
     private: bytes = key.private_bytes(
-        serialization.Encoding.PEM,
+        getattr(serialization.Encoding, encoding),
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
@@ -81,6 +85,17 @@ def test_a_good_token_tells_who_it_is_for(secret: Authority) -> None:
     assert secret.verify("Bearer " + sign(), NOW).capabilities is None
     assert secret.verify(sign(sub=None, actorId="x/y"), NOW).actor == "x/y"
     assert secret.verify(sign(sub=None), NOW).actor is None
+    null = jwt.encode(CLAIMS | {"sub": None, "actorId": "x/y"}, SECRET, algorithm="HS256")
+    assert secret.verify(null, NOW).actor == "x/y"
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "Bearer {}", "bearer   {}", " \t{} \r\n", "\n Bearer {}\n"]
+)
+def test_a_token_may_have_blanks_around_it_and_a_word_before(
+    secret: Authority, around: str
+) -> None:
+    assert secret.verify(around.format(sign()), NOW).actor == "browser/ann"
 
 
 @pytest.mark.parametrize(
@@ -91,11 +106,21 @@ def test_a_good_token_tells_who_it_is_for(secret: Authority) -> None:
         ({"exp": None}, "no exp"),
         ({"exp": "soon"}, "time"),
         ({"exp": True}, "time"),
+        ({"exp": 10**400}, "exp is no time"),
+        ({"exp": float("inf")}, "exp is no time"),
+        ({"exp": float("nan")}, "exp is no time"),
+        ({"nbf": 10**400}, "nbf is no time"),
+        ({"iat": -(10**400)}, "iat is no time"),
+        ({"iat": "now"}, "iat is no time"),
+        ({"nbf": NOW + 0.5}, "not hold yet"),
+        ({"sub": 7}, "subject"),
+        ({"sub": None, "actorId": ["x/y"]}, "subject"),
         ({"nbf": int(NOW) + 5}, "not hold yet"),
         ({"iss": "somebody"}, "issuer"),
         ({"iss": None}, "no iss"),
         ({"capabilities": "send"}, "capabilities"),
         ({"capabilities": [1]}, "capabilities"),
+        ({"capabilities": {"send": True}}, "capabilities"),
     ],
 )
 def test_a_token_that_does_not_hold_is_refused(
@@ -120,6 +145,16 @@ def unsigned(header: dict[str, Any], signature: bytes = b"") -> str:
         sign()[:-2],
         sign() + "x",
         sign().replace(".", ".."),
+        sign().replace(".", " . "),
+        sign()[:40] + "\n" + sign()[40:],
+        "Bearer",
+        "Bearer Bearer " + sign(),
+        sign() * 400,
+        sign(padding="x" * 20_000),
+        "\ud800.x.y",
+        unsigned({"alg": "HS256", "crit": ["x"], "x": 1}),
+        unsigned({"alg": "HS256", "kid": "../../dev/null"}),
+        ".".join(["[" * 4_000, sign().split(".")[1], ""]),
         "x" * 100_000,
         unsigned({"alg": "none"}),
         unsigned({"alg": "None"}),
@@ -156,6 +191,11 @@ def test_a_refreshed_token_has_the_same_claims_and_life(secret: Authority) -> No
     assert expires_at == (NOW + 500 + 600) * 1000
     identity = secret.verify(token, NOW + 1_000)
     assert (identity.actor, identity.capabilities) == ("browser/ann", {"send"})
+    old = sign(nbf=int(NOW) - 9, jti="x", room=[1, {"a": None}])
+    claims = jwt.decode(
+        secret.refresh(old, NOW)[0], SECRET, ["HS256"], options={"verify_exp": False}
+    )
+    assert claims == CLAIMS | {"nbf": int(NOW) - 9, "jti": "x", "room": [1, {"a": None}]}
 
 
 def test_no_refreshed_token_holds_longer_than_a_day(secret: Authority) -> None:
@@ -163,7 +203,17 @@ def test_no_refreshed_token_holds_longer_than_a_day(secret: Authority) -> None:
     assert expires_at == (NOW + 86_400) * 1000
 
 
-@pytest.mark.parametrize("token", ["", "x", sign(exp=int(NOW) - 1), sign(iss="x")])
+def test_a_token_that_does_not_say_since_when_is_refreshed_for_as_long_as_is_left(
+    secret: Authority,
+) -> None:
+    assert secret.refresh(sign(iat=None), NOW + 100)[1] == (NOW + 600) * 1000
+    assert secret.refresh(sign(iat=None, nbf=int(NOW) + 50), NOW + 100)[1] == (NOW + 650) * 1000
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "x", sign(exp=int(NOW) - 1), sign(iss="x"), sign(capabilities="x"), sign(iat=10**400)],
+)
 def test_what_does_not_hold_cannot_be_refreshed(secret: Authority, token: str) -> None:
     with pytest.raises(AuthError) as caught:
         secret.refresh(token, NOW)
@@ -182,12 +232,25 @@ def test_what_does_not_hold_cannot_be_refreshed(secret: Authority, token: str) -
         (pem_of(ec.generate_private_key(ec.SECP256R1())), "neither"),
         (b"-----BEGIN PUBLIC KEY-----\nbm8=\n-----END PUBLIC KEY-----\n", "no public key"),
         (b"-----BEGIN CERTIFICATE-----\n", "no public key"),
+        (public_of(RSA, "DER", "SubjectPublicKeyInfo"), "key in DER"),
+        (public_of(RSA, "DER", "PKCS1"), "key in DER"),
+        (public_of(ED, "DER", "SubjectPublicKeyInfo"), "key in DER"),
+        (private_of(RSA, "DER"), "key in DER"),
+        (public_of(RSA, "OpenSSH", "OpenSSH"), "OpenSSH key"),
+        (public_of(ED, "OpenSSH", "OpenSSH") + b" me@host\n", "OpenSSH key"),
+        (b' {"kty": "RSA", "n": "' + b"A" * 342 + b'", "e": "AQAB"}', "JSON Web Key"),
+        (b'{"keys":[{"kty":"OKP","crv":"Ed25519","x":"' + b"A" * 43 + b'"}]}', "JSON Web Key"),
     ],
 )
 def test_a_key_that_cannot_be_used_is_refused(tmp_path: Path, content: bytes, text: str) -> None:
     with pytest.raises(ConfigError, match=text) as caught:
         load(tmp_path, content)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("start", [b"0", b"{", b"ssh"])
+def test_a_secret_may_begin_as_other_keys_do(tmp_path: Path, start: bytes) -> None:
+    assert repr(load(tmp_path, start + SECRET)) == "<KeyAuthority HS256>"
 
 
 def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -37,3 +37,22 @@ def test_what_passes_in_any_time_is_bounded(gaps: list[float], burst: int, rate:
         passed += wait == 0.0
         assert wait <= 60 / rate + 1e-6
     assert passed <= burst + now * rate / 60 + 1e-6
+
+
+@settings(deadline=None)
+@given(st.floats(0.1, 1_000), st.integers(1, 5), st.floats(0, 1e6))
+def test_who_waits_as_long_as_told_is_not_refused_again(
+    rate: float, burst: int, now: float
+) -> None:
+    bucket = Bucket(rate, burst)
+    for _ in range(20):
+        wait = bucket.take(now)
+        if wait:
+            now += wait
+            assert bucket.take(now) == 0.0
+
+
+def test_a_clock_that_is_set_back_takes_nothing_away() -> None:
+    bucket = Bucket(60, 3)
+    assert [bucket.take(100.0), bucket.take(0.0), bucket.take(0.0)] == [0.0, 0.0, 0.0]
+    assert bucket.take(0.0) == pytest.approx(1.0)

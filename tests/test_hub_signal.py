@@ -315,6 +315,37 @@ def test_an_actor_that_expires_is_gone_and_its_subscriptions_with_it(room: Room)
     assert error(answer)[0] == "unknown_actor"
 
 
+def test_an_address_whose_registration_is_over_can_be_registered_before_the_next_sweep(
+    room: Room,
+) -> None:
+    me = room.register_a("ann", ttlSeconds=5)
+    room.ask("ann", message_a("hub:subscribe", {"topic": "t"}))
+    room.connect_a("bob")
+    room.now += 6
+    request = message_a("hub:register", {"actorAddress": me, "capabilities": ["x"]})
+    assert room.ask("bob", request)["type"] == "hub:registered"
+    assert "ann" not in room.ended
+    room.say("ann", message_a("hub:publish", {"topic": "t", "type": "x"}))
+    assert [one["type"] for one in room.hears("ann")] == ["hub:published"]  # subscribes no more
+    room.ask("bob", message_a("hub:subscribe", {"topic": "t"}))
+    room.say("ann", message_a("hub:publish", {"topic": "t", "type": "x"}))
+    (got,) = room.hears("bob")
+    assert got["from"].startswith("@(tcp/")  # nor is it the actor any more
+
+
+def test_what_an_actor_tells_about_itself_is_bounded(room: Room) -> None:
+    room.connect_a("ann")
+    payload = {
+        "actorAddress": "@(browser/ann)",
+        "capabilities": ["x"],
+        "metadata": {"m": "x" * 65_536},
+    }
+    assert error(room.ask("ann", message_a("hub:register", payload)))[0] == "internal_error"
+    payload = {"actorAddress": "@(browser/ann)", "capabilities": [f"c{n}" for n in range(300)]}
+    assert error(room.ask("ann", message_a("hub:register", payload)))[0] == "internal_error"
+    assert len(room.hub.registry) == 0
+
+
 # Discovery
 
 

@@ -131,12 +131,16 @@ class Hub:
         """Let go of what is over; to be called about once a second."""
         self._batches.clear()
         self.broker.notes = b"", []
+        self.expire()
+        self.topics.expire(self.wall())
+        self.synap.expire(self.wall())
+
+    def expire(self) -> None:
+        """End registrations that are over, and the subscriptions made under them."""
         for actor in self.registry.expire(self.now()):
             signal = getattr(actor.owner, "signal", None)
             if signal is not None:
                 signal.forget(actor)
-        self.topics.expire(self.wall())
-        self.synap.expire(self.wall())
 
     def metrics(self) -> messages.Metrics:
         """Return the payload of hub:metrics_response."""

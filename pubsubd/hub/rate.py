@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+_ONE = 1 - 1e-6  # who has waited as long as told is not to wait for a rounding error
+
 
 class Bucket:
     """A bucket that is full at first.
 
     Args:
         per_minute: how quickly it fills; 0 for no limit at all.
-        burst: how much it holds.
+        burst: how much it holds, 1 or more.
     """
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
@@ -24,9 +26,9 @@ class Bucket:
         rate = self._rate
         if not rate:
             return 0.0
-        level = min(self._burst, self._level + (now - self._at) * rate)
+        level = min(self._burst, self._level + max(now - self._at, 0.0) * rate)
         self._at = now
-        if level >= 1:
+        if level >= _ONE:
             self._level = level - 1
             return 0.0
         self._level = level

@@ -222,6 +222,7 @@ class HubTalk:
         hub = self.hub
         hub.broker.counters.bytes_in += len(data)
         hub.broker.speaker = self.peer
+        hub.expire()  # so that nothing is said or asked under a registration that is over
         begun, before = hub.clock(), hub.synap.deliveries
         try:
             more = self._work(data)

@@ -8,7 +8,7 @@ The daemon imports this only if it has a key: what it stands on takes 11 MiB.
 
 from __future__ import annotations
 
-import math
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
+from cryptography.hazmat.primitives.serialization import (
+    load_der_private_key,
+    load_der_public_key,
+    load_pem_public_key,
+)
 
 from pubsubd.errors import ConfigError
 from pubsubd.hub.auth import AuthError, Identity
@@ -37,6 +41,8 @@ LEAST_RSA = 2_048
 LONGEST = 86_400
 """Seconds that a refreshed token holds at most."""
 
+_FOREVER = 2**53  # seconds since the epoch, beyond which they are no longer exact
+
 
 class KeyAuthority:
     """Checks tokens with one key; made by :func:`load_key`."""
@@ -55,16 +61,9 @@ class KeyAuthority:
             AuthError: ``unauthorized``, it is not good, or not any more, or not yet.
         """
         claims = self._claims(token, now)
-        actor = claims.get("sub", claims.get("actorId"))
         capabilities = claims.get("capabilities")
-        if actor is not None and not isinstance(actor, str):
-            raise AuthError("unauthorized", "the token's subject is no text")
-        if capabilities is not None and not (
-            isinstance(capabilities, list) and all(isinstance(one, str) for one in capabilities)
-        ):
-            raise AuthError("unauthorized", "the token's capabilities are no list of texts")
         allowed = None if capabilities is None else frozenset(capabilities)
-        return Identity(actor, allowed, float(claims["exp"]))
+        return Identity(_actor(claims), allowed, float(claims["exp"]))
 
     def refresh(self, token: str, now: float) -> tuple[str, int]:
         """Return a new token for one that is good, and when it expires, in epoch milliseconds.
@@ -84,11 +83,12 @@ class KeyAuthority:
         life = min(max(float(claims["exp"]) - float(issued), 1.0), LONGEST)
         expires_at = int(now + life)
         claims |= {"iat": int(now), "exp": expires_at}
-        claims.pop("nbf", None)
         return jwt.encode(claims, self._key, algorithm="HS256"), expires_at * 1000
 
     def _claims(self, token: str, now: float) -> dict[str, Any]:
-        token = token.removeprefix("Bearer ").strip()
+        token = token.strip()
+        if token[:7].lower() == "bearer ":
+            token = token[7:].lstrip()
         if not token or len(token) > MAX_TOKEN:
             raise AuthError("unauthorized", "the token is missing, or too long")
         try:
@@ -119,18 +119,29 @@ class KeyAuthority:
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
             raise AuthError("unauthorized", "the token cannot be read") from None
         for claim in ("exp", "nbf", "iat"):
-            value = claims.get(claim, 0)
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, int | float)
-                or not math.isfinite(value)
-            ):
+            if not _is_time(claims.get(claim, 0)):
                 raise AuthError("unauthorized", f"the token's {claim} is no time")
         if claims["exp"] <= now:
             raise AuthError("unauthorized", "the token has expired")
         if claims.get("nbf", 0) > now:
             raise AuthError("unauthorized", "the token does not hold yet")
+        actor, capabilities = _actor(claims), claims.get("capabilities")
+        if actor is not None and not isinstance(actor, str):
+            raise AuthError("unauthorized", "the token's subject is no text")
+        if capabilities is not None and not (
+            isinstance(capabilities, list) and all(isinstance(one, str) for one in capabilities)
+        ):
+            raise AuthError("unauthorized", "the token's capabilities are no list of texts")
         return claims
+
+
+def _actor(claims: dict[str, Any]) -> Any:
+    actor = claims.get("sub")
+    return claims.get("actorId") if actor is None else actor
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _FOREVER
 
 
 def load_key(path: Path) -> KeyAuthority:
@@ -149,6 +160,7 @@ def load_key(path: Path) -> KeyAuthority:
     if b"PRIVATE KEY-----" in data:
         raise ConfigError(f"{path} holds a private key: the public one is needed, to check tokens")
     if b"-----BEGIN" not in data:
+        _refuse_other_keys(path, data)
         secret = data.strip(b"\r\n")
         if len(secret) < LEAST_SECRET:
             raise ConfigError(
@@ -166,3 +178,19 @@ def load_key(path: Path) -> KeyAuthority:
     if isinstance(key, Ed25519PublicKey | Ed448PublicKey):
         return KeyAuthority(key, "EdDSA")
     raise ConfigError(f"{path} is a key for neither RS256 nor EdDSA")
+
+
+def _refuse_other_keys(path: Path, data: bytes) -> None:
+    """Refuse to take for a secret what is a key in another form: anybody may know it."""
+    kind = None
+    if data.lstrip().startswith((b"ssh-", b"ecdsa-", b"sk-")):
+        kind = "an OpenSSH key"
+    elif data.lstrip().startswith(b"{") and b'"kty"' in data:
+        kind = "a JSON Web Key"
+    elif data.startswith(b"\x30"):  # a sequence, as all keys in DER are
+        for load in (load_der_public_key, lambda text: load_der_private_key(text, None)):
+            with contextlib.suppress(ValueError, TypeError, UnsupportedAlgorithm):
+                load(data)
+                kind = "a key in DER"
+    if kind is not None:
+        raise ConfigError(f"{path} holds {kind}: a public key is needed in PEM, or a secret")
