@@ -42,7 +42,8 @@ at every 64th call rather than each time, which is what makes batches.
 from typing import TYPE_CHECKING, Any
 
 from pubsubd.client.faults import BufferFullError, ConnectError, DaemonError, DisconnectedError
-from pubsubd.client.line import Client, Message, Statistics, open_client
+from pubsubd.client.line import Client, Message, open_client
+from pubsubd.client.state import Statistics
 
 if TYPE_CHECKING:
     from pubsubd.client.hub import HubClient, Subscription, open_hub_client

@@ -48,8 +48,8 @@ from pubsubd.client.hub_messages import (
     error_of,
     to_program,
 )
-from pubsubd.client.line import Statistics
 from pubsubd.client.request import Request
+from pubsubd.client.state import PATIENCE, State, Statistics
 from pubsubd.client.websocket import Ended, Opened, Pong, WebSocket
 from pubsubd.errors import PubsubdError
 from pubsubd.limits import HUB_READ_SIZE, KIB
@@ -60,17 +60,14 @@ UNDER_WAY = 1_024
 LINGER = 2.0
 """Seconds that taking leave may take."""
 
-_OVERHEAD = 160  # what a buffered message costs beside its bytes
-_PATIENCE = 4  # receive buffers' worth of messages taken in while a call waits for an answer
 _OUTBOX = 64 * KIB
 _GRACE = 1.0  # seconds for reading what had come while the program let nothing else run
-_TURN = 64  # calls without waiting after which other tasks get a turn
 _FATAL = ("version_mismatch", "unauthorized", "invalid_token", "duplicate_connection")
 
 _encode = msgspec.json.Encoder().encode
 
 
-class Exchange:
+class Exchange(State[bytes]):
     """What a client says to a hub and hears from it; see the module.
 
     Args:
@@ -100,6 +97,7 @@ class Exchange:
         on_disconnect: Callable[[PubsubdError], object] | None,
         on_connect: Callable[[], object] | None,
     ) -> None:
+        super().__init__(receive_buffer=receive_buffer, outbox=_OUTBOX, measure=len)
         self._connect = connect
         self._host = host
         self._path = path
@@ -108,18 +106,11 @@ class Exchange:
         self._restore = restore
         self._reconnect = reconnect
         self._max_message = max_message
-        self._bound = receive_buffer
         self._on_disconnect = on_disconnect
         self._on_connect = on_connect
 
-        self._closed = False
         self._leaving = False
-        self._connected = False  # and the hub has agreed to it
-        self._connections = 0
         self._met = trio.Event()  # set when there was the first, or there will be none
-        self._failure: PubsubdError | None = None  # the end of it all
-        self._errors: deque[PubsubdError] = deque(maxlen=100)  # which no call has caused
-        self._turns = 0
 
         # Of the present connection
         self._socket = WebSocket(host, path, max_message)
@@ -136,26 +127,13 @@ class Exchange:
         self._asked: dict[str, Request] = {}
         self._pings: deque[Request] = deque()
         self._slots = trio.Semaphore(UNDER_WAY)
-        self._waiting = 0  # calls that wait for an answer
         self._beat = str(uuid.uuid4())  # the identifier of all heartbeats
 
         self._urgent = b""  # a frame that goes first
         self._outbox: deque[Request] = deque()
-        self._outbox_size = 0
-        self._outbox_fed = trio.lowlevel.ParkingLot()
-        self._outbox_open = trio.lowlevel.ParkingLot()
-        self._published = 0
-        self._confirmed = 0
         # The marks of the last message that has no answer of its own: put, and sent.
         self._put_last = 0
         self._sent_last = 0
-        self._doubt: PubsubdError | None = None  # why such messages may be lost, until it is told
-
-        self._inbox: deque[bytes] = deque()
-        self._inbox_size = 0
-        self._inbox_fed = trio.lowlevel.ParkingLot()
-        self._inbox_open = trio.lowlevel.ParkingLot()
-        self._received = 0
 
     # Saying
 
@@ -188,11 +166,7 @@ class Exchange:
 
     async def put(self, request: Request) -> None:
         """Put a request into the outbox; waits while that is full or there is no connection."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._check()
-        while not self._connected or self._outbox_size >= _OUTBOX:
-            await self._outbox_open.park()
-            self._check()
+        await self._wait_for_outbox()
         wire.check_size(len(request.text), self._most)
         self._append(request)
         await self._take_turn()
@@ -240,53 +214,17 @@ class Exchange:
 
     async def flush(self) -> None:
         """Wait until the hub has carried out everything before; see :meth:`HubClient.flush`."""
-        if self._doubt is None:
-            try:
-                await self.ask(Request(PING))
-            except (DaemonError, DisconnectedError):
-                self._doubt = None
-                raise
-        if self._doubt is not None:
-            doubt, self._doubt = self._doubt, None
-            raise fresh(doubt)
-        if self._errors:
-            raise self._errors.popleft()
+        await self._flush(lambda: self.ask(Request(PING)))
 
     # Hearing
 
     async def receive(self) -> HubMessage:
         """Return the next message; waits for one."""
-        await self._wait_for_messages()
-        text = self._inbox.popleft()
-        self._inbox_size -= len(text) + _OVERHEAD
-        if self._inbox_size < self._bound:
-            self._inbox_open.unpark_all()
-        return to_program(decode(text))
+        return to_program(decode(await self._take()))
 
     async def receive_all(self) -> list[HubMessage]:
         """Return all messages that have come, at least one; waits for it."""
-        await self._wait_for_messages()
-        messages = [to_program(decode(text)) for text in self._inbox]
-        self._clear_inbox()
-        return messages
-
-    def _clear_inbox(self) -> None:
-        self._inbox.clear()
-        self._inbox_size = 0
-        self._inbox_open.unpark_all()
-
-    async def _wait_for_messages(self) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        await self._take_turn()  # first: other tasks may read as well
-        while True:
-            if self._closed:
-                self._check()
-            if self._errors:
-                raise self._errors.popleft()
-            if self._inbox:
-                break
-            self._check()
-            await self._inbox_fed.park()
+        return [to_program(decode(text)) for text in await self._take_all()]
 
     def object(self, error: PubsubdError) -> None:
         """Let the next flush or read raise an error that no call has caused."""
@@ -295,16 +233,7 @@ class Exchange:
 
     def statistics(self, subscriptions: int) -> Statistics:
         """Return a snapshot."""
-        return Statistics(
-            connected=self._connected,
-            connections=self._connections,
-            published=self._published,
-            confirmed=self._confirmed,
-            received=self._received,
-            subscriptions=subscriptions,
-            buffered_messages=len(self._inbox),
-            buffered_bytes=self._inbox_size,
-        )
+        return self._snapshot(subscriptions)
 
     # Beginning and end
 
@@ -348,24 +277,6 @@ class Exchange:
         self._drop(
             [*self._asked.values(), *self._pings], DisconnectedError("this client was closed")
         )
-
-    def _check(self) -> None:
-        if self._closed:
-            raise trio.ClosedResourceError("this client was closed")
-        if self._failure is not None:
-            self._doubt = None  # told now
-            raise fresh(self._failure)
-
-    async def _take_turn(self) -> None:
-        self._turns += 1
-        if self._turns >= _TURN:
-            self._turns = 0
-            # Not to be cancelled: a request is in the outbox already.
-            await trio.lowlevel.cancel_shielded_checkpoint()
-
-    def _wake_all(self) -> None:
-        for lot in (self._outbox_fed, self._outbox_open, self._inbox_fed, self._inbox_open):
-            lot.unpark_all()
 
     # The background task
 
@@ -582,7 +493,7 @@ class Exchange:
         while self._connected and self._inbox_size >= self._bound:
             if self._waiting:
                 # A caller that waits for an answer cannot read: stopping here would be for ever.
-                if self._inbox_size < self._bound * _PATIENCE:
+                if self._inbox_size < self._bound * PATIENCE:
                     return
                 full = BufferFullError("received messages have to be read first")
                 for request in (*self._asked.values(), *self._pings):
@@ -599,9 +510,7 @@ class Exchange:
         self._unclaimed = None
         if message.forwarded:
             if self._connected and not self._leaving:
-                self._inbox.append(text)
-                self._inbox_size += len(text) + _OVERHEAD
-                self._received += 1
+                self._keep(text)
             return
         error = error_of(message)
         request = None

@@ -32,8 +32,8 @@ from pubsubd.client.hub_messages import (
     convert,
     raw_payload,
 )
-from pubsubd.client.line import RECEIVE_BUFFER, Statistics
 from pubsubd.client.request import Request
+from pubsubd.client.state import RECEIVE_BUFFER, Statistics
 from pubsubd.errors import ProtocolError, PubsubdError
 from pubsubd.limits import MIB
 
@@ -330,7 +330,6 @@ class HubClient:
         answer = await self._ask("hub:refresh_token", {"token": self._token})
         refreshed = convert(answer.payload, Refreshed)
         self._token = refreshed.token
-        await self._exchange.ask(self._exchange.request("hub:connect", metadata=self._hello()))
         return refreshed.expires_at
 
     async def flush(self) -> None:
@@ -510,7 +509,7 @@ async def open_hub_client(
             random, up to 0.5 s first and up to 30 s later. The first connection is tried once.
         max_message: bytes of a message that comes.
         receive_buffer: bytes received and not read yet (each message counts 160 more) at which
-            reading stops. One read of 32 KiB or one message may go beyond it, and what comes
+            reading stops. One read of 128 KiB or one message may go beyond it, and what comes
             before the answer to a waiting call, up to four times as much.
         on_disconnect: called with the reason each time a connection ends. It must not raise.
         on_connect: called each time a connection is there again. It must not raise.

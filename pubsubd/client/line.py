@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -23,16 +22,11 @@ from pubsubd.client.faults import (
     not_understood,
     printable,
 )
+from pubsubd.client.state import PATIENCE, RECEIVE_BUFFER, State, Statistics
 from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.limits import MIB, READ_SIZE
 
-RECEIVE_BUFFER = 8 * MIB
-"""Bytes received and not read yet at which the client stops reading from its socket."""
-
-_OVERHEAD = 160  # what a buffered message costs beside its bytes
-_PATIENCE = 4  # receive buffers' worth of messages taken in while a call waits for an answer
 _OUTBOX = READ_SIZE
-_TURN = 64  # calls without waiting after which other tasks get a turn
 _PING = b"//pubsubd/ping"
 _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
 
@@ -42,24 +36,6 @@ class Message(NamedTuple):
 
     name: str
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """The client at one moment."""
-
-    connected: bool
-    connections: int
-    """Connections made so far, the first included."""
-    published: int
-    """Messages put into the outbox."""
-    confirmed: int
-    """Of these, how many the daemon is known to have carried out (or a flush told as lost)."""
-    received: int
-    subscriptions: int
-    buffered_messages: int
-    buffered_bytes: int
-    """With the overhead of 160 a message."""
 
 
 class _Names(dict[str | bytes, bytes]):
@@ -103,7 +79,7 @@ class _Question:
         self.done.set()
 
 
-class Client:
+class Client(State[tuple[bytes, bytes]]):
     """A connection to a daemon, and the next one when it breaks; made by :func:`open_client`.
 
     Any number of tasks may use it at once. After the block each method raises
@@ -120,39 +96,22 @@ class Client:
         on_disconnect: Callable[[PubsubdError], object] | None,
         on_connect: Callable[[], object] | None,
     ) -> None:
+        super().__init__(
+            receive_buffer=receive_buffer,
+            outbox=_OUTBOX,
+            measure=lambda message: len(message[0]) + len(message[1]),
+        )
         self._connect = connect
         self._reconnect = reconnect
         self._max_payload = max_payload
-        self._bound = receive_buffer
         self._on_disconnect = on_disconnect
         self._on_connect = on_connect
 
-        self._closed = False
-        self._connected = False
-        self._connections = 0
         self._reason: DaemonError | None = None  # why the daemon is about to close
-        self._failure: PubsubdError | None = None  # the end of it all
-        self._errors: deque[DaemonError] = deque(maxlen=100)  # which no call has caused
-        self._turns = 0
-
         self._names = _Names()
         self._substrings: dict[bytes, None] = {}
         self._questions: deque[_Question] = deque()
-        self._waiting = 0  # calls that wait for an answer
-
         self._outbox: list[bytes] = []
-        self._outbox_size = 0
-        self._outbox_fed = trio.lowlevel.ParkingLot()
-        self._outbox_open = trio.lowlevel.ParkingLot()
-        self._published = 0
-        self._confirmed = 0
-        self._doubt: PubsubdError | None = None  # why messages may be lost, until it is told
-
-        self._inbox: deque[tuple[bytes, bytes]] = deque()
-        self._inbox_size = 0
-        self._inbox_fed = trio.lowlevel.ParkingLot()
-        self._inbox_open = trio.lowlevel.ParkingLot()
-        self._received = 0
 
     # Publishing
 
@@ -180,17 +139,7 @@ class Client:
             DaemonError: something else that the daemon objected to and no call has told yet.
             BufferFullError: see :meth:`request`.
         """
-        if self._doubt is None:
-            try:
-                await self._ping()
-            except (DaemonError, DisconnectedError):
-                self._doubt = None
-                raise
-        if self._doubt is not None:
-            doubt, self._doubt = self._doubt, None
-            raise fresh(doubt)
-        if self._errors:
-            raise self._errors.popleft()
+        await self._flush(self._ping)
 
     async def ping(self) -> float:
         """Return the seconds that a :meth:`flush` took."""
@@ -279,72 +228,23 @@ class Client:
             DaemonError: something the daemon objected to and no call has told; reading may go on.
             DaemonError, DisconnectedError: the client has ended, and all that came is read.
         """
-        await self._wait_for_messages()
-        name, data = self._inbox.popleft()
-        self._inbox_size -= len(name) + len(data) + _OVERHEAD
-        if self._inbox_size < self._bound:
-            self._inbox_open.unpark_all()
+        name, data = await self._take()
         return Message(name.decode(), data)
 
     async def receive(self) -> list[Message]:
         """Return all messages that have come, at least one; waits for it. Raises as iterating."""
-        await self._wait_for_messages()
-        messages = [Message(name.decode(), data) for name, data in self._inbox]
-        self._inbox.clear()
-        self._inbox_size = 0
-        self._inbox_open.unpark_all()
-        return messages
+        return [Message(name.decode(), data) for name, data in await self._take_all()]
 
     def statistics(self) -> Statistics:
         """Return a snapshot."""
-        return Statistics(
-            connected=self._connected,
-            connections=self._connections,
-            published=self._published,
-            confirmed=self._confirmed,
-            received=self._received,
-            subscriptions=len(self._substrings),
-            buffered_messages=len(self._inbox),
-            buffered_bytes=self._inbox_size,
-        )
+        return self._snapshot(len(self._substrings))
 
     # What the methods are made of
-
-    def _check(self) -> None:
-        if self._closed:
-            raise trio.ClosedResourceError("this client was closed")
-        if self._failure is not None:
-            self._doubt = None  # told now
-            raise fresh(self._failure)
-
-    async def _take_turn(self) -> None:
-        self._turns += 1
-        if self._turns >= _TURN:
-            self._turns = 0
-            # Not to be cancelled: a command is in the outbox already.
-            await trio.lowlevel.cancel_shielded_checkpoint()
-
-    async def _wait_for_messages(self) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        await self._take_turn()  # first: other tasks may read as well
-        while True:
-            if self._closed:
-                self._check()
-            if self._errors:
-                raise self._errors.popleft()
-            if self._inbox:
-                break
-            self._check()
-            await self._inbox_fed.park()
 
     async def _put(
         self, command: bytes, *, published: int = 0, question: _Question | None = None
     ) -> None:
-        await trio.lowlevel.checkpoint_if_cancelled()
-        self._check()
-        while not self._connected or self._outbox_size >= _OUTBOX:
-            await self._outbox_open.park()
-            self._check()
+        await self._wait_for_outbox()
         self._published += published
         if question is not None:
             question.mark = self._published
@@ -430,10 +330,6 @@ class Client:
             question.end(error=fresh(why))
         self._wake_all()
 
-    def _wake_all(self) -> None:
-        for lot in (self._outbox_fed, self._outbox_open, self._inbox_fed, self._inbox_open):
-            lot.unpark_all()
-
     async def _write(self, stream: trio.abc.Stream) -> None:
         while True:
             while not self._outbox:
@@ -464,9 +360,7 @@ class Client:
             for message in messages:
                 if message[0].startswith(wire.OWN) and self._is_answer(*message):
                     continue
-                self._inbox.append(message)
-                self._inbox_size += len(message[0]) + len(message[1]) + _OVERHEAD
-                self._received += 1
+                self._keep(message)
             if self._inbox or self._errors:
                 self._inbox_fed.unpark_all()
 
@@ -474,7 +368,7 @@ class Client:
         while self._inbox_size >= self._bound:
             if self._waiting:
                 # A caller that waits for an answer cannot read: stopping here would be for ever.
-                if self._inbox_size < self._bound * _PATIENCE:
+                if self._inbox_size < self._bound * PATIENCE:
                     return
                 for question in self._questions:
                     question.end(error=BufferFullError("received messages have to be read first"))
