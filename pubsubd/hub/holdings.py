@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pubsubd.hub.render import Form
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _BITS = {Form.HUB: 1, Form.SYNAP: 2, Form.ENVELOPE: 4}
 """A bit for each form; of several, a message comes in the first."""
+
+_STEP = 1_000  # names let go of at once
 
 
 class Holdings:
@@ -100,10 +103,15 @@ class Holdings:
                 bits |= more
         return next((form for form, bit in _BITS.items() if bits & bit), None)
 
-    def release(self) -> None:
-        """Let go of what is counted elsewhere, at the end; the router forgets the peer itself."""
-        for name, bits in (self._names or {}).items():
+    def release(self) -> Iterator[None]:
+        """Let go of what is counted elsewhere, at the end, in steps: iterate to the end.
+
+        The router forgets the peer itself.
+        """
+        for done, (name, bits) in enumerate((self._names or {}).items(), 1):
             self._hub.topics.release(name, bits.bit_count())
+            if done % _STEP == 0:
+                yield
         for bits in (self._patterns or {}).values():
             self._hub.synap.subscribers.other_wildcards -= bits & _BITS[Form.HUB]
 

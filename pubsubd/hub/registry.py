@@ -245,9 +245,13 @@ class Registry:
             del self._by_owner[actor.owner]
         return actor
 
-    def of(self, owner: object) -> Iterable[Actor]:
+    def of(self, owner: object) -> Collection[Actor]:
         """Return the actors of a connection, in the order in which it has registered them."""
         return self._by_owner.get(owner, {}).values()
+
+    def latest(self, owner: object) -> Actor | None:
+        """Return the actor that a connection has registered last."""
+        return next(reversed(self._by_owner.get(owner, {}).values()), None)
 
     def keys(self, capability: str | None = None) -> list[str]:
         """Return the keys of all actors, or of those with a capability."""

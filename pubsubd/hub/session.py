@@ -210,7 +210,7 @@ class HubTalk:
             if done % 1_000 == 999:
                 yield
         self.signal = None
-        self.holdings.release()
+        yield from self.holdings.release()
         yield from hub.broker.leave(self.peer)
 
     # Input

@@ -7,6 +7,7 @@ names that an attacker's DNS could point here, and the Origin.
 from __future__ import annotations
 
 import datetime
+import functools
 from collections import deque
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -123,12 +124,13 @@ def _console(talk: HubTalk, request: Request) -> None:
     if request.method not in ("GET", "HEAD"):
         _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "GET, HEAD")])
         return
-    page = resources.files("pubsubd.hub").joinpath("console.html").read_bytes()
-    talk.put_raw(
-        talk.http.respond(
-            200, page, content_type="text/html; charset=utf-8", headers=_CONSOLE_HEADERS
-        )
-    )
+    kind = "text/html; charset=utf-8"
+    talk.put_raw(talk.http.respond(200, _page(), content_type=kind, headers=_CONSOLE_HEADERS))
+
+
+@functools.cache
+def _page() -> bytes:
+    return resources.files("pubsubd.hub").joinpath("console.html").read_bytes()
 
 
 def _log_in(talk: HubTalk, request: Request) -> bool:

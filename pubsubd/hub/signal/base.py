@@ -73,9 +73,16 @@ class RefusedError(Exception):
 
 
 class Subscription(Struct):
-    """A topic that is subscribed: its id, and under which actor, if one was registered."""
+    """A topic that is subscribed.
+
+    Attributes:
+        id: what it is called.
+        held: the name or pattern that it is.
+        actor: under which actor, if one was registered.
+    """
 
     id: str
+    held: bytes | Pattern
     actor: str | None
 
 
@@ -91,6 +98,7 @@ class Signal:
 
     __slots__ = (
         "_bucket",
+        "_under",
         "address",
         "dialect",
         "failed",
@@ -111,7 +119,8 @@ class Signal:
         self.session_id = ""
         self.address = ""  # where it is reached, as it writes it
         self._bucket = Bucket(limits.rate, limits.burst)
-        self.topics: dict[str, Subscription] | None = None
+        self.topics: dict[str, Subscription] = {}
+        self._under: dict[str, dict[str, None]] = {}  # actor -> topics subscribed under it
         self.publications: dict[Any, tuple[bytes, bytes, str, bytes]] = {}
         self.processed = 0
         self.failed = 0
@@ -123,7 +132,7 @@ class Signal:
     @property
     def expects_heartbeat(self) -> bool:
         """Whether silence means that it is gone: it has introduced or registered itself."""
-        return bool(self.session_id) or any(True for _ in self.talk.hub.registry.of(self.talk))
+        return bool(self.session_id or self.talk.hub.registry.of(self.talk))
 
     # In
 
@@ -175,14 +184,13 @@ class Signal:
     def forget(self, actor: Actor) -> None:
         """Take the subscriptions made under a registration that is over."""
         self.publications.clear()
-        for topic, subscription in list((self.topics or {}).items()):
-            if subscription.actor == actor.key:
-                self.drop_topic(topic)
+        for topic in list(self._under.get(actor.key, ())):
+            self.drop_topic(topic)
         talk = self.talk
         if talk.sender == actor.key:
-            left = self.registered()
-            talk.sender = left[-1].key if left else talk.origin
-            self.locate(left[-1].address if left else actor.address)
+            left = self.latest_actor()
+            talk.sender = left.key if left is not None else talk.origin
+            self.locate(left.address if left is not None else actor.address)
 
     # Topics
 
@@ -194,12 +202,24 @@ class Signal:
             return pattern
         return check_hub_topic(topic, limits.any_topic, limits.topic_length, publishing=False)
 
+    def add_topic(self, topic: str, held: bytes | Pattern, actor: Actor | None) -> Subscription:
+        """Subscribe a topic that is not subscribed, under an actor if one is registered."""
+        key = None if actor is None else actor.key
+        subscription = self.topics[topic] = Subscription(f"sub-{new_id()}", held, key)
+        if key is not None:
+            self._under.setdefault(key, {})[topic] = None
+        self.talk.holdings.add(held, Form.HUB)
+        return subscription
+
     def drop_topic(self, topic: str) -> None:
         """End a subscription that is there."""
-        assert self.topics is not None
-        held = self.parse_topic(topic)
-        del self.topics[topic]
-        self.talk.holdings.remove(held, Form.HUB)
+        subscription = self.topics.pop(topic)
+        if subscription.actor is not None:
+            under = self._under[subscription.actor]
+            del under[topic]
+            if not under:
+                del self._under[subscription.actor]
+        self.talk.holdings.remove(subscription.held, Form.HUB)
 
     # Out
 
@@ -257,9 +277,9 @@ class Signal:
 
     # Addresses
 
-    def registered(self) -> list[Actor]:
-        """Return the actors that this connection has registered, in that order."""
-        return list(self.talk.hub.registry.of(self.talk))
+    def latest_actor(self) -> Actor | None:
+        """Return the actor that this connection has registered last."""
+        return self.talk.hub.registry.latest(self.talk)
 
     def locate(self, address: str) -> None:
         """Take ``address`` for where this connection is reached."""

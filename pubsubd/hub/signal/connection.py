@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 from pubsubd.errors import ProtocolError
 from pubsubd.hub import messages as m
 from pubsubd.hub.auth import AuthError
@@ -15,6 +17,8 @@ from pubsubd.hub.signal.base import (
     shown,
     whole,
 )
+
+_AT_ONCE = 1_000  # actors of a connection that are gone when its hub:disconnect is answered
 
 
 def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
@@ -48,7 +52,7 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
     if not signal.session_id:
         signal.session_id = f"session-{new_id()}"
     sender = message.sender if isinstance(message.sender, str) else signal.address
-    if canonical(sender) is not None and not signal.registered():
+    if canonical(sender) is not None and signal.latest_actor() is None:
         signal.locate(sender)
     identity = talk.identity
     actor = identity.actor if identity is not None and identity.actor else signal.address
@@ -92,10 +96,8 @@ def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None
 def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
     """Take leave: forget all of the connection, answer, close."""
     talk, hub = signal.talk, signal.talk.hub
-    for actor in list(hub.registry.of(talk)):
+    for actor in list(islice(hub.registry.of(talk), _AT_ONCE)):  # the others when it leaves
         hub.registry.unregister(actor.key)
-    for topic in list(signal.topics or ()):
-        signal.drop_topic(topic)
     name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
     signal.reply(message, name, m.Disconnected(session_id=signal.session_id))
     talk.close(ProtocolError("goodbye", "disconnected"), tell=True)

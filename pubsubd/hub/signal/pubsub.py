@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 from msgspec import UNSET
 
 from pubsubd.hub import messages as m
 from pubsubd.hub.bridge import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.render import Form, dress
+from pubsubd.hub.render import dress
 from pubsubd.hub.signal.base import (
     RefusedError,
     Signal,
-    Subscription,
     checked_type,
     key_of,
     read_payload,
@@ -20,6 +21,7 @@ from pubsubd.hub.signal.base import (
     text_of,
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
+from pubsubd.limits import WORK_PER_TURN
 from pubsubd.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection
@@ -32,27 +34,20 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
     """Subscribe a topic, or a wildcard over topics."""
     talk, hub = signal.talk, signal.talk.hub
     topic = payload.topic or ""
-    subscription = (signal.topics or {}).get(topic)
+    subscription = signal.topics.get(topic)
     if subscription is None:
         held = signal.parse_topic(topic)
         if len(talk.holdings) >= hub.max_subscriptions:
             raise RefusedError("internal_error", f"over {hub.max_subscriptions} subscriptions")
-        actor = None
-        given = payload.actor_address or text_of(message.sender)
-        found = hub.registry.get(key_of(given), hub.now()) if given else None
-        if found is not None and found.owner is talk:
-            actor = found.key
-        elif left := signal.registered():
-            actor = left[-1].key
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
         else:
             hub.synap.check_name(held)
-        talk.holdings.add(held, Form.HUB)
-        subscription = Subscription(f"sub-{new_id()}", actor)
-        if signal.topics is None:
-            signal.topics = {}
-        signal.topics[topic] = subscription
+        given = payload.actor_address or text_of(message.sender)
+        actor = hub.registry.get(key_of(given), hub.now()) if given else None
+        if actor is None or actor.owner is not talk:
+            actor = signal.latest_actor()
+        subscription = signal.add_topic(topic, held, actor)
     subscribed = m.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
     signal.reply(message, "hub:subscribed", subscribed)
 
@@ -62,7 +57,7 @@ def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> No
     wanted = payload.topic or payload.subscription_id or ""
     if not wanted:
         raise TopicError("topic is required")
-    topics = signal.topics or {}
+    topics = signal.topics
     topic = wanted
     if topic not in topics:
         topic = next((name for name, one in topics.items() if one.id == wanted), wanted)
@@ -140,11 +135,23 @@ def _prepare(
 
 
 def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List the topics of this port."""
-    hub = signal.talk.hub
+    """List the topics of this port, in steps: who receives each of them may have to be found."""
     limit, offset = signal.page(payload)
-    topics, total = hub.topics.page(offset, limit)
-    found = [_summary(signal, name) for name in topics]
+    signal.talk.step = _list_topics(signal, message, limit, offset)
+
+
+def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
+    hub = signal.talk.hub
+    index = hub.broker.router.index
+    names, total = hub.topics.page(offset, limit)
+    found = []
+    budget = index.work + WORK_PER_TURN
+    for name in names:
+        if index.work > budget:
+            yield
+            budget = index.work + WORK_PER_TURN
+        if name in hub.topics:
+            found.append(_summary(signal, name))
     signal.reply(
         message,
         "hub:topic_list",
@@ -154,7 +161,7 @@ def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> Non
             total=total,
             offset=offset,
             limit=limit,
-            has_more=offset + len(found) < total,
+            has_more=offset + len(names) < total,
         ),
     )
 
