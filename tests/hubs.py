@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import struct
 import uuid
 from typing import Any
 
@@ -55,6 +56,26 @@ def message_b(kind: str, payload: Any = None, *, me: str = "browser/ann", **more
 def connect_a(**metadata: Any) -> dict[str, Any]:
     """Return the metadata of a hub:connect in dialect A."""
     return {"protocolVersion": "0.1.0", "capabilities": ["send", "receive"]} | metadata
+
+
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+def client_frame(data: bytes, first: int = 0x81, *, key: bytes = b"\x11\x22\x33\x44") -> bytes:
+    """Return a masked frame."""
+    size = len(data)
+    if size < 126:
+        head = bytes([first, 0x80 | size])
+    elif size < 65_536:
+        head = bytes([first, 0xFE]) + struct.pack(">H", size)
+    else:
+        head = bytes([first, 0xFF]) + struct.pack(">Q", size)
+    mask = (key * (size // 4 + 1))[:size]
+    masked = int.from_bytes(data, "big") ^ int.from_bytes(mask, "big")
+    return head + key + masked.to_bytes(size, "big")
 
 
 class Room:

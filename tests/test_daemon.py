@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,15 @@ import trio.testing
 from pubsubd import session
 from pubsubd.daemon import Config, run
 from pubsubd.errors import ConfigError
-from pubsubd.limits import Limits
+from pubsubd.hub.core import Hub
+from pubsubd.hub.session import HubTalk
+from pubsubd.limits import HubLimits, Limits
 from pubsubd.line import LineTalk
 from pubsubd.peer import Peer
 from pubsubd.server import Server
-from pubsubd.session import Session, open_session
+from pubsubd.session import MakeTalk, Session, open_session
+from tests.daemons import Daemon
+from tests.hubs import UPGRADE, client_frame
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -104,13 +108,14 @@ class Crowd:
     def _note(self, peer: Peer, waiting: int) -> None:
         self.told.append((peer.number, waiting))
 
-    def join(self) -> trio.SocketStream:
+    def join(self, make: MakeTalk | None = None) -> trio.SocketStream:
+        """Let a connection come to the line port, or to another."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        make = partial(LineTalk, self.server.broker)
+        make = make or partial(LineTalk, self.server.broker)
         open_session(self.server, near, f"peer{len(self.ends)}", make)
         self.ends.append(trio.socket.from_stdlib_socket(far))
         return trio.SocketStream(self.ends[-1])
@@ -138,6 +143,14 @@ async def ask(stream: trio.SocketStream) -> bytes:
     return heard
 
 
+async def drain(stream: trio.SocketStream) -> bytes:
+    """Return all that comes before the end."""
+    heard = b""
+    while data := await stream.receive_some(65_536):
+        heard += data
+    return heard
+
+
 LIMITS = Limits(max_pending=100_000, stall_timeout=0.25, stall_budget=2.0, linger=0.1)
 
 
@@ -162,6 +175,33 @@ async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled(
         assert crowd.server.broker.counters.closed == {"slow-consumer": 20}
         assert {number for number, _ in crowd.told} == set(range(1, 21))
         assert all(waiting > LIMITS.max_pending for _, waiting in crowd.told)
+
+
+async def test_a_slow_consumer_of_the_hub_port_is_told_to_the_hook_and_closed_with_1013(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with gather(LIMITS) as crowd:
+        hub = Hub(
+            crowd.server.broker,
+            HubLimits(max_pending=50_000),
+            max_subscriptions=10,
+            clock=trio.current_time,
+        )
+        slow, publisher = crowd.join(partial(HubTalk, hub)), crowd.join()
+        subscribe = {"type": "__subscribe", "id": "", "payload": {"topic": "big:1"}}
+        await slow.send_all(UPGRADE + client_frame(json.dumps(subscribe).encode()))
+        await slow.send_all(client_frame(b"before", 0x89))
+        heard = b""
+        while not heard.endswith(b"\x8a\x06before"):
+            heard += await slow.receive_some(4_096)
+        for _ in range(10):
+            await publisher.send_all(b"pub big:1 30000 " + b"x" * 30_000 + b"\n")
+        await ask(publisher)
+        assert [number for number, _ in crowd.told] == [1]
+        assert crowd.told[0][1] > 50_000
+        heard = await drain(slow)
+        assert b"\x03\xf5slow-consumer" in heard[-125:]  # 1013
+        assert crowd.server.broker.counters.closed == {"slow-consumer": 1}
 
 
 async def test_a_consumer_that_drains_again_is_waited_for_and_loses_nothing() -> None:
@@ -292,3 +332,12 @@ async def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) ->
             await stream.aclose()
         assert crowd.server.broker.counters.closed == {"http-request": 300}
         assert 100 <= len(caplog.records) < 300
+
+
+@pytest.mark.parametrize(("ports", "loaded"), [(("--no-hub",), False), ((), True)])
+def test_what_the_hub_port_stands_on_is_loaded_only_where_there_is_one(
+    start: Callable[..., Daemon], ports: tuple[str, ...], loaded: bool
+) -> None:
+    """A process says nothing of its modules, but RE2's library is mapped where they are loaded."""
+    daemon = start(*ports)
+    assert ("_re2." in Path(f"/proc/{daemon.process.pid}/maps").read_text()) is loaded

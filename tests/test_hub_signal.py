@@ -784,6 +784,27 @@ def test_topics_are_listed_with_their_counts(room: Room) -> None:
     assert error(missing)[0] == "internal_error"
 
 
+def test_topics_are_listed_in_steps_of_bounded_work(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.join("cat")
+    for number in range(20):  # wildcards that have to be looked at for each topic
+        room.ask("cat", message_b("hub:subscribe", {"topic": f"a/+/{number}"}, me="browser/cat"))
+    for number in range(30):
+        topic = f"a/b{number}/{number}"
+        room.ask("ann", message_b("hub:publish", {"topic": topic, "type": "x"}))
+    room.hears("cat")
+    monkeypatch.setattr("pubsubd.hub.signal.pubsub.WORK_PER_TURN", 5)
+    talk = room.talks["ann"]
+    turns = 1
+    data = json.dumps(message_b("hub:list_topics", {})).encode() + b"\n"
+    while talk.receive(data):
+        data, turns = b"", turns + 1
+    assert turns > 10
+    (answer,) = room.hears("ann")
+    assert len(answer["payload"]["topics"]) == 30
+
+
 def test_subscriptions_of_one_connection_are_bounded() -> None:
     room = Room(max_subscriptions=2)
     room.join("ann")

@@ -15,26 +15,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.daemons import DEADLINE, KIB, MIB, Daemon, Line, frames, wait_until
-from tests.hubs import Lines, Socket, connect_a, message_a, message_b
-
-UPGRADE = (
-    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
-
-
-def client_frame(data: bytes, first: int = 0x81, *, key: bytes = b"\x11\x22\x33\x44") -> bytes:
-    """Return a masked frame."""
-    size = len(data)
-    if size < 126:
-        head = bytes([first, 0x80 | size])
-    elif size < 65_536:
-        head = bytes([first, 0xFE]) + struct.pack(">H", size)
-    else:
-        head = bytes([first, 0xFF]) + struct.pack(">Q", size)
-    mask = (key * (size // 4 + 1))[:size]
-    masked = int.from_bytes(data, "big") ^ int.from_bytes(mask, "big")
-    return head + key + masked.to_bytes(size, "big")
+from tests.hubs import UPGRADE, Lines, Socket, client_frame, connect_a, message_a, message_b
 
 
 class Raw(Lines):
@@ -294,12 +275,10 @@ def test_a_hostile_regular_expression_does_not_stop_the_daemon(
     for number in range(500):
         address = f"aaaa/{'a' * 200}{number}"
         web.ask(message_b("hub:register", {"actorAddress": address, "capabilities": ["x"]}))
-    before = daemon.cpu()
-    answer = web.ask(message_b("hub:discover", {"pattern": "(a+)+$"}))
-    assert answer["type"] in ("hub:discovery_result", "hub:error")
+    answer = web.ask(message_b("hub:discover", {"pattern": "(a+)+$"}))  # for ever, by backtracking
+    assert answer["payload"]["total"] == 0
     answer = web.ask(message_b("hub:discover", {"pattern": "(a*)*b" + "(x{0,1000}){0,1000}"}))
     assert answer["type"] == "hub:error"
-    assert daemon.cpu() - before < 1.0  # a backtracking engine would take for ever
     web.close()
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.explain import explain
-from pubsubd.routing import Fork, Router, Targets
+from pubsubd.routing import Router
+from pubsubd.targets import Fork, Targets
 from pubsubd.wildcards import Pattern
 from pubsubd.wire import OWN, copy_name, header
 from tests.model import Listener
