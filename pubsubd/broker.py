@@ -33,8 +33,9 @@ from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
-from pubsubd.routing import Fork, Route, Router, Targets
+from pubsubd.routing import Router
 from pubsubd.stats import Counters, Statistics, rss
+from pubsubd.targets import Fork, Route, Targets
 
 LF, CR = 10, 13
 

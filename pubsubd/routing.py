@@ -17,10 +17,7 @@ Invariants:
   these, every cached name stands in one byte string, ``_roll``, together with the name
   of its copy; a changed substring is looked for in that, and so is the longest literal of a
   changed wildcard. (A name may stand there that is not cached any more.)
-- Equal sets of receivers are the same :class:`Targets`, and equal shapes of
-  frames to them the same :class:`Route`, so ``targets is previous`` tells
-  whether two frames go to the same peers, and ``route is previous`` that they
-  have the same lengths as well.
+- Equal sets of receivers are the same :class:`Targets`.
 - ``_few`` has all of ``index.values`` if these are few, and is empty otherwise.
 - ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
   ``_names`` and ``_wildcards.values``.
@@ -29,13 +26,13 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, MutableMapping
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.matching import SubstringIndex
-from pubsubd.outbox import Pieces
+from pubsubd.targets import Fork, Reasons, Receiver, Route, Targets, shape
 from pubsubd.wildcards import Pattern, WildcardIndex
 from pubsubd.wire import FORWARD, OWN, copy_name
 
@@ -49,94 +46,8 @@ _ROLL = 64  # bytes of the roll per name; longer names make the cache hold fewer
 _SCANNED = 128  # bytes of the roll looked through in one step of work
 _SCANNED_HIT = 10  # steps of work to forget one name, or to try a wildcard on it
 _PATIENCE = 500_000  # steps of work on wildcards after which everything is forgotten
-_SHAPES = 4_096  # routes remembered for one set of receivers
 
 Key = TypeVar("Key")
-
-
-class Receiver(Protocol):
-    """What routing and delivery need of a peer."""
-
-    substrings: set[bytes]
-    names: set[bytes] | None
-    patterns: set[Pattern] | None
-    fresh: list[bytes]
-    put: Callable[[bytes], None]
-    send: Callable[[bytes | Pieces], None]
-
-
-class Targets:
-    """A set of peers that frames go to, in the form the broker needs.
-
-    Attributes:
-        put: hands bytes to the only peer; None if there is not exactly one.
-        puts: one call each hands bytes to all peers.
-        pending: messages put in the present read; the broker's.
-        special: whether the broker has to deliver frame by frame; False here.
-    """
-
-    __slots__ = ("__weakref__", "peers", "pending", "put", "puts", "shapes")
-
-    special = False
-
-    def __init__(self, peers: Iterable[Receiver]) -> None:
-        self.peers = tuple(peers)
-        self.puts = tuple(peer.put for peer in self.peers)
-        self.put = self.puts[0] if len(self.puts) == 1 else None
-        self.pending = 0
-        self.shapes: dict[tuple[int, int], Route] = {}
-
-
-class Fork:
-    """The receivers of one ``//x/y``: those of the name itself, and those of its copy only."""
-
-    __slots__ = ("copies", "copy_name", "direct", "shapes")
-
-    special = True
-    peers: tuple[Receiver, ...] = ()
-    puts: tuple[Callable[[bytes], None], ...] = ()
-    put = None
-    pending = 0
-
-    def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
-        self.direct = direct
-        self.copies = copies
-        self.copy_name = copy_name
-        self.shapes: dict[tuple[int, int], Route] = {}
-
-
-class Route:
-    """Where the frames with one kind of header go.
-
-    Attributes:
-        targets: the receivers.
-        width: bytes of the header and of the LF before it.
-        length: bytes of the whole frame, its own LF included.
-    """
-
-    __slots__ = ("length", "targets", "width")
-
-    def __init__(self, targets: Targets | Fork, width: int, length: int) -> None:
-        self.targets = targets
-        self.width = width
-        self.length = length
-
-
-class Reasons:
-    """Why a peer receives a name.
-
-    Attributes:
-        substrings: those it subscribes that are in the name, in order.
-        exact: whether it subscribes the name itself.
-        patterns: texts of the wildcards it subscribes that match, in order.
-    """
-
-    __slots__ = ("exact", "patterns", "substrings")
-
-    def __init__(self) -> None:
-        self.substrings: list[bytes] = []
-        self.exact = False
-        self.patterns: list[str] = []
 
 
 class _Crowd:
@@ -382,12 +293,12 @@ class Router:
                     seen.clear()
                 seen.add(name)
                 route = targets.shapes.get((width, width + size))
-                return route or _shape(targets, width, width + size)
+                return route or shape(targets, width, width + size)
             answer = self._remember(name, targets)
         if len(self.routes) >= self._max_headers:
             self.clear()
             answer = self._remember(name, answer.targets)
-        route = self.routes[key] = _shape(answer.targets, width, width + size)
+        route = self.routes[key] = shape(answer.targets, width, width + size)
         answer.headers.append(key)
         return route
 
@@ -599,12 +510,3 @@ def _let_in(holders: MutableMapping[Key, Targets | _Crowd], key: Key, peer: Rece
 
 def _peers(holder: Targets | _Crowd, told: set[Receiver]) -> list[Receiver]:
     return [peer for peer in holder.peers if peer not in told]
-
-
-def _shape(targets: Targets | Fork, width: int, length: int) -> Route:
-    route = targets.shapes.get((width, length))
-    if route is None:
-        if len(targets.shapes) >= _SHAPES:
-            targets.shapes.clear()
-        route = targets.shapes[width, length] = Route(targets, width, length)
-    return route

@@ -92,14 +92,6 @@ class Incoming(Struct, gc=False, rename={"sender": "from", "correlation_id": "co
     ttl: float | UnsetType | None = UNSET
 
 
-class Envelope(Struct, forbid_unknown_fields=True):
-    """A message of an event target: these three keys and no other. Its topic is ``type:id``."""
-
-    type: str
-    id: str
-    payload: Raw
-
-
 class Topic(Struct):
     """The payload of ``__subscribe`` and ``__unsubscribe``."""
 

@@ -1,0 +1,111 @@
+"""Where frames go: sets of peers, and what the broker remembers of a kind of header.
+
+Equal sets of receivers are the same :class:`Targets`, which is the router's doing, and equal shapes
+of frames to them the same :class:`Route`. So ``targets is previous`` tells whether two frames go to
+the same peers, and ``route is previous`` that they have the same lengths as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from pubsubd.outbox import Pieces
+from pubsubd.wildcards import Pattern
+
+_SHAPES = 4_096  # routes remembered for one set of receivers
+
+
+class Receiver(Protocol):
+    """What routing and delivery need of a peer."""
+
+    substrings: set[bytes]
+    names: set[bytes] | None
+    patterns: set[Pattern] | None
+    fresh: list[bytes]
+    put: Callable[[bytes], None]
+    send: Callable[[bytes | Pieces], None]
+
+
+class Targets:
+    """A set of peers that frames go to, in the form the broker needs.
+
+    Attributes:
+        put: hands bytes to the only peer; None if there is not exactly one.
+        puts: one call each hands bytes to all peers.
+        pending: messages put in the present read; the broker's.
+        special: whether the broker has to deliver frame by frame; False here.
+    """
+
+    __slots__ = ("__weakref__", "peers", "pending", "put", "puts", "shapes")
+
+    special = False
+
+    def __init__(self, peers: Iterable[Receiver]) -> None:
+        self.peers = tuple(peers)
+        self.puts = tuple(peer.put for peer in self.peers)
+        self.put = self.puts[0] if len(self.puts) == 1 else None
+        self.pending = 0
+        self.shapes: dict[tuple[int, int], Route] = {}
+
+
+class Fork:
+    """The receivers of one ``//x/y``: those of the name itself, and those of its copy only."""
+
+    __slots__ = ("copies", "copy_name", "direct", "shapes")
+
+    special = True
+    peers: tuple[Receiver, ...] = ()
+    puts: tuple[Callable[[bytes], None], ...] = ()
+    put = None
+    pending = 0
+
+    def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
+        self.direct = direct
+        self.copies = copies
+        self.copy_name = copy_name
+        self.shapes: dict[tuple[int, int], Route] = {}
+
+
+class Route:
+    """Where the frames with one kind of header go.
+
+    Attributes:
+        targets: the receivers.
+        width: bytes of the header and of the LF before it.
+        length: bytes of the whole frame, its own LF included.
+    """
+
+    __slots__ = ("length", "targets", "width")
+
+    def __init__(self, targets: Targets | Fork, width: int, length: int) -> None:
+        self.targets = targets
+        self.width = width
+        self.length = length
+
+
+class Reasons:
+    """Why a peer receives a name.
+
+    Attributes:
+        substrings: those it subscribes that are in the name, in order.
+        exact: whether it subscribes the name itself.
+        patterns: texts of the wildcards it subscribes that match, in order.
+    """
+
+    __slots__ = ("exact", "patterns", "substrings")
+
+    def __init__(self) -> None:
+        self.substrings: list[bytes] = []
+        self.exact = False
+        self.patterns: list[str] = []
+
+
+def shape(targets: Targets | Fork, width: int, length: int) -> Route:
+    """Return the route to ``targets`` of frames that have these lengths."""
+    route = targets.shapes.get((width, length))
+    if route is None:
+        if len(targets.shapes) >= _SHAPES:
+            targets.shapes.clear()
+        route = targets.shapes[width, length] = Route(targets, width, length)
+    return route
