@@ -24,15 +24,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from typing import NoReturn
 
 from pubsubd import __version__, wire
 from pubsubd.errors import ProtocolError
 from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
+from pubsubd.peer import Peer, stay
 from pubsubd.routing import Router
 from pubsubd.stats import Counters, Statistics, rss
 from pubsubd.targets import Fork, Route, Targets
@@ -42,6 +43,7 @@ LF, CR = 10, 13
 _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon command
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
+_ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -60,6 +62,7 @@ class Broker:
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         notes: the chunk that was put together last, and what is known of the messages in it.
+        outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
     """
 
@@ -73,6 +76,8 @@ class Broker:
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: self.describe(),
             b"//pubsubd/explain": lambda _peer, data: explain(self.router, data),
+            b"//pubsubd/peers": _tell_no_mesh,
+            b"//pubsubd/edges": _tell_no_mesh,
         }
         self._clock = clock
         self._started = clock()
@@ -80,14 +85,40 @@ class Broker:
         self._touched: list[Targets | Fork] = []
         self._run = _Run(self.router.nobody)
         self.notes: tuple[bytes, list[object]] = (b"", [])
+        self.outbound: Sequence[object] = ()
+        self.ship: Callable[[], None] = lambda: None
+        self._reserved: tuple[bytes, ...] = ()
+        self._refuse: Callable[[Peer | None, bytes, bytes], None] = lambda *_: None
+        self._match_header = wire.match_header
 
     # Peers
 
-    def join(self, label: str, send: Callable[[bytes | Pieces], None]) -> Peer:
-        """Return a new peer."""
+    def reserve(
+        self, prefixes: tuple[bytes, ...], refuse: Callable[[Peer | None, bytes, bytes], None]
+    ) -> None:
+        """Let nobody publish names that begin with any of ``prefixes``.
+
+        ``refuse`` is called with who does so, the name and the data; it may raise ProtocolError.
+        """
+        self._reserved, self._refuse = prefixes, refuse
+        self._match_header = wire.header_matcher((wire.OWN, *prefixes))
+
+    def join(
+        self,
+        label: str,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None] = stay,
+    ) -> Peer:
+        """Return a new peer.
+
+        Args:
+            label: what it is called in logs.
+            send: takes whole frames for it, never waiting.
+            end: closes its connection, for a code and a text.
+        """
         self.counters.connections_total += 1
         number = self.counters.connections_total
-        peer = self.peers[number] = Peer(number, label, send)
+        peer = self.peers[number] = Peer(number, label, send, end)
         return peer
 
     def leave(self, peer: Peer) -> Iterator[None]:
@@ -97,6 +128,8 @@ class Broker:
             self.speaker = None
         if peer.halfway and peer.ending is None:
             self.counters.half_frames += 1
+        if peer.gone is not None:
+            peer.gone()
         yield from self.router.forget(peer)
 
     # Input
@@ -115,7 +148,10 @@ class Broker:
             return False
         parts = peer.parts
         self.speaker = peer
-        self.counters.bytes_in += len(data)
+        if not peer.relayed:
+            self.counters.bytes_in += len(data)
+            if peer.link is not None:
+                return peer.link.receive(data)
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
             parts.append(data)
@@ -126,7 +162,12 @@ class Broker:
             if not data:
                 return False
             data = self._complete(peer, data)
-        elif len(data) >= READ_SIZE and parts == [b"\n"] and self._begin(peer, data):
+        elif (
+            len(data) >= READ_SIZE
+            and parts == [b"\n"]
+            and not peer.relayed
+            and self._begin(peer, data)
+        ):
             return False
         else:
             peer.expected = 0
@@ -141,7 +182,9 @@ class Broker:
         router = self.router
         get, learn, index = router.routes.get, router.learn, router.index
         sizes = self._sizes
-        match_header, max_payload = wire.match_header, self.limits.max_payload
+        match_header, max_payload = self._match_header, self.limits.max_payload
+        if peer.relayed:
+            get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
         end, at, start, count, total = len(buf), 0, 1, 0, 0
         route, length, width = _NONE, 0, peer.width
         targets: Targets | Fork = router.nobody
@@ -267,6 +310,8 @@ class Broker:
         else:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
+        if not peer.echo:
+            peer.fresh.clear()
         self._send()
         if ending is not None:
             peer.ending = ending
@@ -301,6 +346,12 @@ class Broker:
             How many peers it goes to.
         """
         self.speaker = peer
+        if peer is not None and self._reserved and name.startswith(self._reserved):
+            try:
+                self._refuse(peer, name, data)
+            except ProtocolError as error:
+                self.counters.errors[error.code] += 1
+            return 0
         frame = b"pub %b %d %b\n" % (name, len(data), data)
         targets = self.router.receivers(name)
         run = self._run
@@ -352,11 +403,12 @@ class Broker:
 
     def publish(self, name: bytes, data: bytes) -> None:
         """Send a message under one of the daemon's own names to those who want it."""
-        self.speaker = None
+        speaker, self.speaker = self.speaker, None
         frame = wire.frame(name, data)
         targets = self.router.targets_of_own(name)
         self._deliver(targets, _NONE, frame, 0, len(frame), 1)
         self._send()
+        self.speaker = speaker  # it may be in the middle of something
 
     # Delivery
 
@@ -393,6 +445,8 @@ class Broker:
         joined: dict[tuple[int, ...], bytes] = {}
         for targets in self._touched:
             counters.messages_out += targets.pending * len(targets.peers)
+            if targets.far is not None:
+                targets.far.count(targets.pending)
             targets.pending = 0
             for peer in targets.peers:
                 fresh = peer.fresh
@@ -407,6 +461,8 @@ class Broker:
                 counters.bytes_out += len(data)
                 peer.send(data)
         self._touched.clear()
+        if self.outbound:
+            self.ship()
 
     # What the hot loop does not know
 
@@ -455,7 +511,10 @@ class Broker:
         self.counters.messages_out += len(route.targets.peers)
         self.counters.bytes_out += pieces.size * len(route.targets.peers)
         for receiver in route.targets.peers:
-            receiver.send(pieces)
+            if peer.echo or receiver is not peer:
+                receiver.send(pieces)
+        if self.outbound:
+            self.ship()
 
     def _uncommon(self, peer: Peer, buf: bytes, start: int) -> tuple[int, int]:
         """Carry out the one command at ``start`` that no route is for.
@@ -510,13 +569,18 @@ class Broker:
             wire.check_name(name)
             if name.startswith(wire.OWN):
                 self._request(peer, name, data)
+            elif self._reserved and name.startswith(self._reserved):
+                self._refuse(peer, name, data)
             else:  # PUB, Pub
                 frame = b"pub " + buf[start + 4 : head] + data + b"\n"
                 key = b"\npub " + buf[start + 4 : head]
-                route = self.router.routes.get(key) or self.router.learn(key, name, size)
+                learn = self.router.learn_relayed if peer.relayed else self.router.learn
+                route = learn(key, name, size)
                 self._deliver(route.targets, route, frame, 0, len(frame), 1)
                 self.counters.messages_in += 1
         except ProtocolError as error:
+            if error.closes:
+                raise
             self.tell(peer, error)
         return stop, 0
 
@@ -604,6 +668,10 @@ def _count(targets: Targets | Fork) -> int:
     if isinstance(targets, Fork):
         return len(targets.direct.peers) + len(targets.copies.peers)
     return len(targets.peers)
+
+
+def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:
+    raise ProtocolError("no-mesh", "this daemon is not part of a mesh")
 
 
 def equal_headers(buf: bytes, at: int, key: bytes, length: int) -> int:

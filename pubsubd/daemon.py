@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pubsubd import wire
-from pubsubd.errors import AbortedError
+from pubsubd.errors import AbortedError, ConfigError
 from pubsubd.limits import MIB, HubLimits, Limits
 from pubsubd.line import LineTalk
 from pubsubd.listen import Door, Refusal, Reserve, accept_all, listen, raise_descriptors
@@ -33,12 +33,45 @@ from pubsubd.session import MakeTalk
 
 if TYPE_CHECKING:
     from pubsubd.hub.auth import Authority
+    from pubsubd.mesh.dial import Mesher
 
 log = logging.getLogger("pubsubd")
 
 _SWEEP = 1.0  # seconds between two looks at all sessions
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOptions:
+    """How to take part in a mesh of daemons; see pubsubd-mesh(7).
+
+    Attributes:
+        peers: ``HOST:PORT`` of daemons to dial for ever.
+        name: of the mesh.
+        node: this daemon's id in it; None for its address.
+        secret_file: the file with the secret that all daemons of the mesh share; None for none.
+        discover: whether to dial daemons that others tell of: ``linked`` those that linked daemons
+            do, ``any`` those that any client does; empty for none.
+        allow: networks that discovered addresses have to be in, as ``10.0.0.0/8``.
+        max_peers: links up to which discovered daemons are dialled.
+        advertise: ``HOST:PORT`` by which others can dial this daemon; None for where it listens.
+        heartbeat: seconds between two signs of life on a link.
+        export: directory for edge lists; None for none.
+        export_interval: seconds between two of them.
+    """
+
+    peers: tuple[str, ...] = ()
+    name: str = "default"
+    node: str | None = None
+    secret_file: str | None = None
+    discover: str = ""
+    allow: tuple[str, ...] = ()
+    max_peers: int = 8
+    advertise: str | None = None
+    heartbeat: float = 1.0
+    export: str | None = None
+    export_interval: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +91,7 @@ class Config:
             none is asked for.
         hub_hosts: names by which browsers may reach the hub port, besides localhost and addresses.
         hub_origins: web pages that may use it, besides its own, as ``https://example.org``.
+        mesh: how to take part in a mesh; None for not at all.
     """
 
     host: str | None = "127.0.0.1"
@@ -71,6 +105,7 @@ class Config:
     hub_auth: str | None = None
     hub_hosts: tuple[str, ...] = ()
     hub_origins: tuple[str, ...] = ()
+    mesh: MeshOptions | None = None
 
 
 async def run(
@@ -117,10 +152,14 @@ async def run(
                 if "hub" in ports:
                     kinds["hub"], sweep = _open_hub(config, server, authority)
                     sweeps.append(sweep)
+                mesher = _open_mesh(config.mesh, server, ports) if config.mesh else None
                 all_doors = [Door(listener, *kinds[name]) for name, listener in listeners]
                 reserve = Reserve()
                 stack.callback(reserve.close)
                 doors, closed = trio.CancelScope(), trio.Event()
+                dialling = trio.CancelScope()
+                if mesher is not None:
+                    nursery.start_soon(_run_mesh, mesher, dialling)
                 nursery.start_soon(accept_all, all_doors, server, reserve, doors, closed)
                 nursery.start_soon(_sweep, sweeps, min(_SWEEP, limits.command_timeout / 4))
                 nursery.start_soon(_publish_statistics, server)
@@ -134,6 +173,7 @@ async def run(
                 log.info("event=draining connections=%d", len(server.sessions))
                 nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
                 doors.cancel()
+                dialling.cancel()
                 await closed.wait()
                 server.drain()
                 await server.wait_empty()
@@ -177,6 +217,26 @@ def _open_hub(
         clock=trio.current_time,
     )
     return (partial(HubTalk, hub), refusal), hub.sweep
+
+
+def _open_mesh(options: MeshOptions, server: Server, ports: dict[str, Any]) -> Mesher:
+    """Return the daemon's part in the mesh.
+
+    Raises:
+        ConfigError: it cannot take part like that.
+    """
+    # Without a mesh, what it stands on is not loaded.
+    from pubsubd.mesh.dial import Mesher  # noqa: PLC0415
+    from pubsubd.mesh.settings import read_settings  # noqa: PLC0415
+
+    if "line" not in ports:
+        raise ConfigError("a mesh needs a TCP port for the line protocol")
+    return Mesher(server, read_settings(options, ports["line"]["host"], ports["line"]["port"]))
+
+
+async def _run_mesh(mesher: Mesher, scope: trio.CancelScope) -> None:
+    with scope:
+        await mesher.run()
 
 
 def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:

@@ -15,6 +15,8 @@ STAYS = {
     "too-many-subscriptions": "one more substring than max_subscriptions",
     "unknown-request": "a pub to a name under //pubsubd/ that is no request",
     "bad-request": "a request whose data cannot be used",
+    "no-mesh": "a request about the mesh to a daemon that is not part of one",
+    "forged-advert": "a pub to a name that is for the daemons of the mesh alone",
 }
 """Faults that cost one command: the connection goes on."""
 
@@ -42,6 +44,18 @@ HUB_CLOSES = {
 """Faults that end a connection of the hub port; those of :data:`CLOSES` do so as well."""
 
 
+MESH_CLOSES = {
+    "bad-hello": "between daemons, a hello that is not one",
+    "bad-secret": "between daemons, no proof of the mesh's secret",
+    "other-mesh": "between daemons, a daemon of another mesh",
+    "self-link": "between daemons, a daemon that has dialled itself",
+    "duplicate-link": "between daemons, a second link between the same two",
+    "duplicate-node": "between daemons, another one has the same id",
+    "link-timeout": "between daemons, nothing was heard for two heartbeats",
+}
+"""Faults that end a link to another daemon, or a connection that was to become one."""
+
+
 class PubsubdError(Exception):
     """Anything this package raises on purpose."""
 
@@ -59,7 +73,7 @@ class ProtocolError(PubsubdError):
         super().__init__(f"{code} {text}")
         self.code = code
         self.text = text
-        self.closes = code in CLOSES
+        self.closes = code in CLOSES or code in MESH_CLOSES
 
 
 class ConfigError(PubsubdError):

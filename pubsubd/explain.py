@@ -20,6 +20,8 @@ def explain(router: Router, name: bytes) -> bytes:
     those who subscribe the name itself there is also ``"exact": true``, and for those who do
     so by wildcards ``"patterns"``.
 
+    For another daemon of the mesh ``connection`` is null.
+
     Raises:
         ProtocolError: ``bad-request``, if the name is not legal.
     """
@@ -31,9 +33,9 @@ def explain(router: Router, name: bytes) -> bytes:
     count = size = 0
     for receiver, seen, why in router.explain(name):
         count += 1
-        if size < MAX_EXPLAINED and isinstance(receiver, Peer):
+        if size < MAX_EXPLAINED:
             entry: dict[str, object] = {
-                "connection": receiver.number,
+                "connection": receiver.number if isinstance(receiver, Peer) else None,
                 "peer": receiver.label,
                 "substrings": [s.decode() for s in why.substrings[:MAX_REASONS]],
                 "matching": len(why.substrings) + why.exact + len(why.patterns),

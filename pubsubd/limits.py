@@ -53,6 +53,10 @@ On an idle machine a processor that has gone to sleep takes longer than that to 
 at a time was measured to take 49 µs from publisher to subscriber instead of 65.
 """
 
+LINK_STALL = 3.0
+"""Seconds that publishers wait for a link to another daemon that takes nothing. Longer than the
+other daemon may have to wait for a slow consumer of its own; then batches are dropped."""
+
 QUIET = 0.1
 """Seconds without input after which an ending daemon takes a connection to have said all."""
 

@@ -25,12 +25,12 @@ class LineTalk:
         broker: Broker,
         label: str,
         send: Callable[[bytes | Pieces], None],
-        _end: Callable[[str, str], None],
+        end: Callable[[str, str], None],
     ) -> None:
         self._broker = broker
         self._timeout = broker.limits.command_timeout
         self.max_pending = broker.limits.max_pending
-        self.peer = broker.join(label, send)
+        self.peer = broker.join(label, send, end)
         self.receive = partial(broker.receive, self.peer)
 
     @property

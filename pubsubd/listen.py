@@ -19,12 +19,11 @@ import trio
 from pubsubd.errors import ConfigError, ProtocolError
 from pubsubd.limits import Limits
 from pubsubd.server import Server
-from pubsubd.session import MakeTalk, open_session
+from pubsubd.session import MakeTalk, name_address, open_session, tune
 
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
 _AT_ONCE = 64  # connections accepted before others get their turn
 _RESERVED = 16  # descriptors kept for the daemon itself
-_KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
 
 Refusal = Callable[[ProtocolError], bytes]
@@ -216,20 +215,10 @@ def _accept_waiting(door: Door, server: Server, reserve: Reserve, most: int = _B
         sock.setblocking(False)
         label = "unix"
         if sock.family != socket.AF_UNIX:
-            host, port = address[:2]
-            label = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _keep_alive(sock)
+            label = name_address(*address[:2])
+            tune(sock)
         open_session(server, sock, label, door.make)
     return True
-
-
-def _keep_alive(sock: socket.socket) -> None:
-    idle, interval, count = _KEEPALIVE
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
 
 
 def _refuse(sock: socket.socket, server: Server, door: Door, text: str) -> None:

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
 from pubsubd.wildcards import Pattern
+
+
+def stay(code: str, text: str) -> None:
+    """End nothing: for peers that nobody can close."""
+
+
+class Link(Protocol):
+    """What takes the input of a peer that is another daemon.
+
+    Attributes:
+        dropped: batches for it that were dropped, because it was too slow.
+    """
+
+    dropped: int
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; see :meth:`pubsubd.broker.Broker.receive`."""
 
 
 class Peer:
@@ -28,14 +46,28 @@ class Peer:
         expected: length of the large frame that was the last thing to come, or 0; another one
             of its kind may follow.
         ending: why the connection has to be closed, once it has.
+        end: asks its owner to close it, for a code and a text; set by the owner.
+        gone: called once it has left, if somebody has to know.
+        link: what takes its input, if it is a link to another daemon, or is becoming one.
+        relayed: whether its input is what a link has brought from another daemon.
+        echo: whether it gets what it has published itself, if it subscribes that.
+        busy: whether it is not read at present, because others have to be waited for.
+        remote: False: it is not another daemon that is reached over links.
     """
 
+    remote = False
+
     __slots__ = (
+        "busy",
+        "echo",
+        "end",
         "ending",
         "expected",
         "fresh",
+        "gone",
         "label",
         "large",
+        "link",
         "missing",
         "names",
         "number",
@@ -43,15 +75,28 @@ class Peer:
         "parts",
         "patterns",
         "put",
+        "relayed",
         "send",
         "substrings",
         "width",
     )
 
-    def __init__(self, number: int, label: str, send: Callable[[bytes | Pieces], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        label: str,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None] = stay,
+    ) -> None:
         self.number = number
         self.label = label
         self.send = send
+        self.end = end
+        self.gone: Callable[[], None] | None = None
+        self.link: Link | None = None
+        self.relayed = False
+        self.echo = True
+        self.busy = False
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None
         self.patterns: set[Pattern] | None = None

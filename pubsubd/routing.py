@@ -22,17 +22,21 @@ Invariants:
 - ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
   ``_names`` and ``_wildcards.values``.
 - ``_others`` tells whether any name or wildcard is subscribed.
+- ``forwarded`` counts what peers of this daemon subscribe under ``//fwd/``: that is what other
+  daemons send it, and only these subscriptions count in ``relays``, which is ``routes`` for what
+  they send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.matching import SubstringIndex
-from pubsubd.targets import Fork, Reasons, Receiver, Route, Targets, shape
+from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Targets, shape
 from pubsubd.wildcards import Pattern, WildcardIndex
 from pubsubd.wire import FORWARD, OWN, copy_name
 
@@ -53,18 +57,19 @@ Key = TypeVar("Key")
 class _Crowd:
     """The several peers of one subscription; their :class:`Targets` is made when needed."""
 
-    __slots__ = ("peers", "targets")
+    __slots__ = ("members", "targets")
 
-    def __init__(self, peers: Iterable[Receiver]) -> None:
-        self.peers = dict.fromkeys(peers)
+    def __init__(self, members: Iterable[Receiver]) -> None:
+        self.members = dict.fromkeys(members)
         self.targets: Targets | None = None
 
 
 class _Answer:
-    __slots__ = ("headers", "targets")
+    __slots__ = ("headers", "relayed", "targets")
 
     def __init__(self, targets: Targets | Fork) -> None:
         self.targets = targets
+        self.relayed: Targets | None = None
         self.headers: list[bytes] = []
 
 
@@ -80,12 +85,22 @@ class Router:
         index: substring -> who subscribes it; its ``work`` counts what subscribing costs
             here, too.
         lookups: names answered without the cache so far.
+        relays: as ``routes``, of what comes from another daemon: only those get it who subscribe
+            a substring, name or wildcard that begins with ``//fwd/``.
+        bundle: what hands frames to other daemons, if there are any.
+        forwarded: what begins with ``//fwd/`` of this daemon's own peers' subscriptions -> how
+            many there are.
+        on_forwarded: called when ``forwarded`` has a key more or less.
     """
 
     def __init__(
         self, max_names: int = MAX_CACHED_NAMES, max_headers: int = MAX_CACHED_HEADERS
     ) -> None:
         self.routes: dict[bytes, Route] = {}
+        self.relays: dict[bytes, Route] = {}
+        self.bundle: Bundle | None = None
+        self.forwarded: Counter[bytes] = Counter()
+        self.on_forwarded: Callable[[], None] | None = None
         self.lookups = 0
         self.nobody = Targets(())
         self._max_names = max_names
@@ -128,6 +143,8 @@ class Router:
         self._count += 1
         if not _let_in(self.index.values, substring, peer):
             self.index.add(substring, self.only(peer))
+        if substring.startswith(FORWARD):
+            self._want(peer, substring)
         self._change(substring)
         return True
 
@@ -155,6 +172,8 @@ class Router:
         if not _let_in(self._names, name, peer):
             self._names[name] = self.only(peer)
             self._most_names = max(self._most_names, len(self._names))
+        if name.startswith(FORWARD):
+            self._want(peer, name)
         self._change_name(name)
         return True
 
@@ -180,6 +199,8 @@ class Router:
         self._others = True
         if not _let_in(self._wildcards.values, pattern, peer):
             self._wildcards.add(pattern, self.only(peer))
+        if pattern.start.startswith(FORWARD):
+            self._want(peer, pattern.start)
         self._change_pattern(pattern)
         return True
 
@@ -230,11 +251,15 @@ class Router:
 
     def _remove(self, peer: Receiver, substring: bytes) -> None:
         self._count -= 1
+        if substring.startswith(FORWARD):
+            self._want(peer, substring, -1)
         if not self._let_out(self.index.values, substring, peer):
             self.index.remove(substring)
 
     def _remove_name(self, peer: Receiver, name: bytes) -> None:
         self._count -= 1
+        if name.startswith(FORWARD):
+            self._want(peer, name, -1)
         if not self._let_out(self._names, name, peer):
             del self._names[name]
             if len(self._names) < self._most_names // 8 and self._most_names > _LARGE:
@@ -244,9 +269,23 @@ class Router:
 
     def _remove_pattern(self, peer: Receiver, pattern: Pattern) -> None:
         self._count -= 1
+        if pattern.start.startswith(FORWARD):
+            self._want(peer, pattern.start, -1)
         if not self._let_out(self._wildcards.values, pattern, peer):
             self._wildcards.remove(pattern)
             self._others = bool(self._names or self._wildcards.values)
+
+    def _want(self, peer: Receiver, text: bytes, change: int = 1) -> None:
+        """Take note that ``peer`` wants, or no longer wants, what other daemons have."""
+        if peer.remote:
+            return
+        before = self.forwarded[text]
+        if before + change:
+            self.forwarded[text] = before + change
+        else:
+            del self.forwarded[text]
+        if self.on_forwarded is not None and not (before and before + change):
+            self.on_forwarded()
 
     def _let_out(
         self, holders: MutableMapping[Key, Targets | _Crowd], key: Key, peer: Receiver
@@ -255,10 +294,10 @@ class Router:
         holder = holders[key]
         if isinstance(holder, Targets):
             return False
-        del holder.peers[peer]
+        del holder.members[peer]
         holder.targets = None
-        if len(holder.peers) == 1:
-            holders[key] = self.only(next(iter(holder.peers)))
+        if len(holder.members) == 1:
+            holders[key] = self.only(next(iter(holder.members)))
         return True
 
     # Answers
@@ -301,6 +340,51 @@ class Router:
         route = self.routes[key] = shape(answer.targets, width, width + size)
         answer.headers.append(key)
         return route
+
+    def learn_relayed(self, key: bytes, name: bytes, size: int) -> Route:
+        """Return the route of frames from another daemon that begin with ``key``.
+
+        As :meth:`learn` otherwise, and remembered with its answer.
+        """
+        answer = self._answers.get(name)
+        if len(self.relays) >= self._max_headers:
+            self.clear()
+            answer = None
+        width = len(key)
+        if answer is None:
+            self.lookups += 1
+            relayed = self._targets_of_relayed(name)
+            seen = self._seen
+            if name not in seen:
+                if len(seen) >= self._max_names:
+                    seen.clear()
+                seen.add(name)
+                return shape(relayed, width, width + size)
+            answer = self._remember(name, self._fork(self._targets(name), name))
+            answer.relayed = relayed
+        elif answer.relayed is None:
+            answer.relayed = self._targets_of_relayed(name)
+        route = self.relays[key] = shape(answer.relayed, width, width + size)
+        answer.headers.append(key)
+        return route
+
+    def _targets_of_relayed(self, name: bytes) -> Targets:
+        """Return who gets ``name`` if it comes from another daemon, without the caches."""
+        if not name.startswith(FORWARD):
+            return self.nobody
+        holders = [self.index.values[s] for s in self.index.find(name) if s.startswith(FORWARD)]
+        if (holder := self._names.get(name)) is not None:
+            holders.append(holder)
+        wildcards = self._wildcards
+        if wildcards.values:
+            before = wildcards.work
+            holders += [
+                wildcards.values[pattern]
+                for pattern in wildcards.find(name)
+                if pattern.start.startswith(FORWARD)
+            ]
+            self.index.work += wildcards.work - before
+        return self._union(holders)
 
     def receivers(self, name: bytes) -> Targets | Fork:
         """Return who gets ``name``, or its copy; for those who publish without a header.
@@ -362,6 +446,7 @@ class Router:
     def clear(self) -> None:
         """Forget every answer; they are made anew when asked for."""
         self.routes.clear()
+        self.relays.clear()
         self._answers.clear()
         self._roll = bytearray()
         self._strain = 0
@@ -372,7 +457,7 @@ class Router:
         if copy is None:
             return direct
         copies = self._targets(copy)
-        if copies is direct or not (rest := set(copies.peers).difference(direct.peers)):
+        if copies is direct or not (rest := set(copies.members).difference(direct.members)):
             return direct
         return Fork(direct, self._intern(frozenset(rest)), copy)
 
@@ -409,17 +494,17 @@ class Router:
             return self.nobody
         first = holders[0]
         if any(holder is not first for holder in holders):
-            return self._intern(frozenset(peer for holder in holders for peer in holder.peers))
+            return self._intern(frozenset(peer for holder in holders for peer in holder.members))
         if isinstance(first, Targets):
             return first
         if first.targets is None:
-            first.targets = self._intern(frozenset(first.peers))
+            first.targets = self._intern(frozenset(first.members))
         return first.targets
 
     def _intern(self, peers: frozenset[Receiver]) -> Targets:
         targets = self._interned.get(peers)
         if targets is None:
-            targets = self._interned[peers] = Targets(peers)
+            targets = self._interned[peers] = Targets(peers, self.bundle)
         return targets
 
     def _note_few(self) -> None:
@@ -486,8 +571,9 @@ class Router:
         """Forget the answer to ``name``, if there is one."""
         answer = self._answers.pop(name, None)
         if answer is not None:
-            for key in answer.headers:
-                del self.routes[key]
+            for key in answer.headers:  # each is in one of the two, or in both
+                self.routes.pop(key, None)
+                self.relays.pop(key, None)
 
 
 def _entry(roll: bytearray, at: int) -> tuple[int, int]:
@@ -501,12 +587,12 @@ def _let_in(holders: MutableMapping[Key, Targets | _Crowd], key: Key, peer: Rece
     if holder is None:
         return False
     if isinstance(holder, Targets):
-        holders[key] = _Crowd((*holder.peers, peer))
+        holders[key] = _Crowd((*holder.members, peer))
     else:
-        holder.peers[peer] = None
+        holder.members[peer] = None
         holder.targets = None
     return True
 
 
 def _peers(holder: Targets | _Crowd, told: set[Receiver]) -> list[Receiver]:
-    return [peer for peer in holder.peers if peer not in told]
+    return [peer for peer in holder.members if peer not in told]

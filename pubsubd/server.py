@@ -143,14 +143,24 @@ class Server:
                 reason,
                 json.dumps(detail),
             )
-        told = {
+        told: dict[str, object] = {
             "event": event,
             "connection": peer.number,
             "peer": peer.label,
             "reason": reason,
             "detail": detail,
         }
-        self.broker.publish(b"//pubsubd/events", json.dumps(told).encode())
+        self._publish(told)
+
+    def publish_event(self, event: dict[str, object]) -> None:
+        """Log and publish what has happened in the mesh."""
+        if self._may_log():
+            words = [f"{key}={json.dumps(event[key])}" for key in event if key != "event"]
+            log.info("event=%s %s", event["event"], " ".join(words))
+        self._publish(event)
+
+    def _publish(self, event: dict[str, object]) -> None:
+        self.broker.publish(b"//pubsubd/events", json.dumps(event).encode())
         self.pressed.clear()
 
     def _may_log(self) -> bool:

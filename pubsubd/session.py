@@ -25,8 +25,8 @@ from typing import Protocol
 
 import trio
 
-from pubsubd.errors import CLOSES, HUB_CLOSES, ProtocolError
-from pubsubd.limits import EAGER, LOOKS, MAX_DRAIN_INPUT, QUIET, READ_SIZE
+from pubsubd.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
+from pubsubd.limits import EAGER, LINK_STALL, LOOKS, MAX_DRAIN_INPUT, QUIET, READ_SIZE
 from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
@@ -35,6 +35,7 @@ from pubsubd.server import Server
 log = logging.getLogger("pubsubd")
 
 _MOST_PIECES = 64  # in one send; the system allows 1,024
+_KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
 
 class Talk(Protocol):
@@ -91,11 +92,27 @@ ends it from outside of ``receive``, for a code and a text.
 """
 
 
-def open_session(server: Server, sock: socket.socket, label: str, make: MakeTalk) -> None:
-    """Serve a connected, non-blocking socket, in a task of its own."""
+def open_session(server: Server, sock: socket.socket, label: str, make: MakeTalk) -> Peer:
+    """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
     session = Session(server, sock, label, make)
     server.sessions.add(session)
     server.nursery.start_soon(session.run)
+    return session.peer
+
+
+def tune(sock: socket.socket) -> None:
+    """Let a TCP socket send at once, and notice some day that the other end has vanished."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    idle, interval, count = _KEEPALIVE
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
+
+
+def name_address(host: str, port: int) -> str:
+    """Return ``HOST:PORT`` as it stands in logs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Session:
@@ -253,8 +270,10 @@ class Session:
             if server.pressed:
                 pressed, server.pressed = server.pressed, []
                 begun = trio.current_time()
+                self.peer.busy = True
                 for consumer in pressed:
                     await consumer.wait_relief(begun)
+                self.peer.busy = False
                 self.heard = server.now  # the silence was ours
             else:
                 await trio.lowlevel.checkpoint()
@@ -369,6 +388,12 @@ class Session:
         """Act on a message that came while the backlog was over its limit."""
         server, peer = self._server, self.peer
         waiting = peer.outbox.size
+        if peer.link is not None:  # a batch can be lost; what keeps the mesh together cannot
+            if isinstance(data, bytes):
+                peer.outbox.put(data)
+            else:
+                peer.link.dropped += 1
+            return
         if server.on_backpressure is not None:
             server.on_backpressure(peer, waiting)
         if server.limits.slow_consumer == "drop":
@@ -393,6 +418,9 @@ class Session:
         if limits.slow_consumer != "throttle":
             await trio.lowlevel.checkpoint()
             return
+        stall, budget = limits.stall_timeout, True
+        if self.peer.link is not None:  # it is waited for as long as it is alive
+            stall, budget = LINK_STALL, False
         if self._patience is None:
             self._patience = Patience(limits.stall_budget, limits.stall_window)
         if self._lot is None:
@@ -402,8 +430,9 @@ class Session:
             now = trio.current_time()
             self._patience.spend(waited, now)
             waited = now
-            left = float("inf") if self._server.draining else self._patience.left(now)
-            stalled_at = max(begun, self._moved) + limits.stall_timeout
+            endless = self._server.draining or not budget
+            left = float("inf") if endless else self._patience.left(now)
+            stalled_at = max(begun, self._moved) + stall
             if left <= 0 or now >= stalled_at:
                 self._given_up = True
                 self._wake()
@@ -429,7 +458,7 @@ class Session:
         peer = self.peer
         if peer.ending is None or self._gone:
             return
-        if peer.ending.code in CLOSES or peer.ending.code in HUB_CLOSES:
+        if peer.ending.code in CLOSES | HUB_CLOSES | MESH_CLOSES:
             self._server.report(peer, peer.ending)
         with trio.move_on_after(self._server.limits.linger):
             await self._wait_drained()

@@ -17,32 +17,65 @@ _SHAPES = 4_096  # routes remembered for one set of receivers
 
 
 class Receiver(Protocol):
-    """What routing and delivery need of a peer."""
+    """What routing and delivery need of a peer.
 
+    Attributes:
+        label: what it is called in answers.
+        remote: whether it is another daemon, which is reached over links.
+    """
+
+    label: str
+    remote: bool
     substrings: set[bytes]
     names: set[bytes] | None
     patterns: set[Pattern] | None
     fresh: list[bytes]
-    put: Callable[[bytes], None]
-    send: Callable[[bytes | Pieces], None]
+
+    @property
+    def put(self) -> Callable[[bytes], None]:
+        """Takes frames; they are sent at the end of the read."""
+
+    @property
+    def send(self) -> Callable[[bytes | Pieces], None]:
+        """Sends frames at once."""
+
+
+class Far(Receiver, Protocol):
+    """Several other daemons, as one receiver."""
+
+    def count(self, messages: int) -> None:
+        """Take note that so many messages were put."""
+
+
+Bundle = Callable[[frozenset[Receiver]], Far]
+"""Returns what hands frames to several other daemons at once."""
 
 
 class Targets:
     """A set of peers that frames go to, in the form the broker needs.
 
     Attributes:
+        members: these peers.
+        peers: what hands frames to them: themselves, and one for all that are other daemons.
+        far: that one for other daemons, the last of ``peers``; None if there are none.
         put: hands bytes to the only peer; None if there is not exactly one.
         puts: one call each hands bytes to all peers.
         pending: messages put in the present read; the broker's.
         special: whether the broker has to deliver frame by frame; False here.
     """
 
-    __slots__ = ("__weakref__", "peers", "pending", "put", "puts", "shapes")
+    __slots__ = ("__weakref__", "far", "members", "peers", "pending", "put", "puts", "shapes")
 
     special = False
 
-    def __init__(self, peers: Iterable[Receiver]) -> None:
-        self.peers = tuple(peers)
+    def __init__(self, members: Iterable[Receiver], bundle: Bundle | None = None) -> None:
+        self.members = tuple(members)
+        self.peers = self.members
+        self.far: Far | None = None
+        if bundle is not None and (far := frozenset(peer for peer in self.members if peer.remote)):
+            near = [peer for peer in self.members if not peer.remote]
+            self.far = bundle(far)
+            self.peers = (*near, self.far)
         self.puts = tuple(peer.put for peer in self.peers)
         self.put = self.puts[0] if len(self.puts) == 1 else None
         self.pending = 0
@@ -55,6 +88,8 @@ class Fork:
     __slots__ = ("copies", "copy_name", "direct", "shapes")
 
     special = True
+    far = None
+    members: tuple[Receiver, ...] = ()
     peers: tuple[Receiver, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
     put = None

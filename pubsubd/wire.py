@@ -15,21 +15,28 @@ space. The broker's lookups rely on that.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
 
-match_header = re.compile(
-    rb"\npub (?!//pubsubd/)([^ \r\n]{1,%d}) ([0-9]{1,%d}) " % (MAX_NAME, MAX_DIGITS)
-).match
+FORWARD = b"//fwd/"
+OWN = b"//pubsubd/"
+ERROR = b"//pubsubd/error"
+
+
+def header_matcher(reserved: tuple[bytes, ...]) -> Callable[..., re.Match[bytes] | None]:
+    """Return what :data:`match_header` is, for names that begin with none of ``reserved``."""
+    none = b"|".join(map(re.escape, reserved))
+    legal = rb"\npub (?!%b)([^ \r\n]{1,%d}) ([0-9]{1,%d}) " % (none, MAX_NAME, MAX_DIGITS)
+    return re.compile(legal).match
+
+
+match_header = header_matcher((OWN,))
 """Match LF and a ``pub`` header in lower case: groups 1 and 2 are its name and its digits.
 
 What matches is legal, unless its name is not UTF-8, and is not the daemon's own.
 """
-
-FORWARD = b"//fwd/"
-OWN = b"//pubsubd/"
-ERROR = b"//pubsubd/error"
 
 _QUOTED = 64
 _HTTP = (b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0")

@@ -20,7 +20,7 @@ from pubsubd.limits import Limits
 @asynccontextmanager
 async def serving(port: int = 0, unix: str | None = None, **limits: Any) -> AsyncIterator[int]:
     """Run a daemon, yield its port, and end it without a drain."""
-    config = daemon.Config(port=port, unix=unix, limits=Limits(**limits))
+    config = daemon.Config(port=port, hub_port=None, unix=unix, limits=Limits(**limits))
     async with trio.open_nursery() as nursery:
         ports = await nursery.start(daemon.run, config)
         yield ports["line"]["port"]

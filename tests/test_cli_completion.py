@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pubsubd.cli import COMMANDS
 from tests.running import environment
 
 SCRIPT = Path(__file__).parent.parent / "contrib" / "completion" / "pubsubd.bash"
@@ -47,13 +48,17 @@ def complete(commands: Path, *words: str) -> list[str]:
 
 
 def test_commands_are_proposed(commands: Path) -> None:
-    assert complete(commands, "") == ["serve", "pub", "sub", "stats", "explain", "schema", "bench"]
+    assert complete(commands, "") == list(COMMANDS)
     assert complete(commands, "s") == ["serve", "sub", "stats", "schema"]
     assert complete(commands, "nonsense") == []
 
 
 def test_options_are_proposed(commands: Path) -> None:
-    assert complete(commands, "serve", "--max-p") == ["--max-payload", "--max-pending"]
+    assert complete(commands, "serve", "--max-p") == [
+        "--max-payload",
+        "--max-pending",
+        "--max-peers",
+    ]
     assert "--reconnect" in complete(commands, "sub", "x", "--")
 
 

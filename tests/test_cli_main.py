@@ -60,7 +60,7 @@ def test_serve_loads_nothing_that_draws() -> None:
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_explains_itself_and_each_of_its_options(name: str) -> None:
-    command = import_module(f"pubsubd.cli.{name}").command
+    command = import_module(f"pubsubd.cli.{name.replace('-', '_')}").command
     assert command.help
     shown = command.get_help(click.Context(command, info_name=name))
     for parameter in command.params:

@@ -403,11 +403,13 @@ def test_old_sessions_leave_nothing_behind(start: Callable[..., Daemon]) -> None
             web.close()
         wait_until(lambda: line.stats()["connections"] == 1, "all to be gone")
 
+    line.ping()
+    descriptors = daemon.descriptors()
     round_of(50)
-    descriptors, memory = daemon.descriptors(), daemon.memory()
+    memory = daemon.memory()
     for _ in range(5):
         round_of(50)
-    assert daemon.descriptors() == descriptors
+    wait_until(lambda: daemon.descriptors() == descriptors, "all sockets are closed")
     assert line.stats()["subscriptions"] == 0
     assert daemon.memory() - memory < 3 * MIB
     line.close()

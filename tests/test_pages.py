@@ -25,6 +25,7 @@ import pytest
 from pubsubd import daemon as daemon_module
 from pubsubd import errors, limits
 from pubsubd import listen as listen_module
+from pubsubd import session as session_module
 from pubsubd.broker import Broker
 from pubsubd.cli import COMMANDS, group
 from pubsubd.cli.formats import FIELDS
@@ -33,7 +34,7 @@ from pubsubd.stats import Statistics
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
 
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
-HUB = "pubsubd-hub.7"
+HUB, MESH = "pubsubd-hub.7", "pubsubd-mesh.7"
 PAGES = sorted(path.name for path in (ROOT / "man").iterdir())
 
 Start = Callable[..., Daemon]
@@ -130,14 +131,14 @@ def options_of(command: str, *, common: bool | None = None) -> dict[str, click.O
 def default_of(command: str, option: click.Option) -> str | None:
     """Return the default as a page would name it."""
     shown = option.get_default(click.Context(command_of(command)))
-    if option.secondary_opts:
+    if option.secondary_opts and option.default is not None:
         return (option.opts if shown else option.secondary_opts)[0].removeprefix("--")
-    if option.is_flag or shown is None or not isinstance(shown, str | int | float):
+    if option.is_flag or option.secondary_opts or not isinstance(shown, str | int | float):
         return None
     return str(shown)
 
 
-CLIENTS = [name for name in COMMANDS if name not in ("serve", "schema")]
+CLIENTS = [name for name in COMMANDS if name not in ("serve", "schema", "mesh-sim")]
 
 
 # The pages themselves
@@ -155,7 +156,7 @@ def test_mandoc_finds_nothing_to_complain_about(page: str) -> None:
 
 
 def test_there_are_these_pages() -> None:
-    assert sorted([DAEMON, COMMAND, HUB, PROTOCOL]) == PAGES
+    assert sorted([DAEMON, COMMAND, HUB, MESH, PROTOCOL]) == PAGES
 
 
 # Options
@@ -260,7 +261,7 @@ def test_the_protocol_page_tells_the_real_limits() -> None:
 
 def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
     real = Limits()
-    idle, interval, probes = listen_module._KEEPALIVE
+    idle, interval, probes = session_module._KEEPALIVE
     room = limits.MAX_DRAIN_INPUT // MIB
     silence = f"silent for {limits.QUIET:g} seconds, or has sent {room} MiB"
     for sentence in (
@@ -336,11 +337,12 @@ def test_the_protocol_page_tells_every_request() -> None:
 
 def test_the_daemon_s_page_tells_every_event_of_the_log() -> None:
     logged = set()
-    for module in (ROOT / "pubsubd").glob("*.py"):
+    for module in (ROOT / "pubsubd").rglob("*.py"):
         code = module.read_text(encoding="utf-8")
         logged |= set(re.findall(r'"event=([\w-]+)', code)) | set(
             re.findall(r'_tell\("(\w+)', code)
         )
+        logged |= set(re.findall(r'"event": "([\w-]+)"', code))
     assert set(items(section(DAEMON, "LOGGING"), "Li")) == logged
 
 

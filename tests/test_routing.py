@@ -54,6 +54,9 @@ whos = st.integers(0, 5)
 class Ear:
     """A receiver that does nothing."""
 
+    remote = False
+    label = "ear"
+
     def __init__(self) -> None:
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None

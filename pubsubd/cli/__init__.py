@@ -26,6 +26,9 @@ COMMANDS = {
     "sub": "Print the messages whose names contain a text.",
     "stats": "Show the daemon's counters.",
     "explain": "Show who would receive a name, and why.",
+    "peers": "Show the daemon's links to others, and the daemons it knows.",
+    "edges": "Print the links of the whole mesh.",
+    "mesh-sim": "Try out how a mesh would behave.",
     "schema": "Print the schemas of the hub port's messages.",
     "bench": "Measure the daemon's throughput and latency.",
 }
@@ -41,7 +44,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"pubsubd.cli.{cmd_name}").command
+        command = import_module(f"pubsubd.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

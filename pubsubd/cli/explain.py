@@ -38,7 +38,7 @@ def command(target: Target, name: str, as_json: bool) -> None:
         table.add_column("because of", style="green")
         for receiver in receivers:
             table.add_row(
-                str(receiver["connection"]),
+                "" if receiver["connection"] is None else str(receiver["connection"]),
                 Text(escape(receiver["peer"])),
                 Text(escape(receiver["as"])),
                 Text(_reasons(receiver)),
@@ -46,6 +46,8 @@ def command(target: Target, name: str, as_json: bool) -> None:
         show(table)
     more = f", of which {len(receivers)} are listed" if len(receivers) < count else ""
     noun = "connections" if count > 1 else "connection"
+    if any(receiver["connection"] is None for receiver in receivers):
+        noun = "connections and daemons"
     click.echo(f"{count or 'no'} {noun} would receive {escape(answer['name'])}{more}")
 
 

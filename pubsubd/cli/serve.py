@@ -53,11 +53,11 @@ def _start_log(level: str) -> None:
     logger.propagate = False
 
 
-def _setting(flag: str, **more: Any) -> _Decorator:
+def _setting(flag: str, *name: str, **more: Any) -> _Decorator:
     """Return an option whose value may also stand in PUBSUBD_..., with its default in the help."""
     envvar = "PUBSUBD_" + flag.removeprefix("--").replace("-", "_").upper()
     more.setdefault("show_default", True)
-    return click.option(flag, envvar=envvar, show_envvar=True, **more)
+    return click.option(flag, *name, envvar=envvar, show_envvar=True, **more)
 
 
 def _hub_settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,6 +136,84 @@ def _hub_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def _mesh_settings(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of the mesh."""
+    for setting in reversed(
+        (
+            _setting(
+                "--peer",
+                "mesh_peers",
+                multiple=True,
+                metavar="HOST:PORT",
+                show_default=False,
+                help="Link to this daemon; may be repeated.",
+            ),
+            _setting(
+                "--mesh", "mesh_name", metavar="NAME", help="Name of the mesh.  [default: default]"
+            ),
+            _setting(
+                "--node",
+                "mesh_node",
+                metavar="ID",
+                help="This daemon's id in the mesh.  [default: its address]",
+            ),
+            _setting(
+                "--mesh-secret-file",
+                type=click.Path(dir_okay=False),
+                metavar="FILE",
+                help="Link only to daemons that have the same secret.",
+            ),
+            _setting(
+                "--discover",
+                "mesh_discover",
+                type=click.Choice(["linked", "any"]),
+                is_flag=False,
+                flag_value="linked",
+                metavar="[any]",
+                help="Link to daemons that linked ones tell of, or that any client does.",
+            ),
+            _setting(
+                "--discover-allow",
+                "mesh_allow",
+                multiple=True,
+                metavar="NETWORK",
+                show_default=False,
+                help="A network that discovered addresses have to be in; may be repeated.",
+            ),
+            _setting(
+                "--max-peers",
+                "mesh_max_peers",
+                type=click.IntRange(min=1),
+                metavar="N",
+                default=8,
+                help="Links up to which discovered daemons are dialled.",
+            ),
+            _setting(
+                "--advertise",
+                "mesh_advertise",
+                metavar="HOST:PORT",
+                help="Where other daemons can dial this one.  [default: where it listens]",
+            ),
+            _seconds(
+                "--mesh-heartbeat",
+                1.0,
+                "Time between two signs of life; after two without any a link is given up.",
+                kind=some_seconds,
+            ),
+            _setting(
+                "--export-edges",
+                "mesh_export",
+                type=click.Path(file_okay=False),
+                metavar="DIR",
+                help="Write edge lists of the mesh to this directory.",
+            ),
+            _seconds("--export-interval", 60.0, "Time between two edge lists.", kind=some_seconds),
+        )
+    ):
+        function = setting(function)
+    return function
+
+
 def _size(flag: str, default: int, text: str) -> _Decorator:
     return _setting(flag, type=size(least=1), metavar="SIZE", default=show_size(default), help=text)
 
@@ -203,6 +281,7 @@ def _seconds(
     "--drain-timeout", _DEFAULT.drain_timeout, "How long an ending daemon goes on delivering."
 )
 @_hub_settings
+@_mesh_settings
 @_setting("--log-level", type=click.Choice(_LEVELS), default="info", help="The least that is told.")
 @click.pass_obj
 def command(
@@ -219,6 +298,9 @@ def command(
     hub_auth: str | None,
     hub_host: tuple[str, ...],
     hub_origin: tuple[str, ...],
+    mesh_secret_file: str | None,
+    mesh_heartbeat: float,
+    export_interval: float,
     **limits: Any,
 ) -> None:
     """Run the daemon in the foreground; its log goes to standard error.
@@ -231,6 +313,18 @@ def command(
     if caught:
         return  # told to end before there was anything to do
     hub_limits = {name: limits.pop(name) for name in list(limits) if name.startswith("hub_")}
+    mesh = {name: limits.pop(name) for name in list(limits) if name.startswith("mesh_")}
+    wanted = {name.removeprefix("mesh_"): value for name, value in mesh.items() if value}
+    options = None
+    if wanted.keys() - {"max_peers"}:
+        options = daemon.MeshOptions(
+            **wanted,
+            secret_file=mesh_secret_file,
+            heartbeat=mesh_heartbeat,
+            export_interval=export_interval,
+        )
+    elif mesh_secret_file is not None:
+        raise click.UsageError("--mesh-secret-file is of no use without --peer or --mesh")
     config = daemon.Config(
         host=host or None,
         port=port,
@@ -245,6 +339,7 @@ def command(
         hub_auth=hub_auth,
         hub_hosts=hub_host,
         hub_origins=hub_origin,
+        mesh=options,
     )
     _start_log(log_level)
     # The list, not its content: it may still be filled until the daemon's own handlers are there.

@@ -28,6 +28,7 @@ from pubsubd.limits import MIB, READ_SIZE
 
 _OUTBOX = READ_SIZE
 _PING = b"//pubsubd/ping"
+_UNANSWERED = ("unknown-request", "bad-request", "no-mesh")  # errors that come instead of answers
 _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
 
 
@@ -152,7 +153,8 @@ class Client(State[tuple[bytes, bytes]]):
 
         Raises:
             ProtocolError: the name is not one under ``//pubsubd/``.
-            DaemonError: ``unknown-request``, ``bad-request``, or the reason of a disconnection.
+            DaemonError: ``unknown-request``, ``bad-request``, ``no-mesh``, or the reason of a
+                disconnection.
             DisconnectedError: the connection broke before the answer came.
             BufferFullError: before the answer come more messages than four receive buffers hold.
         """
@@ -392,7 +394,7 @@ class Client(State[tuple[bytes, bytes]]):
         error = DaemonError(code, text)
         if code in CLOSES:
             self._reason = error
-        elif code in ("unknown-request", "bad-request") and self._questions:
+        elif code in _UNANSWERED and self._questions:
             self._questions.popleft().end(error=error)  # the daemon answers in order
         elif code == "too-many-subscriptions":
             # The ping behind the sub commands ends the call.

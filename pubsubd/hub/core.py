@@ -116,9 +116,9 @@ class Hub:
         if speaker is None:
             return messages.HUB, False
         talk = self.talks.get(speaker.number)
-        if talk is not None:
+        if talk is not None and not speaker.relayed:
             return talk.sender, True
-        return address(speaker), False
+        return address(speaker), speaker.relayed  # another daemon has seen to who it is
 
     def flush(self) -> None:
         """Send everything that was put, each connection's in one piece."""
@@ -161,4 +161,6 @@ class Hub:
 
 def address(peer: Peer) -> str:
     """Return what a peer is called that has not registered: where it comes from."""
+    if peer.relayed:
+        return peer.label
     return f"unix/{peer.number}" if peer.label == "unix" else f"tcp/{peer.label}"

@@ -1,0 +1,107 @@
+"""``pubsubd edges``: the links of the mesh, as a table for other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import Annotated, Literal
+
+import click
+import msgspec
+import trio
+
+from pubsubd.cli.options import Target, connects
+from pubsubd.edges import FORMATS, EdgesError, Row
+from pubsubd.limits import MIB
+from pubsubd.wire import escape
+
+_LARGEST = 1024 * MIB  # of an answer: what the daemon sends was bounded there
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
+class _Edge(msgspec.Struct):
+    """A row, as the daemon sends it."""
+
+    ts: str
+    mesh: str
+    observer: str
+    src: str
+    dst: str
+    state: Literal["up", "down"]
+    since: str
+    rtt_ms: float | None
+    messages: _Count
+    bytes: _Count
+
+
+class _Page(msgspec.Struct):
+    """Some rows, and where the next ones begin."""
+
+    edges: list[_Edge]
+    following: int | None = msgspec.field(name="next")
+
+
+@click.command()
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="jsonl",
+    show_default=True,
+    help="One JSON object a line, CSV with a header, or Parquet.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write to this file instead of standard output.",
+)
+@connects
+def command(target: Target, form: str, output: str | None) -> None:
+    """Print the links of the whole mesh, as the daemon knows them.
+
+    Each link has two rows, one from each of its daemons.
+    """
+    output = output or "-"
+    terminal = output == "-" and sys.stdout.isatty()
+    if terminal and form == "parquet":
+        raise click.UsageError("Parquet is not for a terminal: give it an --output")
+    rows = trio.run(_ask, target)
+    if terminal:
+        rows = [
+            {
+                name: escape(value) if isinstance(value, str) else value
+                for name, value in row.items()
+            }
+            for row in rows
+        ]
+    # Nothing is written before everything is there.
+    data = io.BytesIO()
+    FORMATS[form](rows, data)
+    # Who reads our output may have seen enough; click would call that a failure.
+    with contextlib.suppress(BrokenPipeError), click.open_file(output, "wb") as file:
+        file.write(data.getvalue())
+
+
+async def _ask(target: Target) -> list[Row]:
+    """Return all rows, page by page.
+
+    Raises:
+        EdgesError: the answer is not what it should be.
+    """
+    rows: list[Row] = []
+    offset: int | None = 0
+    async with target.connect(max_payload=_LARGEST) as client:
+        while offset is not None:
+            answer = await client.request("//pubsubd/edges", str(offset))
+            try:
+                page = msgspec.json.decode(answer, type=_Page)
+            except msgspec.DecodeError as exc:
+                raise EdgesError(f"the daemon's answer has no edges: {escape(str(exc))}") from exc
+            rows += map(msgspec.structs.asdict, page.edges)
+            if page.following is not None and page.following <= offset:
+                raise EdgesError("the daemon's pages of edges do not go on")
+            offset = page.following
+    return rows

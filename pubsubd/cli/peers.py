@@ -1,0 +1,328 @@
+"""``pubsubd peers``: a daemon's links, and what it knows of the rest of its mesh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Container, Iterable, Sequence
+
+import click
+import msgspec
+import trio
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pubsubd.cli.options import Target, connects
+from pubsubd.cli.values import some_seconds
+from pubsubd.client import Client
+from pubsubd.errors import PubsubdError
+from pubsubd.limits import KIB, MIB
+from pubsubd.wire import escape
+
+_LARGEST = 1024 * MIB  # of an answer: it grows with the mesh
+_INTERVAL = "2"
+_ROOM = 10  # cells of the last column, whose texts may be wrapped
+
+
+class _Link(msgspec.Struct):
+    node: str
+    peer: str
+    dialled: bool
+    since: float
+    rtt_ms: float | None = None
+    messages_in: int = 0
+    messages_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    backlog_bytes: int = 0
+    interests: list[str] = []
+    interest_count: int = 0
+
+
+class _Plain(msgspec.Struct):
+    peer: str
+    connection: int | None = None
+
+
+class _Dialling(msgspec.Struct):
+    address: str
+    attempts: int = 0
+    error: str = ""
+
+
+class _Daemon(msgspec.Struct):
+    node: str
+    host: str
+    port: int
+    hops: int | None = None
+    links: int = 0
+    interests: int = 0
+
+
+class _Answer(msgspec.Struct):
+    """What ``//pubsubd/peers`` answers; see pubsubd-mesh(7)."""
+
+    node: str
+    mesh: str
+    host: str
+    port: int
+    flooding: bool = False
+    links: list[_Link] = []
+    plain: list[_Plain] = []
+    dialling: list[_Dialling] = []
+    daemons: list[_Daemon] = []
+    counters: dict[str, int | dict[str, int]] = {}
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
+@click.option(
+    "--watch",
+    "-w",
+    type=some_seconds,
+    is_flag=False,
+    flag_value=_INTERVAL,
+    metavar="[SECONDS]",
+    help=f"Ask again and again, every {_INTERVAL} seconds or as often as said, until Ctrl-C.",
+)
+@connects
+def command(target: Target, as_json: bool, watch: float | None) -> None:
+    """Show the daemon's links to others of its mesh, and all daemons that it knows."""
+    # Who reads our output may have seen enough; click would call that a failure.
+    with contextlib.suppress(BrokenPipeError):
+        trio.run(_show, target, as_json, watch)
+
+
+async def _show(target: Target, as_json: bool, watch: float | None) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+    async with target.connect(max_payload=_LARGEST) as client:
+        if watch is not None and console.is_terminal and not (as_json or console.is_dumb_terminal):
+            await _keep_drawing(client, console, watch)
+        while True:
+            answer = await client.request("//pubsubd/peers")
+            if as_json:
+                click.echo(json.dumps(json.loads(answer)))
+            else:
+                # Not printed by rich, for which a closed pipe is a failure.
+                with console.capture() as captured:
+                    console.print(_draw(answer, console.width))
+                click.echo(captured.get(), nl=False)
+            if watch is None:
+                return
+            await trio.sleep(watch)
+
+
+async def _keep_drawing(client: Client, console: Console, seconds: float) -> None:
+    """Draw the answer over the last one, for ever, on a screen that is then put away."""
+    drawn = _draw(await client.request("//pubsubd/peers"), console.width)
+    with Live(drawn, console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            await trio.sleep(seconds)
+            answer = await client.request("//pubsubd/peers")
+            live.update(_draw(answer, console.width), refresh=True)
+
+
+# Drawing
+
+
+def _draw(data: bytes, width: int) -> Group:
+    """Return an answer for a terminal that is ``width`` cells wide.
+
+    What is most looked for comes first, as a screen that is watched shows what it has room for.
+    """
+    try:
+        answer = msgspec.json.decode(data, type=_Answer)
+    except msgspec.DecodeError as exc:
+        raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
+    now = time.time()
+    shown: list[Text | Table] = [
+        Text(escape(_summary(answer)), overflow="fold"),
+        *_table(
+            "links",
+            ["node", "address", "dialled", "for", "round trip", "interests"],
+            [_link_cells(link, now) for link in answer.links],
+            width,
+            numbers=[3, 4],
+        ),
+        *_table(
+            "traffic of links",
+            ["node", "messages in", "messages out", "data in", "data out", "waiting"],
+            [_traffic_cells(link) for link in answer.links],
+            width,
+            numbers=range(1, 6),
+        ),
+        *_table(
+            "connections without a mesh",
+            ["peer", "connection"],
+            [[one.peer, _or_none(one.connection)] for one in answer.plain],
+            width,
+            numbers=[1],
+        ),
+        *_table(
+            "being dialled",
+            ["address", "attempts", "error"],
+            [[one.address, f"{one.attempts:,}", one.error] for one in answer.dialling],
+            width,
+            numbers=[1],
+        ),
+        *_table(
+            "refused",
+            ["reason", "times"],
+            [[code, f"{count:,}"] for code, count in _refused(answer.counters).items()],
+            width,
+            numbers=[1],
+        ),
+        *_table(
+            "daemons",
+            ["node", "hops", "links", "interests", "address"],
+            [_daemon_cells(one) for one in answer.daemons],
+            width,
+            numbers=[1, 2, 3],
+        ),
+        *_table(
+            "counters",
+            ["counter", "number"],
+            [
+                [key, f"{count:,}"]
+                for key, count in answer.counters.items()
+                if not isinstance(count, dict)
+            ],
+            width,
+            numbers=[1],
+        ),
+    ]
+    return Group(*shown)
+
+
+def _summary(answer: _Answer) -> str:
+    words = [
+        f"{answer.node} of the mesh {answer.mesh}, at {_address(answer.host, answer.port)}:",
+        _count(len(answer.links), "link") + ",",
+        _count(len(answer.daemons), "daemon") + " known",
+    ]
+    if answer.flooding:
+        words.append("(the mesh is changing)")
+    return " ".join(words)
+
+
+def _link_cells(link: _Link, now: float) -> list[str]:
+    more = link.interest_count - len(link.interests)
+    return [
+        link.node,
+        link.peer,
+        "by us" if link.dialled else "by them",
+        _duration(now - link.since),
+        "" if link.rtt_ms is None else f"{link.rtt_ms:,.2f} ms",
+        " ".join(link.interests) + (f" and {more:,} more" if more > 0 else ""),
+    ]
+
+
+def _traffic_cells(link: _Link) -> list[str]:
+    return [
+        link.node,
+        f"{link.messages_in:,}",
+        f"{link.messages_out:,}",
+        _size(link.bytes_in),
+        _size(link.bytes_out),
+        _size(link.backlog_bytes),
+    ]
+
+
+def _daemon_cells(one: _Daemon) -> list[str]:
+    hops = "unreachable" if one.hops is None else f"{one.hops:,}"
+    address = _address(one.host, one.port)
+    return [one.node, hops, f"{one.links:,}", f"{one.interests:,}", address]
+
+
+def _refused(counters: dict[str, int | dict[str, int]]) -> dict[str, int]:
+    """Return how many links and adverts were refused, by the reason."""
+    found = counters.get("refused")
+    return found if isinstance(found, dict) else {}
+
+
+def _table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int,
+    numbers: Container[int],
+) -> list[Table]:
+    """Return a table with its title, or nothing without rows.
+
+    Where a terminal is too narrow for it, each row becomes a list of titles and values.
+    """
+    if not rows:
+        return []
+    cells = [[Text(escape(cell), overflow="fold") for cell in row] for row in rows]
+    *firm, last = zip(columns, *cells, strict=True)
+    needed = sum(_widest(column) for column in firm) + min(_widest(last), _ROOM)
+    if needed + 3 * len(columns) + 1 <= width:
+        table = _titled(title)
+        for number, column in enumerate(columns):
+            table.add_column(
+                column,
+                style="cyan" if number == 0 else None,
+                justify="right" if number in numbers else "left",
+                no_wrap=number < len(firm),
+                overflow="fold",
+            )
+        for row in cells:
+            table.add_row(*row)
+        return [table]
+    table = _titled(title, show_header=False)
+    table.add_column(style="cyan", overflow="fold")
+    table.add_column(overflow="fold")
+    for row in cells:
+        for column, cell in zip(columns, row, strict=True):
+            if cell:
+                table.add_row(column, cell)
+        table.add_section()
+    return [table]
+
+
+def _titled(title: str, *, show_header: bool = True) -> Table:
+    return Table(
+        title=title,
+        title_style="bold",
+        title_justify="left",
+        box=box.SIMPLE,
+        show_header=show_header,
+    )
+
+
+def _widest(column: Iterable[str | Text]) -> int:
+    return max(cell_len(str(cell)) for cell in column)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _or_none(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(int(max(seconds, 0.0)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    return (f"{days:,}d " if days else "") + f"{hour}:{minute:02}:{second:02}"
+
+
+def _size(number: int) -> str:
+    value, unit = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if value < KIB:
+            break
+        value, unit = value / KIB, larger
+    return f"{number:,} B" if unit == "B" else f"{value:,.1f} {unit}"

@@ -1,0 +1,205 @@
+"""Adverts: what a daemon tells the whole mesh of itself, as lines of text.
+
+    <host> <port>
+    node <life> <sequence> <start>
+    link <node> <out|in> <since> <rtt_ms> <messages> <bytes>
+    want <substring>
+
+The first line is the one of the original convention, so that its programs can read it. Of two
+adverts of a daemon, the one with the greater life and sequence is the newer. A life is the
+millisecond at which the daemon started, or one more than any it has met of an earlier start, so
+that no clock has to be right. ``start`` tells two daemons with one id apart.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pubsubd.errors import PubsubdError
+from pubsubd.wire import FORWARD, check_name, escape
+
+MAX_ADVERT = 256 * 1024
+"""Bytes of an advert: 1,000 interests, and as many links as a daemon can have in practice."""
+
+_NODE = re.compile(r"[A-Za-z0-9._:\-]{1,64}").fullmatch
+_HOST = re.compile(r"[A-Za-z0-9._:%\-]{1,255}").fullmatch
+_MOST = 10**15
+
+
+class AdvertError(PubsubdError):
+    """An advert, address or id that is not good, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """One link, as the daemon at one of its ends sees it.
+
+    Attributes:
+        node: the daemon at the other end.
+        dialled: whether the one who tells this has dialled.
+        since: seconds since the epoch, by the clock of the one who tells this.
+        rtt_ms: milliseconds there and back; None if it was not measured yet.
+        messages, size: messages and bytes carried, both directions together.
+    """
+
+    node: str
+    dialled: bool
+    since: int
+    rtt_ms: float | None = None
+    messages: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Advert:
+    """What a daemon tells of itself; see the module."""
+
+    node: str
+    host: str
+    port: int
+    life: int
+    sequence: int
+    start: int
+    links: tuple[LinkReport, ...] = ()
+    interests: tuple[bytes, ...] = ()
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Which of two adverts of the daemon is the newer one: the one with more."""
+        return self.life, self.sequence
+
+
+def check_node(text: str, what: str = "id of a daemon") -> str:
+    """Return ``text`` if it can be the id of a daemon, or the name of a mesh.
+
+    Raises:
+        AdvertError: it cannot.
+    """
+    if not _NODE(text):
+        raise AdvertError(f"{escape(text, 80)!r} is no {what}: 1 to 64 of A-Z a-z 0-9 . _ : -")
+    return text
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT`` or ``[HOST]:PORT``.
+
+    Raises:
+        AdvertError: it is none.
+    """
+    host, colon, digits = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not _HOST(host):
+        raise AdvertError(f"{escape(text, 80)!r} is not HOST:PORT")
+    return host, _port(digits, text)
+
+
+def _port(digits: str, text: str) -> int:
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 65536):
+        raise AdvertError(f"{escape(text, 80)!r} has no port from 1 to 65535")
+    return int(digits)
+
+
+def show_address(host: str, port: int) -> str:
+    """Return ``HOST:PORT``."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def format_advert(advert: Advert) -> bytes:
+    """Return the data of the advert's message."""
+    lines = [
+        f"{advert.host} {advert.port}",
+        f"node {advert.life} {advert.sequence} {advert.start}",
+    ]
+    for link in advert.links:
+        side = "out" if link.dialled else "in"
+        rtt = "-" if link.rtt_ms is None else f"{link.rtt_ms:.3f}"
+        lines.append(f"link {link.node} {side} {link.since} {rtt} {link.messages} {link.size}")
+    data = "\n".join(lines).encode()
+    return b"\n".join([data, *(b"want " + interest for interest in advert.interests)])
+
+
+def read_stamp(data: bytes) -> tuple[int, int]:
+    """Return life and sequence of an advert without reading the rest of it.
+
+    Raises:
+        AdvertError: it is not an advert.
+    """
+    line = data[:400].split(b"\n", 2)[1:2]
+    words = line[0].split(b" ") if line else []
+    if len(words) != 4 or words[0] != b"node":
+        raise AdvertError("the second line is not: node <life> <sequence> <start>")
+    return _number(words[1]), _number(words[2])
+
+
+def parse_advert(node: str, data: bytes) -> Advert:
+    """Return the advert of the daemon ``node``.
+
+    Raises:
+        AdvertError: ``data`` is not one, and why.
+    """
+    check_node(node)
+    if len(data) > MAX_ADVERT:
+        raise AdvertError(f"{len(data)} bytes, over {MAX_ADVERT}")
+    first, *lines = data.split(b"\n")
+    host, port = parse_first_line(first)
+    life, sequence = read_stamp(data)
+    start = _number(lines[0].split(b" ")[3])
+    links: list[LinkReport] = []
+    interests: list[bytes] = []
+    for line in lines[1:]:
+        verb, _, rest = line.partition(b" ")
+        if verb == b"link":
+            links.append(_parse_link(rest))
+        elif verb == b"want":
+            if not rest.startswith(FORWARD):
+                raise AdvertError("an interest does not begin with //fwd/")
+            try:
+                check_name(rest, "substring")
+            except PubsubdError as error:
+                raise AdvertError(str(error)) from None
+            interests.append(rest)
+        # Other lines are for later versions.
+    return Advert(node, host, port, life, sequence, start, tuple(links), tuple(interests))
+
+
+def parse_first_line(line: bytes) -> tuple[str, int]:
+    """Return host and port of the first line of an advert.
+
+    Raises:
+        AdvertError: it is not ``<host> <port>``.
+    """
+    words = line.decode("utf-8", "replace").split(" ")
+    if len(words) != 2 or not _HOST(words[0]):
+        raise AdvertError("the first line is not: <host> <port>")
+    return words[0], _port(words[1], words[1])
+
+
+def _parse_link(text: bytes) -> LinkReport:
+    words = text.split(b" ")
+    if len(words) != 6 or words[1] not in (b"out", b"in"):
+        raise AdvertError("a link is not: <node> <out|in> <since> <rtt_ms> <messages> <bytes>")
+    node, side, since, rtt, messages, size = words
+    try:
+        rtt_ms = None if rtt == b"-" else float(rtt)
+    except ValueError:
+        raise AdvertError("the round trip of a link is not a number") from None
+    if rtt_ms is not None and not 0 <= rtt_ms < _MOST:
+        raise AdvertError("the round trip of a link is out of range")
+    return LinkReport(
+        check_node(node.decode("utf-8", "replace")),
+        side == b"out",
+        _number(since),
+        rtt_ms,
+        _number(messages),
+        _number(size),
+    )
+
+
+def _number(digits: bytes) -> int:
+    if not digits.isdigit() or len(digits) > 18:
+        raise AdvertError("a number of an advert is not 1 to 18 digits")
+    return int(digits)

@@ -1,0 +1,267 @@
+"""The mesh's tasks: dial, and dial again; discover; act in time; write edge lists."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import random
+import socket
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+import trio
+
+from pubsubd.edges import Exporter
+from pubsubd.errors import ProtocolError
+from pubsubd.line import LineTalk
+from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
+from pubsubd.mesh.core import Mesh
+from pubsubd.mesh.discovery import Network, check_target, choose
+from pubsubd.mesh.report import Report
+from pubsubd.mesh.state import MeshConfig
+from pubsubd.server import Server
+from pubsubd.session import name_address, open_session, tune
+
+log = logging.getLogger("pubsubd")
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds that one attempt to connect may take."""
+
+BACKOFF = 0.5
+"""Seconds: the longest wait before the first further attempt; doubled for each one more."""
+
+BACKOFF_MAX = 30.0
+"""Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
+
+_STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
+_RETRY = 60.0  # seconds until a discovered daemon that was tried in vain is tried again
+_HINTS = 64  # addresses from clients that are kept at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator can set of the mesh.
+
+    Attributes:
+        peers: host and port of those to be dialled, for ever.
+        discover: ``""`` for nobody else, ``linked`` for those that linked daemons tell of, ``any``
+            for those that any client tells of as well.
+        allowed: networks that discovered addresses have to be in.
+        max_peers: links up to which more are made to daemons that were discovered.
+        export: directory for edge lists, and the seconds between two of them.
+    """
+
+    config: MeshConfig
+    peers: tuple[tuple[str, int], ...] = ()
+    discover: str = ""
+    allowed: tuple[Network, ...] = ()
+    max_peers: int = 8
+    export: str | None = None
+    export_interval: float = 60.0
+    keep: int = 1_000
+    rng: random.Random = field(default_factory=random.Random)
+
+
+class Mesher:
+    """The mesh of a daemon that runs: the core, and the tasks that move it."""
+
+    def __init__(self, server: Server, settings: Settings) -> None:
+        self._server = server
+        self._settings = settings
+        self._rng = settings.rng
+        self._bell = trio.Event()
+        self.mesh = Mesh(
+            server.broker,
+            settings.config,
+            clock=trio.current_time,
+            wall=time.time,
+            rng=self._rng,
+            woken=self._ring,
+            tell=server.publish_event,
+        )
+        self.report = Report(self.mesh)
+        self._nodes: dict[tuple[str, int], str] = {}  # who was found at an address
+        self._tried: dict[str, float] = {}
+        self._hints: dict[tuple[str, int], None] = {}
+        if settings.discover == "any":
+            self.mesh.hint = self._hint
+
+    def _ring(self) -> None:
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Take part in the mesh until cancelled."""
+        settings = self._settings
+        async with trio.open_nursery() as nursery:
+            for host, port in settings.peers:
+                nursery.start_soon(self._keep_dialling, host, port)
+            if settings.discover:
+                nursery.start_soon(self._discover)
+            if settings.export is not None:
+                nursery.start_soon(self._export, settings.export)
+            await self._keep_acting()
+
+    async def _keep_acting(self) -> None:
+        mesh = self.mesh
+        while True:
+            mesh.act()
+            self._bell = trio.Event()
+            self._server.pressed.clear()  # nobody waits for links on the daemon's account
+            with trio.move_on_at(mesh.due):
+                await self._bell.wait()
+            await trio.lowlevel.checkpoint()
+
+    # Dialling
+
+    async def _keep_dialling(self, host: str, port: int) -> None:
+        """Dial an address for ever."""
+        address = show_address(host, port)
+        attempts = 0
+        while True:
+            if attempts:
+                longest = min(BACKOFF_MAX, BACKOFF * 2 ** min(attempts - 1, 10))
+                await trio.sleep(self._rng.uniform(0, longest))
+            if self._nodes.get((host, port)) in self.mesh.links:
+                await trio.sleep(BACKOFF)  # they have dialled
+                attempts = max(attempts, 1)
+                continue
+            begun = trio.current_time()
+            refusal = await self._dial_once(host, port)
+            if refusal == "self-link":
+                log.warning("event=self-link address=%s", address)
+                self.report.dialling.pop(address, None)
+                return
+            lasted = trio.current_time() - begun
+            attempts = 1 if lasted > _STEADY else attempts + 1
+            if refusal:
+                self.report.dialling[address] = attempts, refusal
+
+    async def _dial_once(self, host: str, port: int) -> str:
+        """Connect, and wait for the end of the connection; return why there was none, if so."""
+        address = show_address(host, port)
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT):
+                sock = await connect(host, port)
+        except trio.TooSlowError:
+            self._note_failure(address, f"no answer in {CONNECT_TIMEOUT:g} s")
+            return ""
+        except OSError as error:
+            self._note_failure(address, error.strerror or str(error))
+            return ""
+        ended = trio.Event()
+        refusals: list[ProtocolError] = []
+
+        def note_end(refusal: ProtocolError | None) -> None:
+            if refusal is not None:
+                refusals.append(refusal)
+            ended.set()
+
+        peer = open_session(
+            self._server,
+            sock,
+            name_address(*sock.getpeername()[:2]),
+            partial(LineTalk, self._server.broker),
+        )
+        self.report.dialling.pop(address, None)
+        self.mesh.greet(peer, address, note_end, partial(self._nodes.__setitem__, (host, port)))
+        await ended.wait()
+        return refusals[0].code if refusals else ""
+
+    def _note_failure(self, address: str, text: str) -> None:
+        attempts, _ = self.report.dialling.get(address, (0, ""))
+        self.report.dialling[address] = attempts + 1, text
+        if attempts == 0:
+            log.warning("event=dial-failed address=%s detail=%s", address, text.replace(" ", "-"))
+
+    # Discovery
+
+    async def _discover(self) -> None:
+        """Link to daemons that are far, until there are enough links."""
+        settings, mesh = self._settings, self.mesh
+        async with trio.open_nursery() as nursery:
+            while True:
+                await trio.sleep(settings.config.heartbeat * self._rng.uniform(0.5, 1.5))
+                now = trio.current_time()
+                self._tried = {node: at for node, at in self._tried.items() if now - at < _RETRY}
+                if len(mesh.links) >= settings.max_peers or now < mesh.reception.withdrawn:
+                    continue
+                if self._hints:
+                    host, port = next(iter(self._hints))
+                    del self._hints[host, port]
+                    nursery.start_soon(self._dial_found, "", host, port)
+                    continue
+                advert = choose(mesh.table, mesh.links, self._tried, settings.max_peers, self._rng)
+                if advert is not None:
+                    self._tried[advert.node] = now
+                    nursery.start_soon(self._dial_found, advert.node, advert.host, advert.port)
+
+    def _hint(self, data: bytes) -> None:
+        """Take an address from a client.
+
+        Raises:
+            AdvertError: it is none.
+        """
+        host, port = parse_first_line(data.split(b"\n", 1)[0])
+        if len(self._hints) < _HINTS:
+            self._hints[host, port] = None
+
+    async def _dial_found(self, node: str, host: str, port: int) -> None:
+        """Dial a discovered daemon, once."""
+        try:
+            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            own = self._settings.config
+            with contextlib.suppress(OSError):
+                mine = await trio.socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)
+            addresses = [str(one[4][0]) for one in found]
+            check_target(host, addresses, self._settings.allowed, [str(one[4][0]) for one in mine])
+            if port == own.port and {str(one[4][0]) for one in mine} & set(addresses):
+                raise AdvertError(f"{host}:{port} is this daemon's own address")
+        except (OSError, UnicodeError) as error:
+            self._note_failure(show_address(host, port), str(error))
+        except AdvertError as error:
+            self.mesh.state.refuse("bad-address", str(error), show_address(host, port))
+        else:
+            await self._dial_once(addresses[0], port)
+            self.report.dialling.pop(show_address(addresses[0], port), None)
+
+    # Edge lists
+
+    async def _export(self, directory: str) -> None:
+        exporter = Exporter(directory, self._settings.keep)
+        while True:
+            await trio.sleep(self._settings.export_interval)
+            rows = self.report.edges()
+            try:
+                await trio.to_thread.run_sync(exporter.write, rows, time.time())
+            except OSError as error:
+                log.error("event=export-failed directory=%s error=%r", directory, str(error))
+
+
+async def connect(host: str, port: int) -> socket.socket:
+    """Return a connected, non-blocking socket.
+
+    Raises:
+        OSError: there is none to be had; of several addresses, what the last one said.
+    """
+    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure = OSError(errno.EADDRNOTAVAIL, "no address")
+    for family, kind, protocol, _, address in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            code = sock.connect_ex(address)
+            if code == errno.EINPROGRESS:
+                await trio.lowlevel.wait_writable(sock)
+                code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code == 0:
+                tune(sock)
+                return sock
+            failure = OSError(code, os.strerror(code))
+        except BaseException:
+            sock.close()
+            raise
+        sock.close()
+    raise failure

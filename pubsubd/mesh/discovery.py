@@ -1,0 +1,81 @@
+"""Whom to dial: which addresses are allowed, and which daemons are worth a further link."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from pubsubd.mesh.adverts import Advert, AdvertError
+from pubsubd.mesh.linkstate import Table
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def check_target(
+    host: str, addresses: Iterable[str], allowed: Sequence[Network], own: Iterable[str]
+) -> None:
+    """Refuse to dial an address that was learned, if it leads somewhere it should not.
+
+    Without ``allowed`` networks, public addresses may be dialled, and others only if they are of
+    the same kind, loopback or private, as the ones this daemon has itself: nobody can make a
+    daemon knock at doors behind its own firewall.
+
+    Args:
+        host: as it was learned.
+        addresses: what ``host`` stands for.
+        allowed: networks, if the operator has named any.
+        own: this daemon's own addresses.
+
+    Raises:
+        AdvertError: it must not be dialled.
+    """
+    mine = [ipaddress.ip_address(one) for one in own]
+    for text in addresses:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        if address.is_unspecified or address.is_multicast or address.is_reserved:
+            raise AdvertError(f"{host} is no address to dial")
+        if allowed:
+            if not any(address.version == net.version and address in net for net in allowed):
+                raise AdvertError(f"{host} is in no network that is allowed")
+        elif address.is_loopback:
+            if not any(one.is_loopback for one in mine):
+                raise AdvertError(f"{host} is a loopback address")
+        elif not address.is_global and not any(
+            not one.is_global and not one.is_loopback for one in mine
+        ):
+            raise AdvertError(f"{host} is a private address")
+
+
+def choose(
+    table: Table,
+    linked: Iterable[str],
+    tried: Mapping[str, float],
+    most: int,
+    rng: random.Random,
+) -> Advert | None:
+    """Return a daemon to link to, or None if no further link would be of use.
+
+    The farthest are chosen first, so that the mesh becomes short instead of clustered; of equally
+    far ones, one with few links, by chance. Those that have ``most`` links have enough.
+
+    Args:
+        table: who is there.
+        linked: ids of the neighbours.
+        tried: ids that were tried lately.
+        most: links that a daemon should have.
+        rng: for the choice between equals.
+    """
+    neighbours = {table.me, *linked}
+    hops = table.hops
+    best: tuple[int, int, float] | None = None
+    found: Advert | None = None
+    for node, far in hops.items():
+        advert = table.adverts.get(node)
+        if node in neighbours or node in tried or advert is None or len(advert.links) >= most:
+            continue
+        rank = (far, -len(advert.links), rng.random())
+        if best is None or rank > best:
+            best, found = rank, advert
+    return found

@@ -1,0 +1,251 @@
+"""One connection to another daemon, without I/O: before, while and after both have said hello.
+
+After the hello, a link carries adverts, ``//pubsubd/relay`` and ``//pubsubd/heartbeat``, and
+nothing else. A link that has brought nothing for two heartbeats is given up, although what is
+sent to it may still find room somewhere: so a link that swallows bytes is noticed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from pubsubd import wire
+from pubsubd.errors import ProtocolError
+from pubsubd.limits import MIB
+from pubsubd.mesh.adverts import LinkReport
+from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, prove
+from pubsubd.outbox import Pieces
+from pubsubd.peer import Peer, stay
+
+MAX_BATCH = 64 * MIB
+"""Bytes of the data of one frame between daemons; larger batches are not sent."""
+
+RELAY = b"//pubsubd/relay"
+HEARTBEAT = b"//pubsubd/heartbeat"
+
+_PLAIN = frozenset(("unknown-request", "unknown-command", "no-mesh"))
+_GREETING = 4_096  # bytes of a hello at most
+
+
+class Owner(Protocol):
+    """What a link needs of the daemon's mesh."""
+
+    def now(self) -> float:
+        """Return the time, in seconds."""
+
+    def relay(self, link: Link, data: bytes) -> bool:
+        """Take a batch; whether work is left of it that :meth:`go_on` does."""
+
+    def go_on(self, link: Link) -> bool:
+        """Go on with a batch; whether work is still left of it."""
+
+    def advert(self, link: Link, node: str, data: bytes) -> None:
+        """Take an advert."""
+
+
+class Link:
+    """A connection to another daemon that has said hello.
+
+    Attributes:
+        peer: the connection.
+        node, start: who is at the other end, and since when it runs.
+        dialled: whether this end has dialled.
+        address: what was dialled, or where the other end comes from.
+        since: seconds since the epoch.
+        ready: whether it has been told all that is known, and can be used.
+        heard: the time of the last input.
+        rtt_ms: milliseconds there and back, if measured.
+        inner: whose input the messages in batches are.
+        messages_in, messages_out, bytes_in, bytes_out: carried so far.
+        dropped: batches that it was too slow for.
+    """
+
+    def __init__(
+        self, owner: Owner, peer: Peer, hello: Hello, *, dialled: bool, address: str, since: float
+    ) -> None:
+        self._owner = owner
+        self.peer = peer
+        self.node = hello.node
+        self.start = hello.start
+        self.dialled = dialled
+        self.address = address
+        self.since = since
+        self.ready = False
+        self.heard = owner.now()
+        self.rtt_ms: float | None = None
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
+        self.dropped = 0
+        self._beat = 0
+        self._beat_at = 0.0
+        self._mesh_prefix = b"//fwd/peers/" + hello.mesh.encode() + b"/"
+        self._decoder = wire.Decoder(MAX_BATCH)
+        self._frames: deque[tuple[bytes, bytes]] = deque()  # read, and not worked off
+        self._unfinished = False  # whether work is left of a batch
+        self.renew_inner()
+
+    def renew_inner(self) -> None:
+        """Forget what a batch has left unfinished."""
+        self.inner = Peer(self.peer.number, f"mesh/{self.node}", _throw_away, stay)
+        self.inner.relayed = True
+
+    def wait(self, seconds: float) -> None:
+        """Let a new link be silent for longer: so long a round trip takes, or two."""
+        self.heard += seconds
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
+        if data:
+            self.heard = max(self.heard, self._owner.now())
+            self.bytes_in += len(data)
+            try:
+                self._frames += self._decoder.feed(data)
+            except ProtocolError as error:
+                self.peer.end(error.code, error.text)
+                return False
+        if self._unfinished:
+            self._unfinished = self._owner.go_on(self)
+        while self._frames and not self._unfinished:
+            self._take(*self._frames.popleft())
+        return self._unfinished
+
+    def _take(self, name: bytes, data: bytes) -> None:
+        if name == RELAY:
+            self._unfinished = self._owner.relay(self, data)
+        elif name.startswith(self._mesh_prefix):
+            self._owner.advert(self, name[len(self._mesh_prefix) :].decode(), data)
+        elif name == HEARTBEAT:
+            self._take_heartbeat(data)
+        # Anything else is for later versions, or the reason why the other end closes.
+
+    def _take_heartbeat(self, data: bytes) -> None:
+        verb, _, number = data.partition(b" ")
+        if verb == b"ping":
+            self.say(HEARTBEAT, b"pong " + number[:20])
+        elif verb == b"pong" and number == b"%d" % self._beat and self._beat_at:
+            self.rtt_ms = round((self._owner.now() - self._beat_at) * 1000, 3)
+            self._beat_at = 0.0
+
+    def say(self, name: bytes, data: bytes) -> None:
+        """Send a message of the link's own."""
+        self.send(wire.frame(name, data))
+
+    def send(self, frame: bytes | Pieces, messages: int = 0) -> None:
+        """Send a whole frame, which carries so many messages."""
+        self.messages_out += messages
+        self.bytes_out += frame.size if isinstance(frame, Pieces) else len(frame)
+        self.peer.send(frame)
+
+    def ping(self) -> None:
+        """Ask for a sign of life."""
+        self._beat += 1
+        self._beat_at = self._owner.now()
+        self.say(HEARTBEAT, b"ping %d" % self._beat)
+
+    def report(self) -> LinkReport:
+        """Return what adverts tell of it."""
+        return LinkReport(
+            self.node,
+            self.dialled,
+            int(self.since),
+            self.rtt_ms,
+            self.messages_in + self.messages_out,
+            self.bytes_in + self.bytes_out,
+        )
+
+
+class Greeting:
+    """The dialler's side of a hello: until it is a link, or a plain peer, or refused.
+
+    Args:
+        peer: the connection.
+        mine: what to say.
+        secret: the mesh's.
+        admit: raises ProtocolError if the other daemon must not be linked.
+        linked: called with the other's hello, and the input that follows, once both have proved
+            themselves.
+        plain: called with the input so far if the other end does not know of hellos.
+        refused: called with the reason if either side has refused.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        mine: Hello,
+        secret: bytes | None,
+        *,
+        admit: Callable[[Hello], None],
+        linked: Callable[[Hello, bytes], None],
+        plain: Callable[[bytes], None],
+        refused: Callable[[ProtocolError], None],
+    ) -> None:
+        self._peer, self._mine, self._secret = peer, mine, secret
+        self._admit, self._linked, self._plain, self._refused = admit, linked, plain, refused
+        self.dropped = 0
+        self._theirs: Hello | None = None
+        self._input = b""
+        self._done = 0  # bytes of it
+        peer.send(wire.frame(HELLO, mine.text()))
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; whatever it is, to the end: False."""
+        self._input += data
+        try:
+            while self._peer.link is self and (frame := self._next()) is not None:
+                self._take(*frame)
+        except ProtocolError as error:
+            self._refused(error)
+            self._peer.end(error.code, error.text)
+        return False
+
+    def _next(self) -> tuple[bytes, bytes] | None:
+        """Return the next frame if it has come; what is none of a hello means a plain peer."""
+        buf = self._input[self._done :]
+        try:
+            start = wire.find_header_end(buf, 0)
+            if start < 0:
+                if wire.find_line_end(buf, 0) >= 0:
+                    self.give_up()
+                return None
+            name, digits = wire.parse_header(buf[:start])
+            stop = start + wire.parse_length(digits)
+            wire.check_size(stop, _GREETING)
+        except ProtocolError:
+            self.give_up()
+            return None
+        if stop >= len(buf):
+            return None
+        self._done += stop + 1
+        return name, buf[start:stop]
+
+    @property
+    def answered(self) -> bool:
+        """Whether the other end has said hello."""
+        return self._theirs is not None
+
+    def give_up(self) -> None:
+        """Take the other end for a plain peer, which knows three commands and nothing else."""
+        self._plain(self._input)
+
+    def _take(self, name: bytes, said: bytes) -> None:
+        if name == HELLO and self._theirs is None:
+            theirs, proof = parse_hello(said, 7)
+            self._admit(theirs)
+            check_proof(proof, self._secret, "acceptor", self._mine, theirs)
+            self._theirs = theirs
+            answer = prove(self._secret, "dialler", self._mine, theirs)
+            self._peer.send(wire.frame(HELLO, b"proof " + answer.encode()))
+        elif name == HELLO and said == WELCOME and self._theirs is not None:
+            self._linked(self._theirs, self._input[self._done :])
+        elif name == wire.ERROR:
+            code, _, text = said.decode("utf-8", "replace").partition(" ")
+            if code not in _PLAIN or self._theirs is not None:
+                raise ProtocolError(code[:40], text)
+            self.give_up()
+        elif self._theirs is None:
+            self.give_up()
+
+
+def _throw_away(data: bytes | Pieces) -> None:
+    """Take an answer to what came in a batch."""

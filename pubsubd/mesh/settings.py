@@ -1,0 +1,74 @@
+"""What an operator has set of the mesh, read and checked."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pubsubd.errors import ConfigError
+from pubsubd.mesh.adverts import AdvertError, check_node, parse_address, show_address
+from pubsubd.mesh.dial import Settings
+from pubsubd.mesh.state import MeshConfig
+
+if TYPE_CHECKING:
+    from pubsubd.daemon import MeshOptions
+
+_LEAST_SECRET = 8  # bytes; less can be guessed
+
+
+def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
+    """Return the settings of a daemon that listens on ``host`` and ``port``.
+
+    Raises:
+        ConfigError: they cannot be used.
+    """
+    try:
+        if options.advertise is not None:
+            host, port = parse_address(options.advertise)
+            if _is_unspecified(host):
+                raise ConfigError(f"{options.advertise} is no address that others could dial")
+        elif _is_unspecified(host):
+            host = socket.gethostname()
+        node = options.node or show_address(host, port).replace("[", "").replace("]", "")
+        config = MeshConfig(
+            node=check_node(node),
+            mesh=check_node(options.name, "name of a mesh"),
+            host=host,
+            port=port,
+            secret=None if options.secret_file is None else _read_secret(Path(options.secret_file)),
+            heartbeat=options.heartbeat,
+        )
+        peers = tuple(dict.fromkeys(parse_address(peer) for peer in options.peers))
+        allowed = tuple(ipaddress.ip_network(one) for one in options.allow)
+    except AdvertError as error:
+        raise ConfigError(str(error)) from None
+    except ValueError as error:
+        raise ConfigError(f"--discover-allow: {error}") from None
+    return Settings(
+        config=config,
+        peers=peers,
+        discover=options.discover,
+        allowed=allowed,
+        max_peers=options.max_peers,
+        export=options.export,
+        export_interval=options.export_interval,
+    )
+
+
+def _is_unspecified(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _read_secret(path: Path) -> bytes:
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(f"cannot read the secret {path}: {error.strerror or error}") from None
+    if len(secret) < _LEAST_SECRET:
+        raise ConfigError(f"the secret in {path} has under {_LEAST_SECRET} bytes")
+    return secret

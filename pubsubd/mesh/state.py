@@ -1,0 +1,98 @@
+"""What the parts of a daemon's mesh share: who it is, its links, the table and the counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pubsubd.mesh.link import Link
+from pubsubd.mesh.linkstate import Table
+
+
+@dataclass(frozen=True, slots=True)
+class MeshConfig:
+    """How a daemon takes part.
+
+    Attributes:
+        node: its id, unlike any other's in the mesh.
+        mesh: the name of the mesh.
+        host, port: where other daemons can dial it.
+        secret: what all daemons of the mesh share, if anything.
+        heartbeat: seconds between two signs of life on a link.
+    """
+
+    node: str
+    mesh: str = "default"
+    host: str = "127.0.0.1"
+    port: int = 9014
+    secret: bytes | None = field(default=None, repr=False)
+    heartbeat: float = 1.0
+
+
+@dataclass(slots=True)
+class MeshCounters:
+    """What has happened since the start; batches, where nothing else is said."""
+
+    originated: int = 0
+    received: int = 0
+    relayed: int = 0
+    duplicates: int = 0
+    expired: int = 0
+    unknown_origin: int = 0
+    broken: int = 0
+    dropped: int = 0
+    adverts_in: int = 0
+    adverts_out: int = 0
+    advert_bytes_in: int = 0
+    advert_bytes_out: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Down:
+    """A link that has ended: who, and when by the clock."""
+
+    node: str
+    dialled: bool
+    at: float
+    messages: int
+    size: int
+
+
+class State:
+    """Who this daemon is in the mesh, and what it knows.
+
+    Attributes:
+        now: returns seconds that only go forward.
+        wall: returns seconds since the epoch.
+        tell: takes events, as ``//pubsubd/events`` has them.
+        node: the daemon's id.
+        life: see :mod:`pubsubd.mesh.adverts`; ``start`` is the first one.
+        table: who is there.
+        links: id -> link, of the neighbours.
+        counters: what has happened.
+    """
+
+    def __init__(
+        self,
+        config: MeshConfig,
+        *,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        tell: Callable[[dict[str, object]], None],
+    ) -> None:
+        self.config = config
+        self.node = config.node
+        self.now = clock
+        self.wall = wall
+        self.tell = tell
+        self.start = self.life = int(wall() * 1000)
+        self.table = Table(config.node)
+        self.links: dict[str, Link] = {}
+        self.counters = MeshCounters()
+
+    def refuse(self, code: str, text: str, address: str) -> None:
+        """Count and tell that something was refused."""
+        self.counters.refused[code] += 1
+        self.tell({"event": "refused", "peer": address, "reason": code, "detail": text})

@@ -1,0 +1,194 @@
+"""Dialling: again and again, at daemons that were discovered, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from pubsubd import daemon, wire
+from pubsubd.mesh import dial
+from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
+
+
+def told(address: tuple[str, int]) -> dict[str, Any]:
+    """Return what a daemon says of its mesh."""
+    line = Line(address)
+    line.say(b"pub //pubsubd/peers 0 \n")
+    answer: dict[str, Any] = json.loads(line.hear_frame()[1])
+    line.close()
+    return answer
+
+
+def linked(address: tuple[str, int]) -> list[str]:
+    """Return the ids of a daemon's neighbours."""
+    return sorted(link["node"] for link in told(address)["links"])
+
+
+async def test_a_dead_peer_is_dialled_for_ever_with_growing_random_waits(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]  # bound, but nobody listens
+        times: list[float] = []
+        descriptors: list[int] = []
+        enough = trio.Event()
+        real = dial.connect
+
+        async def connect(host: str, port: int) -> socket.socket:
+            times.append(trio.current_time())
+            descriptors.append(len(os.listdir("/proc/self/fd")))
+            if len(times) > 500:
+                enough.set()
+            return await real(host, port)
+
+        monkeypatch.setattr(dial, "connect", connect)
+        mesh = daemon.MeshOptions(peers=(f"127.0.0.1:{port}",), node="a")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(daemon.run, daemon.Config(port=0, hub_port=None, mesh=mesh))
+            await enough.wait()
+            nursery.cancel_scope.cancel()
+    waits = [after - before for before, after in pairwise(times)]
+    for number, wait in enumerate(waits):
+        assert wait <= min(30.0, 0.5 * 2**number) + 0.01
+    late = waits[10:]
+    assert 10 < sum(late) / len(late) < 20  # full jitter: from 0 to 30
+    assert min(late) < 3
+    assert max(late) > 27
+    assert len(set(descriptors)) == 1
+
+
+def test_a_chain_of_daemons_that_discover_becomes_short(start: Callable[..., Daemon]) -> None:
+    flags = ("--discover", "--max-peers", "3", "--mesh-heartbeat", "0.2")
+    daemons = [start("--node", "n0", *flags)]
+    for number in range(1, 7):
+        peer = f"127.0.0.1:{daemons[-1].address[1]}"
+        daemons.append(start("--node", f"n{number}", "--peer", peer, *flags))
+
+    def is_short() -> bool:
+        hops = [one["hops"] for one in told(daemons[0].address)["daemons"]]
+        return len(hops) == 7 and None not in hops and max(hops) <= 3
+
+    wait_until(is_short, "no daemon is more than three links away")
+    for one in daemons:
+        answer = told(one.address)
+        neighbours = [link["node"] for link in answer["links"]]
+        assert len(set(neighbours)) == len(neighbours)
+        assert answer["node"] not in neighbours
+
+
+def test_a_daemon_without_discover_dials_nobody(start: Callable[..., Daemon]) -> None:
+    one = start("--node", "a")
+    two = start("--node", "b", "--peer", f"127.0.0.1:{one.address[1]}")
+    three = start("--node", "c", "--peer", f"127.0.0.1:{two.address[1]}")
+    wait_until(lambda: len(told(one.address)["daemons"]) == 3, "all know each other")
+    assert linked(one.address) == linked(three.address) == ["b"]
+
+
+HOSTILE = [
+    b"0.0.0.0 9014",
+    b"127.0.0.1 0",
+    b"127.0.0.1 99999",
+    b"127.0.0.1",
+    b"",
+    b"a b c",
+    b"10.255.255.1 9014",
+    b"169.254.169.254 80",
+    b"224.0.0.1 9014",
+    b"[::]:1 1",
+]
+
+
+@pytest.mark.parametrize("flag", ["--discover", "--discover=any"])
+def test_no_advert_of_a_client_leads_where_it_must_not(
+    flag: str, start: Callable[..., Daemon]
+) -> None:
+    one = start("--node", "a", flag, "--mesh-heartbeat", "0.1")
+    line = Line(one.address)
+    own = f"{one.address[0]} {one.address[1]}".encode()
+    for number, advert in enumerate([*HOSTILE, own]):
+        line.say(wire.frame(b"//peers/default/x%d" % number, advert))
+    line.ping()
+
+    def refused() -> int:
+        counters: dict[str, int] = told(one.address)["counters"]["refused"]
+        return sum(counters.values())
+
+    wait_until(lambda: refused() == len(HOSTILE) + 1, "all of them are refused")
+    answer = told(one.address)
+    assert answer["links"] == answer["dialling"] == answer["plain"] == []
+    assert [known["node"] for known in answer["daemons"]] == ["a"]
+    line.close()
+
+
+def test_with_discover_any_a_client_can_tell_of_a_daemon(start: Callable[..., Daemon]) -> None:
+    one = start("--node", "a", "--discover=any", "--mesh-heartbeat", "0.1")
+    two = start("--node", "b")
+    line = Line(one.address)
+    line.say(wire.frame(b"//peers/default/b", f"127.0.0.1 {two.address[1]}".encode()))
+    wait_until(lambda: linked(one.address) == ["b"], "a has dialled b")
+    line.close()
+
+
+def test_networks_that_are_not_allowed_are_not_dialled(start: Callable[..., Daemon]) -> None:
+    one = start(
+        "--node", "a", "--discover=any", "--discover-allow", "10.0.0.0/8", "--mesh-heartbeat", "0.1"
+    )
+    two = start("--node", "b")
+    line = Line(one.address)
+    line.say(wire.frame(b"//peers/default/b", f"127.0.0.1 {two.address[1]}".encode()))
+    wait_until(
+        lambda: told(one.address)["counters"]["refused"] == {"bad-address": 1}, "it is refused"
+    )
+    assert linked(one.address) == []
+    line.close()
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--peer", "nowhere"], "'nowhere' is not HOST:PORT"),
+        (["--peer", "h:0"], "has no port from 1 to 65535"),
+        (["--node", "a b"], "is no id of a daemon"),
+        (["--mesh", "a/b"], "is no name of a mesh"),
+        (["--node", "a", "--advertise", "0.0.0.0:1"], "no address that others could dial"),
+        (["--node", "a", "--mesh-secret-file", "/nowhere"], "cannot read the secret /nowhere"),
+        (["--node", "a", "--discover-allow", "10.0.0.1/8"], "--discover-allow: "),
+        (["--mesh-secret-file", "/nowhere"], "of no use without --peer or --mesh"),
+        (["--node", "a", "--host", "", "--unix", "/tmp/never"], "a mesh needs a TCP port"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_told_in_one_line(flags: list[str], text: str) -> None:
+    command = [sys.executable, "-m", "pubsubd", "serve", "--port=0", "--no-hub", *flags]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE, check=False, env=environment()
+    )
+    assert done.returncode == 2
+    assert text in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_edge_lists_are_written_and_the_last_ones_kept(
+    start: Callable[..., Daemon], tmp_path: Any
+) -> None:
+    directory = tmp_path / "edges"
+    one = start("--node", "a", "--export-edges", str(directory), "--export-interval", "0.05")
+    start("--node", "b", "--peer", f"127.0.0.1:{one.address[1]}")
+
+    def rows() -> list[dict[str, Any]]:
+        files = sorted(directory.glob("edges-*.jsonl"))
+        return [json.loads(line) for line in files[-1].read_text().splitlines()] if files else []
+
+    wait_until(lambda: len(rows()) == 2, "both ends of the link are written")
+    assert {row["observer"] for row in rows()} == {"a", "b"}
+    assert {(row["src"], row["dst"], row["state"]) for row in rows()} == {("b", "a", "up")}
