@@ -624,3 +624,101 @@ def test_a_large_message_is_carried_whatever_the_other_daemons_take_from_clients
     web["a"].say("pub", b"pub //fwd/x %d %b\n" % (len(data), data))
     web.run()
     assert web["c"].hears("sub") == [(b"//fwd/x", data)] * 2
+
+
+# While the graph changes
+
+
+def test_a_tree_that_changes_loses_nothing_and_doubles_nothing() -> None:
+    """R moves from below q to below t, which q hears while messages of o are under way."""
+    web = build(["op", "pq", "qr", "oa", "at"], delay=0.05)
+    web["r"].say("sub", b"sub //fwd/x\n")
+    web.run()
+    for number in range(200):
+        if number == 50:
+            web.link("tr")
+        web["o"].say("pub", b"pub //x 3 %03d\n" % number)
+        web.run(0.01)
+    web.run()
+    heard = [int(data) for _, data in web["r"].hears("sub")]
+    assert sorted(heard) == list(range(200))
+    assert web["t"].mesh.counters.relayed > 0
+    assert web["q"].mesh.counters.relayed > 0
+
+
+def test_what_goes_over_all_links_crosses_none_back_and_is_taken_once() -> None:
+    web = build(["ab", "bc", "ca"])
+    for node in web.nodes.values():
+        node.say("sub", b"sub //fwd/x\n")
+    web.run()
+    web.add("d")
+    web.link("da")
+    web.run(0.1)
+    assert all(node.mesh.forwarding.flooding for node in web.nodes.values())
+    web["a"].say("pub", b"pub //x 1 1\n")
+    web.run()
+    for name in "abc":
+        assert web[name].hears("sub") == [(b"//fwd/x", b"1")]
+    connections = {one for node in web.nodes.values() for one in node.connections}
+    crossed = {
+        "".join(node.name for node in one.nodes): [
+            sum(b"//pubsubd/relay" in data for data in way) for way in one.carried
+        ]
+        for one in connections
+    }
+    assert crossed == {"ab": [1, 0], "bc": [1, 1], "ca": [0, 1], "da": [0, 1]}
+    assert web["b"].mesh.counters.duplicates == web["c"].mesh.counters.duplicates == 1
+
+
+def test_what_somebody_has_just_asked_for_is_found_in_a_batch_sent_before() -> None:
+    web = build(["ab"])
+    web["b"].say("sub", b"sub //fwd/x\n")
+    web.run()
+    web["b"].say("sub", b"unsub //fwd/x\nsub //fwd/x/2\n")
+    web["a"].say("pub", b"pub //x/1 1 1\npub //x/2 1 2\n")
+    web.run()
+    assert web["b"].hears("sub") == [(b"//fwd/x/2", b"2")]
+
+
+def test_a_daemon_is_not_sent_what_it_wants_while_it_cannot_be_reached() -> None:
+    web = build(["ab", "bc"])
+    web["c"].say("sub", b"sub //fwd/x\n")
+    web.run()
+    assert web["a"].broker.router.subscriptions == 1
+    web.kill("c")
+    web.run(1)
+    assert web["a"].broker.router.subscriptions == 0
+
+
+def test_a_daemon_with_an_older_life_is_told_by_those_who_know_a_newer_one() -> None:
+    """Its new neighbour knows nothing of it; those behind that one do."""
+    web = build(["ab", "bc"])
+    web.kill("c")
+    web.run(100)
+    web.add("n")
+    web.link("nb")
+    web.run(1)
+    assert "c" not in web["n"].mesh.table.adverts
+    web.add("c", skew=-3600.0)
+    web.link("cn")
+    web.run(2)
+    assert web["a"].mesh.table.hops["c"] == 3
+
+
+def test_new_neighbours_hear_of_a_daemon_that_comes_back_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a large mesh, a daemon may be away for long without a new advert."""
+    monkeypatch.setattr("pubsubd.mesh.core._LOST", 1.0)
+    web = build(["ab", "bc", "cd"])
+    for connection in list(web["c"].connections):
+        if web["b"] in connection.nodes:
+            connection.close()
+    web.run(3)
+    web.add("e")
+    web.link("eb")
+    web.run(0.5)
+    assert "d" not in web["e"].mesh.table.adverts
+    web.link("cb")
+    web.run(0.5)
+    assert web["e"].mesh.table.hops["d"] == 3
