@@ -722,3 +722,30 @@ def test_new_neighbours_hear_of_a_daemon_that_comes_back_unchanged(
     web.link("cb")
     web.run(0.5)
     assert web["e"].mesh.table.hops["d"] == 3
+
+
+# Time
+
+
+def test_links_stay_where_a_round_trip_takes_many_heartbeats() -> None:
+    web = Web(0.5)
+    web.add("a", "b", heartbeat=0.1)
+    web.link("ab")
+    web.run(20)
+    assert [event["event"] for node in web.nodes.values() for event in node.events] == [
+        "link-up",
+        "link-up",
+    ]
+    assert web["a"].mesh.links["b"].rtt_ms == 1000
+
+
+def test_adverts_come_as_seldom_as_their_number_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if there were few daemons when the next one was planned."""
+    web = build(["ab"])
+    monkeypatch.setattr("pubsubd.mesh.core._REFRESH_RATE", 1.0)
+    web.run(60)
+    before = web["a"].mesh.counters.adverts_out
+    monkeypatch.setattr("pubsubd.mesh.core._REFRESH_RATE", 3_000.0)
+    web.run(1_000)
+    assert before <= 4
+    assert 90 < web["a"].mesh.counters.adverts_out < 150

@@ -157,7 +157,7 @@ def test_networks_that_are_not_allowed_are_not_dialled(start: Callable[..., Daem
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        (["--peer", "nowhere"], "'nowhere' is not HOST:PORT"),
+        (["--peer", "nowhere"], '"nowhere" is not HOST:PORT'),
         (["--peer", "h:0"], "has no port from 1 to 65535"),
         (["--node", "a b"], "is no id of a daemon"),
         (["--mesh", "a/b"], "is no name of a mesh"),

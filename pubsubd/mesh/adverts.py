@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from pubsubd.errors import PubsubdError
-from pubsubd.wire import FORWARD, check_name, escape
+from pubsubd.wire import FORWARD, check_name, quote
 
 MAX_ADVERT = 256 * 1024
 """Bytes of an advert: 1,000 interests, and as many links as a daemon can have in practice."""
@@ -77,7 +77,9 @@ def check_node(text: str, what: str = "id of a daemon") -> str:
         AdvertError: it cannot.
     """
     if not _NODE(text):
-        raise AdvertError(f"{escape(text, 80)!r} is no {what}: 1 to 64 of A-Z a-z 0-9 . _ : -")
+        raise AdvertError(
+            f"{quote(text.encode('utf-8', 'replace'))} is no {what}: 1 to 64 of A-Z a-z 0-9 . _ : -"
+        )
     return text
 
 
@@ -93,13 +95,13 @@ def parse_address(text: str) -> tuple[str, int]:
     elif ":" in host:
         colon = ""
     if not colon or not _HOST(host):
-        raise AdvertError(f"{escape(text, 80)!r} is not HOST:PORT")
+        raise AdvertError(f"{quote(text.encode('utf-8', 'replace'))} is not HOST:PORT")
     return host, _port(digits, text)
 
 
 def _port(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 65536):
-        raise AdvertError(f"{escape(text, 80)!r} has no port from 1 to 65535")
+        raise AdvertError(f"{quote(text.encode('utf-8', 'replace'))} has no port from 1 to 65535")
     return int(digits)
 
 

@@ -22,7 +22,7 @@ from pubsubd import wire
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
 from pubsubd.mesh.adverts import Advert, AdvertError, format_advert, parse_advert, read_stamp
-from pubsubd.mesh.forwarding import FLOOD, Forwarding
+from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.interests import generalise
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.plain import PlainPeers
@@ -41,7 +41,7 @@ _REFRESH = 10.0  # seconds between two adverts if nothing changes, in a small me
 _REFRESH_RATE = 3_000.0  # bytes a second that all adverts together may come to for one daemon
 _LOST = 60.0  # seconds until new neighbours are not told any more of one that cannot be reached
 _FORGET = 300.0  # seconds until a daemon that cannot be reached is forgotten
-_SILENT = 2.0  # heartbeats without input after which a link is given up
+_SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is given up
 _CLAIMS = 3  # adverts of our own id by somebody else within _CLAIM_TIME: it runs twice
 _CLAIM_TIME = 10.0
 _DOWN = 1_000  # ended links that are remembered for edge lists
@@ -113,6 +113,7 @@ class Mesh:
         self._version = 0
         self._settle_at = self._advert_at = float("inf")
         self._advertised = float("-inf")
+        self._jitter = 1.0
         self._refresh_at = self._beat_at = self._beaten = clock()
         self._unreachable: dict[str, float] = {}
         self._claims: list[float] = []
@@ -163,8 +164,15 @@ class Mesh:
             self._beat(now)
             self._beat_at = now + self.state.config.heartbeat
         if now >= min(self._advert_at, self._refresh_at):
-            self._advertise(now)
+            # What a refresh costs may have changed since it was planned.
+            self._refresh_at = self._advertised + self._refresh_period() * self._jitter
+            if now >= min(self._advert_at, self._refresh_at):
+                self._advertise(now)
         self._want(min(self._settle_at, self._advert_at, self._refresh_at, self._beat_at))
+
+    def _refresh_period(self) -> float:
+        """Return the seconds between two adverts if nothing changes."""
+        return max(_REFRESH, self._advert_bytes * max(1, len(self.links)) / _REFRESH_RATE)
 
     def _beat(self, now: float) -> None:
         heartbeat = self.state.config.heartbeat
@@ -172,14 +180,15 @@ class Mesh:
         self._beaten = now
         for link in list(self.links.values()):
             if late or link.peer.busy:
-                link.heard = now
-            elif now - link.heard > _SILENT * heartbeat:
+                link.heard = max(link.heard, now)
+            elif now - link.heard > _SILENT * heartbeat + (link.rtt_ms or 0.0) / 1000:
                 text = f"nothing was heard from {link.node} for {now - link.heard:.3g} s"
                 link.peer.end("link-timeout", text)
                 self._left(link)
                 continue
             link.ping()
         self.reception.sweep(now)
+        self.state.measure()
         for node, since in list(self._unreachable.items()):
             if now - since > _FORGET:
                 self._forget(node)
@@ -234,7 +243,7 @@ class Mesh:
 
     def _forwarded(self) -> None:
         """Take note that what this daemon's peers want of others has changed."""
-        self.forwarding.unsettled = self.now() + FLOOD
+        self.forwarding.look_closely()
         size = sum(map(len, self._wanted))
         self._advert_at = min(
             self._advert_at, max(self.now(), self._advertised + max(_PACE, size / _ADVERT_RATE))
@@ -260,14 +269,14 @@ class Mesh:
         data = format_advert(advert)
         self.table.put(advert)
         frame = wire.frame(b"//fwd/peers/%b/%b" % (self._names()), data)
-        self._keep(self.state.node, frame)
+        self.keep(self.state.node, frame)
         for link in self.links.values():
             if link.ready:
                 self._send_advert(link, frame)
         self._publish(b"//peers/%b/%b" % (self._names()), data)
         self._advertised, self._advert_at = now, float("inf")
-        period = max(_REFRESH, self._advert_bytes * max(1, len(self.links)) / _REFRESH_RATE)
-        self._refresh_at = now + period * self._rng.uniform(0.75, 1.0)
+        self._jitter = self._rng.uniform(0.75, 1.0)
+        self._refresh_at = now + self._refresh_period() * self._jitter
         self._look()
         self._ask_plain()
 
@@ -279,7 +288,8 @@ class Mesh:
         self.counters.advert_bytes_out += len(frame)
         link.send(frame)
 
-    def _keep(self, node: str, frame: bytes) -> None:
+    def keep(self, node: str, frame: bytes) -> None:
+        """Keep the frame of a daemon's advert, for new neighbours."""
         self._advert_bytes += len(frame) - len(self._frames.get(node, b""))
         self._frames[node] = frame
 
@@ -314,7 +324,7 @@ class Mesh:
             return
         name = b"//fwd/peers/%b/%b" % (self.state.config.mesh.encode(), node.encode())
         frame = wire.frame(name, data)
-        self._keep(node, frame)
+        self.keep(node, frame)
         self.table.put(advert)
         self._look()
         for other in self.links.values():
@@ -323,7 +333,7 @@ class Mesh:
         if known is None or known.interests != advert.interests:
             remote = self.remotes.get(node)
             if remote is not None and node in self.table.hops:
-                remote.want(self.broker.router, frozenset(advert.interests))
+                remote.want(self.broker.router, advert.interests)
                 self._ask_plain()
         self._publish(name, data)
 
@@ -371,11 +381,11 @@ class Mesh:
                 remote = self.remotes.get(node)
                 if remote is None:
                     remote = self.remotes[node] = Remote(node)
-                remote.want(router, frozenset(advert.interests))
+                remote.want(router, advert.interests)
             else:
                 self._unreachable.setdefault(node, now)
                 if node in self.remotes:
-                    self.remotes[node].want(router, frozenset())
+                    self.remotes[node].want(router, ())
         self._ask_plain()
 
     def _forged(self, _peer: Peer | None, name: bytes, data: bytes) -> None:

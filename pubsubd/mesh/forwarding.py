@@ -29,7 +29,8 @@ TTL = 255
 """Links that a batch crosses at most."""
 
 FLOOD = 1.0
-"""Seconds after a change of the graph in which batches go over all links."""
+"""Seconds after a change of the graph in which batches go over all links, and longer if news takes
+long through the mesh."""
 
 
 class Forwarding:
@@ -37,8 +38,6 @@ class Forwarding:
 
     Attributes:
         outbound: what was put for other daemons.
-        unsettled: the time until which what comes is looked through even if its first message is
-            not wanted here: others may not know yet what is.
         general: whether others believe that more is wanted here than is.
     """
 
@@ -46,7 +45,7 @@ class Forwarding:
         self._state = state
         self._broker = broker
         self.outbound = Outbound()
-        self.unsettled = float("-inf")
+        self._unsettled = float("-inf")
         self.general = False
         self._sequence = 0
         self._windows: dict[bytes, Window] = {}
@@ -64,7 +63,11 @@ class Forwarding:
     def flood(self) -> None:
         """Send batches over all links for a while: the graph has changed."""
         self._routes.clear()
-        self._flood_until = self._state.now() + FLOOD
+        self._flood_until = self._state.now() + FLOOD + self._state.spread
+
+    def look_closely(self) -> None:
+        """Look through all that comes for a while: others may not know yet what is wanted here."""
+        self._unsettled = self._state.now() + FLOOD + self._state.spread
 
     def forget(self, node: str) -> None:
         """Forget what has come of a daemon."""
@@ -178,7 +181,7 @@ class Forwarding:
         else:
             counters.expired += 1
         near = len(targets.peers) > (group is not None)
-        if near or self.general or self._state.now() < self.unsettled:
+        if near or self.general or self._state.now() < self._unsettled:
             return self._deliver(link, frames)
         return False
 

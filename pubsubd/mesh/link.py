@@ -26,6 +26,7 @@ RELAY = b"//pubsubd/relay"
 HEARTBEAT = b"//pubsubd/heartbeat"
 
 _PLAIN = frozenset(("unknown-request", "unknown-command", "no-mesh"))
+_UNDER_WAY = 100  # heartbeats whose answers are waited for
 _GREETING = 4_096  # bytes of a hello at most
 
 
@@ -78,7 +79,7 @@ class Link:
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
         self.dropped = 0
         self._beat = 0
-        self._beat_at = 0.0
+        self._beats: dict[bytes, float] = {}  # that are not answered -> when they were sent
         self._mesh_prefix = b"//fwd/peers/" + hello.mesh.encode() + b"/"
         self._decoder = wire.Decoder(MAX_BATCH)
         self._frames: deque[tuple[bytes, bytes]] = deque()  # read, and not worked off
@@ -123,9 +124,8 @@ class Link:
         verb, _, number = data.partition(b" ")
         if verb == b"ping":
             self.say(HEARTBEAT, b"pong " + number[:20])
-        elif verb == b"pong" and number == b"%d" % self._beat and self._beat_at:
-            self.rtt_ms = round((self._owner.now() - self._beat_at) * 1000, 3)
-            self._beat_at = 0.0
+        elif verb == b"pong" and number in self._beats:
+            self.rtt_ms = round((self._owner.now() - self._beats.pop(number)) * 1000, 3)
 
     def say(self, name: bytes, data: bytes) -> None:
         """Send a message of the link's own."""
@@ -140,8 +140,11 @@ class Link:
     def ping(self) -> None:
         """Ask for a sign of life."""
         self._beat += 1
-        self._beat_at = self._owner.now()
-        self.say(HEARTBEAT, b"ping %d" % self._beat)
+        number = b"%d" % self._beat
+        self._beats[number] = self._owner.now()
+        if len(self._beats) > _UNDER_WAY:
+            del self._beats[next(iter(self._beats))]
+        self.say(HEARTBEAT, b"ping " + number)
 
     def report(self) -> LinkReport:
         """Return what adverts tell of it."""

@@ -30,14 +30,19 @@ class Remote:
     def __init__(self, node: str) -> None:
         self.node = node
         self.label = f"mesh/{node}"
+        self._wanted: tuple[bytes, ...] = ()
         self.substrings: set[bytes] = set()
         self.fresh: list[bytes] = []
 
-    def want(self, router: Router, interests: frozenset[bytes]) -> None:
+    def want(self, router: Router, interests: tuple[bytes, ...]) -> None:
         """Subscribe ``interests`` and nothing else."""
-        for substring in self.substrings - interests:
+        if interests is self._wanted:
+            return
+        self._wanted = interests
+        wanted = frozenset(interests)
+        for substring in self.substrings - wanted:
             router.unsubscribe(self, substring)
-        for substring in interests - self.substrings:
+        for substring in wanted - self.substrings:
             router.subscribe(self, substring)
 
     def put(self, chunk: bytes) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import Table
 
+_MOST_SPREAD = 30.0  # seconds
+
 
 @dataclass(frozen=True, slots=True)
 class MeshConfig:
@@ -49,17 +51,6 @@ class MeshCounters:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass(slots=True)
-class Down:
-    """A link that has ended: who, and when by the clock."""
-
-    node: str
-    dialled: bool
-    at: float
-    messages: int
-    size: int
-
-
 class State:
     """Who this daemon is in the mesh, and what it knows.
 
@@ -72,6 +63,7 @@ class State:
         table: who is there.
         links: id -> link, of the neighbours.
         counters: what has happened.
+        spread: seconds that news may take through the mesh, see :meth:`measure`.
     """
 
     def __init__(
@@ -91,6 +83,25 @@ class State:
         self.table = Table(config.node)
         self.links: dict[str, Link] = {}
         self.counters = MeshCounters()
+        self.spread = 0.0
+
+    def measure(self) -> None:
+        """Find out how long news may take: the longest round trip, for each link of the way.
+
+        A link takes half of its round trip, so there is room for what waits in front of it.
+        """
+        hops = self.table.hops
+        longest = max(
+            (
+                link.rtt_ms
+                for node in hops
+                if (advert := self.table.adverts.get(node)) is not None
+                for link in advert.links
+                if link.rtt_ms is not None
+            ),
+            default=0.0,
+        )
+        self.spread = min(_MOST_SPREAD, max(hops.values()) * longest / 1000)
 
     def refuse(self, code: str, text: str, address: str) -> None:
         """Count and tell that something was refused."""

@@ -31,21 +31,25 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from dataclasses import fields, replace
 from typing import Any
 
 from pubsubd import wire
-from pubsubd.broker import Broker
-from pubsubd.errors import ProtocolError, PubsubdError
-from pubsubd.limits import Limits
 from pubsubd.mesh.adverts import Advert, format_advert
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.graphs import Edge, Graph, neighbours, reach
 from pubsubd.mesh.interests import MAX_INTERESTS
 from pubsubd.mesh.report import Report
-from pubsubd.mesh.state import MeshConfig
-from pubsubd.outbox import Pieces
+from pubsubd.mesh.sim.daemons import RELAY, Daemon, Dialler, End
+from pubsubd.mesh.sim.results import Change, Delivery, Message, Results
+from pubsubd.mesh.sim.script import (
+    Action,
+    ScriptError,
+    read_seconds,
+    read_share,
+    read_skew,
+    read_times,
+)
 
 EPOCH = 1_767_225_600.0
 """Seconds since the epoch at which a simulation begins: 2026-01-01."""
@@ -53,504 +57,7 @@ EPOCH = 1_767_225_600.0
 _STEP = 0.01  # seconds between two looks whether all have converged
 _WATCH = 1.0  # seconds between two looks whether all still agree
 _GRACE = 1.0  # seconds of peace that a message needs besides its way to be stable
-# As the dialler of a daemon has them:
-_CONNECT_TIMEOUT = 10.0  # seconds until an address that does not answer is given up
-_BACKOFF, _BACKOFF_MAX = 0.5, 30.0  # seconds: the longest wait before a second attempt, and ever
-_STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
-_RELAY = b"pub //pubsubd/relay "
 _MARK = b"sim"  # what the data of a simulated message begins with
-
-
-class ScriptError(PubsubdError):
-    """An action of a simulation that makes no sense, in one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """Something that is to happen: see :func:`parse_script`."""
-
-    at: float
-    verb: str
-    args: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return " ".join((self.verb, *self.args))
-
-
-_ARGS = {
-    "kill": (1, 1),
-    "vanish": (1, 1),
-    "start": (1, 1),
-    "kill-random": (1, 1),
-    "vanish-random": (1, 1),
-    "cut": (2, 2),
-    "swallow": (2, 2),
-    "heal": (2, 2),
-    "subscribe": (2, 2),
-    "unsubscribe": (2, 2),
-    "publish": (2, 4),
-    "skew": (2, 2),
-}
-
-
-def parse_script(text: str) -> list[Action]:
-    """Return the actions of a script: ``at <seconds> <action> <arguments>`` a line, ``#`` comments.
-
-    ====================================  ==========================================================
-    kill NODE, start NODE                 end a daemon: its connections close; start it, or all
-    vanish NODE                           end it as a power cut does: nothing more comes, no close
-    kill-random N%, vanish-random N%      so many of those that live
-    cut A B, swallow A B, heal A B        close the link, or let it lose all bytes; mend either
-    subscribe NODE SUBSTRING              a client of the daemon subscribes; ``unsubscribe`` so too
-    publish NODE NAME [TIMES [SECONDS]]   a client publishes, so often, so far apart (1, 0.1)
-    skew NODE SECONDS                     its clock is so much ahead of the others, or behind
-    ====================================  ==========================================================
-
-    In the place of a NODE may stand ``any``, for one of the living daemons by chance, ``N%``, for
-    so many of them, and ``all``. A publisher by chance is another one each time.
-
-    Raises:
-        ScriptError: a line that is not like this, by its number.
-    """
-    actions = []
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        try:
-            actions.append(_parse_action(words))
-        except ScriptError as error:
-            raise ScriptError(f"line {number}: {error}") from None
-    return sorted(actions, key=lambda action: action.at)
-
-
-def _parse_action(words: list[str]) -> Action:
-    if len(words) < 3 or words[0] != "at":
-        raise ScriptError("it is not: at <seconds> <action> <arguments>")
-    at, verb, args = _seconds(words[1]), words[2], tuple(words[3:])
-    if verb not in _ARGS:
-        raise ScriptError(f"{wire.quote(verb.encode())} is none of: {', '.join(_ARGS)}")
-    least, most = _ARGS[verb]
-    if not least <= len(args) <= most:
-        wanted = f"{least}" if least == most else f"{least} to {most}"
-        raise ScriptError(f"{verb} takes {wanted} arguments, not {len(args)}")
-    if verb.endswith("-random"):
-        _share(args[0])
-    if verb in ("subscribe", "unsubscribe", "publish"):
-        try:
-            wire.check_name(args[1].encode())
-        except ProtocolError as error:
-            raise ScriptError(error.text) from None
-    if verb == "skew":
-        _skew(args[1])
-    if verb == "publish" and len(args) > 2:
-        _times(args[2])
-        _seconds(*args[3:])
-    return Action(at, verb, args)
-
-
-def _seconds(text: str = "0.1") -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 1e9:
-        raise ScriptError(f"{wire.quote(text.encode())} is not a number of seconds")
-    return found
-
-
-def _skew(text: str) -> float:
-    return -_seconds(text[1:]) if text.startswith("-") else _seconds(text)
-
-
-def _times(text: str = "1") -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 8):
-        raise ScriptError(f"{wire.quote(text.encode())} is not how often to publish")
-    return int(text)
-
-
-def _share(text: str) -> float:
-    try:
-        found = float(text[:-1]) / 100 if text.endswith("%") else -1.0
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= 1:
-        raise ScriptError(f"{wire.quote(text.encode())} is not a share like 10%")
-    return found
-
-
-# What is simulated
-
-
-class End:
-    """One end of a connection: a peer of a daemon.
-
-    Attributes:
-        node: the daemon's id.
-        other: the other end.
-        open: whether this end has not been closed.
-        deaf: whether nothing comes in any more, and nobody is told; so for both ends.
-        then: called once this end is closed, unless its daemon ends.
-    """
-
-    __slots__ = (
-        "_arrived",
-        "_daemon",
-        "_reset",
-        "_sim",
-        "deaf",
-        "node",
-        "open",
-        "other",
-        "peer",
-        "then",
-    )
-
-    other: End
-
-    def __init__(self, sim: Simulation, daemon: Daemon, label: str) -> None:
-        self._sim = sim
-        self._daemon = daemon
-        self.node = daemon.node
-        self._arrived = 0.0
-        self._reset = False
-        self.then: Callable[[], None] | None = None
-        self.open = True
-        self.deaf = False
-        self.peer = daemon.broker.join(label, self._send, self._end)
-        daemon.ends[self] = None
-
-    @property
-    def linked(self) -> bool:
-        """Whether this end is open and is a link, and the other one can hear it."""
-        link = self._daemon.mesh.links.get(self.other.node)
-        return self.open and not self.deaf and link is not None and link.peer is self.peer
-
-    def receive(self, data: bytes) -> None:
-        """Let the daemon take what has arrived."""
-        if not self.open or self.deaf:
-            if self._daemon.alive and not self.deaf and not self._reset:
-                self._reset = True
-                self.hang_up()  # the system knows of no such connection
-            return
-        broker, peer = self._daemon.broker, self.peer
-        more = broker.receive(peer, data)
-        while more:
-            more = broker.receive(peer, b"")
-        if peer.ending is not None:
-            self.close()
-
-    def _send(self, data: bytes | Pieces) -> None:
-        if self.open and self.peer.ending is None:
-            self._say(data)
-
-    def _say(self, data: bytes | Pieces) -> None:
-        whole = data.whole() if isinstance(data, Pieces) else data
-        if _RELAY in whole:
-            self._sim.count_crossings(self.node, self.other.node, whole)
-        if not self.deaf:
-            self._sim.schedule(self._arrival(), self.other.receive, whole)
-
-    def _arrival(self) -> float:
-        """Return when what is sent now arrives: after what was sent before."""
-        self._arrived = max(self._arrived, self._sim.now + self._sim.delay())
-        return self._arrived
-
-    def _end(self, code: str, text: str) -> None:
-        """Close the connection, for a reason that the other end is told."""
-        peer = self.peer
-        if self.open and peer.ending is None:
-            peer.ending = ProtocolError(code, text)
-            self._say(wire.error_frame(peer.ending))
-            self._sim.schedule(self._sim.now, self.close)
-
-    def close(self) -> None:
-        """Close this end, and the other one when that arrives there."""
-        if not self.open:
-            return
-        self.open = False
-        self._daemon.ends.pop(self, None)
-        for _ in self._daemon.broker.leave(self.peer):
-            pass
-        self.peer.release()
-        self.hang_up()
-        if self.then is not None:
-            self.then()
-
-    def hang_up(self) -> None:
-        """Tell the other end that this one is closed."""
-        if not self.deaf:
-            self._sim.schedule(self._arrival(), self.other.close)
-
-
-class Daemon:
-    """A daemon, dead or alive.
-
-    Attributes:
-        node: its id.
-        starts: how often it was started.
-        started: when, the last time.
-        alive: whether it runs. If not, ``broker`` and ``mesh`` are those it had.
-        vanished: whether it has ended as by a power cut, so that nothing answers for it.
-        ends: its ends of connections.
-        skew: seconds that its clock is ahead.
-        wanted: the substrings that its client subscribes; they outlive it.
-        asked: those of them that it asks other daemons for.
-    """
-
-    broker: Broker
-    mesh: Mesh
-
-    def __init__(self, sim: Simulation, node: str, number: int) -> None:
-        self._sim = sim
-        self.node = node
-        self.host = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
-        self.starts = 0
-        self.started = 0.0
-        self.skew = 0.0
-        self.alive = self.vanished = False
-        self.ends: dict[End, None] = {}  # a set in order
-        self.want(frozenset())
-        self._act_at = float("inf")
-        self._asleep_until = 0.0
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """Tells this run of the daemon from its other ones."""
-        return self.node, self.starts
-
-    def run(self, asleep_until: float = 0.0) -> None:
-        """Start it; the mesh does nothing of its own accord until ``asleep_until``."""
-        sim = self._sim
-        self.alive = self.vanished = False  # not alive until there is something to wake
-        self.starts += 1
-        self.started = sim.now
-        self._asleep_until = asleep_until
-        self._act_at = float("inf")
-        self.broker = Broker(Limits(), clock=sim.clock)
-        config = MeshConfig(
-            node=self.node, mesh=sim.mesh, host=self.host, port=9014, heartbeat=sim.heartbeat
-        )
-        self.mesh = Mesh(
-            self.broker,
-            config,
-            clock=sim.clock,
-            wall=lambda: sim.wall() + self.skew,
-            rng=random.Random(sim.rng.random()),
-            woken=self._wake,
-        )
-        self.alive = True
-        self._decoder = wire.Decoder(1 << 30)
-        self._client = self.broker.join(f"client of {self.node}", self._hear)
-        for substring in sorted(self.wanted):
-            self.say(b"sub %b\n" % substring)
-        self._wake()
-
-    def end(self, silent: bool) -> None:
-        """End it; nobody is told if ``silent``."""
-        self.alive, self.vanished = False, silent
-        for end in self.ends:
-            end.open = False
-            if not silent:
-                end.hang_up()
-        self.ends.clear()
-
-    def want(self, substrings: frozenset[bytes]) -> None:
-        """Take note of what its client subscribes from now on."""
-        self.wanted = substrings
-        self.asked = frozenset(text for text in substrings if text.startswith(wire.FORWARD))
-
-    def wants(self, name: bytes, *, here: bool) -> bool:
-        """Return whether its client is to get a message, published here or elsewhere."""
-        copy = name if name.startswith(wire.FORWARD) else wire.copy_name(name)
-        if here and any(text in name for text in self.wanted):
-            return True
-        texts = self.wanted if here else self.asked
-        return copy is not None and any(text in copy for text in texts)
-
-    def say(self, data: bytes) -> None:
-        """Let its client say something."""
-        while self.broker.receive(self._client, data):
-            data = b""
-
-    def _hear(self, data: bytes | Pieces) -> None:
-        whole = data.whole() if isinstance(data, Pieces) else data
-        for _, said in self._decoder.feed(whole):
-            self._sim.count_delivery(self.key, said)
-
-    def _wake(self) -> None:
-        """Take note that the mesh wants to act at another time."""
-        if not self.alive:
-            return
-        at = max(self.mesh.due, self._sim.now, self._asleep_until)
-        if at < self._act_at:
-            self._act_at = at
-            self._sim.schedule(at, self._act, at, self.starts)
-
-    def _act(self, at: float, starts: int) -> None:
-        if not self.alive or at != self._act_at or starts != self.starts:
-            return
-        self._act_at = float("inf")
-        if self.mesh.due <= self._sim.now:
-            self.mesh.act()
-        self._wake()
-
-
-class Dialler:
-    """One ``--peer`` of a daemon: dials until there is a link, and again when it has ended."""
-
-    def __init__(self, sim: Simulation, src: Daemon, dst: Daemon) -> None:
-        self._sim = sim
-        self._src, self._dst = src, dst
-        self._attempts = 0
-
-    def dial(self) -> None:
-        """Dial, for the first time since the daemon started."""
-        self._attempts = 0
-        self._dial(self._src.starts)
-
-    def _dial(self, starts: int) -> None:
-        src, dst, sim = self._src, self._dst, self._sim
-        if not src.alive or starts != src.starts:
-            return
-        if dst.node in src.mesh.links:  # the other one has dialled
-            self._attempts = max(self._attempts, 1)
-            sim.schedule(sim.now + _BACKOFF, self._dial, starts)
-            return
-        trip = sim.delay() + sim.delay()
-        if sim.answers(src, dst):
-            sim.schedule(sim.now + trip, self._connect, starts)
-        else:
-            sim.schedule(sim.now + _CONNECT_TIMEOUT, self._again, starts)
-
-    def _connect(self, starts: int) -> None:
-        src, dst, sim = self._src, self._dst, self._sim
-        if not src.alive or starts != src.starts:
-            return
-        if not dst.alive or not sim.passable(src, dst):
-            self._again(starts)
-            return
-        near = End(sim, src, f"{dst.host}:9014")
-        far = End(sim, dst, f"{src.host}:{40_000 + len(dst.ends)}")
-        near.other, far.other = far, near
-        refusals: list[ProtocolError] = []
-
-        def ended(refusal: ProtocolError | None) -> None:
-            if refusal is not None:
-                refusals.append(refusal)
-
-        near.then = partial(self._closed, starts, sim.now, refusals)
-        src.mesh.greet(near.peer, f"{dst.host}:9014", ended)
-
-    def _closed(self, starts: int, begun: float, refusals: list[ProtocolError]) -> None:
-        if refusals and refusals[0].code == "self-link":
-            return
-        if self._sim.now - begun > _STEADY:
-            self._attempts = 0
-        self._again(starts)
-
-    def _again(self, starts: int) -> None:
-        longest = min(_BACKOFF_MAX, _BACKOFF * 2 ** min(self._attempts, 10))
-        self._attempts += 1
-        self._sim.schedule(self._sim.now + self._sim.rng.uniform(0, longest), self._dial, starts)
-
-
-# Results
-
-
-@dataclass(slots=True)
-class Change:
-    """Something that has happened to the mesh.
-
-    Attributes:
-        at: when.
-        what: it, and how much more at the same time.
-        took: seconds until all had converged, or None if something else came first.
-        advert_bytes: what a daemon has sent of adverts by then, on average.
-    """
-
-    at: float
-    what: str
-    took: float | None = None
-    advert_bytes: float | None = None
-
-
-@dataclass(slots=True)
-class Message:
-    """A message that was published; see the module for *due* and *stable*."""
-
-    at: float
-    origin: str
-    due: frozenset[tuple[str, int]]
-    least: int
-    stable: bool
-    crossings: int = 0
-    overtaken: int = 0
-    got: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What has become of some messages.
-
-    Attributes:
-        messages: how many.
-        due: deliveries that had to be.
-        lost: of these, what did not come, although the daemon is still the same.
-        duplicates: deliveries beyond the first.
-        overtaken: deliveries after one of a message that was published later at the same daemon.
-        crossings: links that messages have crossed, each message and link.
-        least: the least that would have done.
-    """
-
-    messages: int
-    due: int
-    lost: int
-    duplicates: int
-    overtaken: int
-    crossings: int
-    least: int
-
-    @property
-    def excess(self) -> float:
-        """Crossings by the least number of them."""
-        return self.crossings / self.least if self.least else float(bool(self.crossings)) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What a simulation has shown. Times in seconds.
-
-    Attributes:
-        daemons, links: of the graph; links whoever dialled, and however often.
-        living: daemons that run at the end.
-        duration, events: how long it was, and how many events.
-        changes: what has happened, and how long it took to converge.
-        relapses: how often tables disagreed although nothing had happened.
-        stable, unstable: deliveries of stable messages, and of the others.
-        link_messages: ids of two daemons -> messages that have crossed their link, and the least.
-        advert_rate: bytes a second of adverts that a daemon sends, mean over the run.
-        advert_rate_most: the same for the daemon that sends most, since its start.
-        advert_rate_stable: the mean while everything has converged; None if it never has.
-        counters: those of the meshes, added up.
-        refused: code -> connections refused.
-    """
-
-    daemons: int
-    links: int
-    living: int
-    duration: float
-    events: int
-    changes: list[Change]
-    relapses: int
-    stable: Delivery
-    unstable: Delivery
-    link_messages: dict[Edge, tuple[int, int]]
-    advert_rate: float
-    advert_rate_most: float
-    advert_rate_stable: float | None
-    counters: dict[str, int]
-    refused: dict[str, int]
 
 
 class Simulation:
@@ -684,7 +191,7 @@ class Simulation:
         for node, daemon in self.daemons.items():
             for other, frame in frames.items():
                 if other != node:
-                    daemon.mesh._keep(other, frame)
+                    daemon.mesh.keep(other, frame)
 
     # Time
 
@@ -731,10 +238,6 @@ class Simulation:
         """Return whether the link of two daemons is whole."""
         pair = frozenset((src.node, dst.node))
         return pair not in self._cut and pair not in self._swallowed
-
-    def neighbours(self, node: str) -> tuple[str, ...]:
-        """Return who has a whole link with a living daemon, in order; nobody if it is dead."""
-        return self._truth.get(node, ())
 
     def _reachable(self, node: str) -> frozenset[str] | set[str]:
         """Return the daemons that can be reached over the links that there are at present."""
@@ -974,11 +477,11 @@ class Simulation:
         verb, args = action.verb, action.args
         try:
             if verb in ("kill-random", "vanish-random"):
-                self.kill_random(_share(args[0]), silent=verb == "vanish-random")
+                self.kill_random(read_share(args[0]), silent=verb == "vanish-random")
             elif verb in ("cut", "swallow", "heal"):
                 getattr(self, verb)(*args)
             elif verb == "publish":
-                self._publish(args[0], args[1], _times(*args[2:3]), _seconds(*args[3:]))
+                self._publish(args[0], args[1], read_times(*args[2:3]), read_seconds(*args[3:]))
             elif verb == "start" and args[0] == "all":
                 self.start_all()
             else:
@@ -986,7 +489,7 @@ class Simulation:
                     if verb in ("kill", "vanish"):
                         self.kill(node, silent=verb == "vanish")
                     elif verb == "skew":
-                        self.daemons[node].skew = _skew(args[1])
+                        self.daemons[node].skew = read_skew(args[1])
                     else:
                         getattr(self, verb)(node, *args[1:])
         except ScriptError as error:
@@ -1021,7 +524,7 @@ class Simulation:
         if whom == "any":
             return [self.rng.choice(living)] if living else []
         if whom.endswith("%"):
-            return self._choose(_share(whom))
+            return self._choose(read_share(whom))
         return [self._find(whom).node]
 
     def _choose(self, share: float) -> list[str]:
@@ -1079,7 +582,7 @@ class Simulation:
         at = 0
         while at < len(chunk):
             end = wire.next_frame(chunk, at)
-            if chunk.startswith(_RELAY, at):
+            if chunk.startswith(RELAY, at):
                 inner = chunk.index(b"\n", at) + 1
                 while inner < end - 1:
                     after = wire.next_frame(chunk, inner)
