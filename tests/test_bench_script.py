@@ -34,8 +34,9 @@ def test_list_names_every_case_in_its_group() -> None:
     done = bench("--list")
     assert done.returncode == 0
     listed = [line.split()[0] for line in done.stdout.splitlines()]
-    assert listed == ["line:", *GROUPS["line"], "hub:", *GROUPS["hub"]]
-    assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"]]
+    groups = ("line", "hub", "mesh")
+    assert listed == [word for group in groups for word in (f"{group}:", *GROUPS[group])]
+    assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"], *GROUPS["mesh"]]
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ def test_list_names_every_case_in_its_group() -> None:
         ([], list(GROUPS["line"])),
         (["line"], list(GROUPS["line"])),
         (["hub"], list(GROUPS["hub"])),
+        (["mesh"], list(GROUPS["mesh"])),
         (["all"], list(CASES)),
         (["hub", "discover"], list(GROUPS["hub"])),
         (["churn", "ws-one-acked", "churn"], ["churn", "ws-one-acked"]),

@@ -14,6 +14,8 @@
     blocking connections: handshake, subscribing, pings
 ``traffic``
     the load generator's hot loop
+``meshservers``
+    several servers linked with one another, and when they are ready
 ``meter``
     who used the processor meanwhile
 ``runners``
@@ -24,6 +26,8 @@
     what is measured on the line port, and what is asked of it
 ``hubcases``
     the same for the hub port, and all cases in their groups
+``meshcases``
+    what is measured over links between servers, and how
 ``report``
     medians, ratios, the table and the JSON
 """

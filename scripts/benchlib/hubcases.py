@@ -17,6 +17,7 @@ from .hubwires import (
     SYNAP,
     WebSocketWire,
 )
+from .meshcases import MESH_CASES
 from .runners import IdleConnectionsRunner, Runner
 from .servers import Fleet
 from .traffic import KIB, Plan, Rig
@@ -173,5 +174,9 @@ HUB_CASES: dict[str, Case] = {
     )
 }
 
-GROUPS: dict[str, dict[str, Case]] = {"line": LINE_CASES, "hub": HUB_CASES}
-CASES: dict[str, Case] = LINE_CASES | HUB_CASES
+GROUPS: dict[str, dict[str, Case]] = {
+    "line": LINE_CASES,
+    "hub": HUB_CASES,
+    "mesh": MESH_CASES,
+}
+CASES: dict[str, Case] = LINE_CASES | HUB_CASES | MESH_CASES

@@ -14,8 +14,9 @@ _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 class Cores:
     """Processor time per second of a run; 1.0 is one core kept busy.
 
-    `others` is the rest of the machine's busy time, including what a hypervisor
-    took away. The kernel counts server and machine in steps of 10 ms.
+    `server` is all of them together, where several are linked. `others` is the rest
+    of the machine's busy time, including what a hypervisor took away. The kernel
+    counts servers and machine in steps of 10 ms.
     """
 
     generator: float = 0.0
@@ -41,9 +42,9 @@ def _busy_seconds() -> float:
 class Meter:
     """Started when made; `stop` tells the seconds that passed and who used the cores."""
 
-    def __init__(self, server_pid: int) -> None:
-        self._pid = server_pid
-        self._server = process_seconds(server_pid)
+    def __init__(self, *server_pids: int) -> None:
+        self._pids = server_pids
+        self._server = sum(map(process_seconds, server_pids))
         self._busy = _busy_seconds()
         self._own = time.process_time()
         self._started = time.perf_counter()
@@ -52,6 +53,6 @@ class Meter:
         """Seconds since the start, and the cores used in them."""
         took = time.perf_counter() - self._started
         own = time.process_time() - self._own
-        server = process_seconds(self._pid) - self._server
+        server = sum(map(process_seconds, self._pids)) - self._server
         others = max(0.0, _busy_seconds() - self._busy - own - server)
         return took, Cores(own / took, server / took, others / took)

@@ -219,12 +219,21 @@ class IdleSubstringsRunner(Runner):
 
 
 class Probe:
-    """One message at a time from one connection to another."""
+    """One message at a time from one connection to another.
 
-    def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
+    Both are to `server`, unless the subscriber is to be somewhere else.
+    """
+
+    def __init__(
+        self,
+        server: Address,
+        name: bytes,
+        payload: bytes,
+        subscribe_at: Address | None = None,
+    ) -> None:
         wire = server.wire
         want = Want("exact", name)
-        self.links = publisher, subscriber = Link(server), Link(server)
+        self.links = publisher, subscriber = Link(server), Link(subscribe_at or server)
         subscriber.subscribe([want])
         self._message = wire.publish(name, payload)
         self._due = wire.deliver(0, want, name, payload)

@@ -4,11 +4,13 @@ Each runs in the foreground as a child, on a free port, with a configuration tha
 is quiet and bounds nothing the generator does not bound by itself (its window).
 The ``guarded`` variant keeps each server's own default bounds on slow consumers;
 the case with a stalled subscriber needs them. The ``hub`` variant listens for
-WebSockets as well, and ``no-hub`` is pubsubd without a hub port.
+WebSockets as well, and ``no-hub`` is pubsubd without a hub port. Those of the
+``mesh`` variant are linked with one another: pubsubd in a mesh, nats in a cluster.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +24,7 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .hubwires import MINIMAL
 from .links import BenchError, Link, connect
@@ -96,17 +99,25 @@ class Server:
     """One running server.
 
     Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `hub_port`, where it
-    listens for WebSockets, if it does; `pid`.
+    listens for WebSockets, if it does; `route_port`, where nats listens for its like;
+    `pid`; `companions`, further servers that are measured and ended with this one.
+    With `peer`, the server makes a link to that one.
     """
 
-    def __init__(self, name: str, python: str, variant: str = "") -> None:
+    def __init__(
+        self, name: str, python: str, variant: str = "", peer: Server | None = None
+    ) -> None:
         """Start it and wait until it answers; raises BenchError with its log if it does not."""
         self.name = name
         self.wire: Wire = MINIMAL if name == "websockets" else WIRES[name]
         self.port = 0
         self.hub_port = 0
         self.monitor_port = 0
+        self.route_port = 0
+        self.companions: list[Server] = []
         self._variant = variant
+        self._peer = peer
+        self._place: int = peer._place + 1 if peer else 1
         self._directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
         self._log = self._directory / "log"
         environment = dict(os.environ)
@@ -151,6 +162,10 @@ class Server:
         ports = str(self._directory / "ports.json")
         command = [python, "-m", "pubsubd", "serve", "--port=0", "--ports-file", ports]
         command.append("--no-hub" if self._variant == "no-hub" else "--hub-port=0")
+        if self._variant == "mesh":
+            command += ["--mesh=bench", f"--node=bench-{self._place}"]
+            if self._peer:
+                command.append(f"--peer=127.0.0.1:{self._peer.port}")
         return [*command, *_HUB_FLAGS] if self._variant == "hub" else command
 
     def _nats(self, guarded: bool) -> list[str]:
@@ -158,6 +173,13 @@ class Server:
         bounds = "" if guarded else 'max_pending: 2GB\nwrite_deadline: "60s"\n'
         if self.hub_port:
             bounds += f'websocket {{ host: "127.0.0.1", port: {self.hub_port}, no_tls: true }}\n'
+        if self._variant == "mesh":
+            self.route_port = _free_port()
+            routes = f'"nats://127.0.0.1:{self._peer.route_port}"' if self._peer else ""
+            bounds += (
+                f'cluster {{ name: "bench", host: "127.0.0.1", port: {self.route_port}, '
+                f"no_advertise: true, routes: [{routes}] }}\n"
+            )
         return [
             "-c",
             self._write(
@@ -214,12 +236,18 @@ class Server:
         """Its WebSocket port, where `wire` is to be spoken."""
         return Door(self.name, wire, self.hub_port)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its process id and those of its companions."""
+        return self.pid, *(server.pid for server in self.companions)
+
     def log_tail(self) -> str:
-        """The last lines it wrote, for error messages."""
-        try:
-            return "\n".join(self._log.read_text(errors="replace").splitlines()[-12:])
-        except OSError:
-            return ""
+        """The last lines that it and its companions wrote, for error messages."""
+        lines = []
+        for server in (self, *self.companions):
+            with contextlib.suppress(OSError):
+                lines += server._log.read_text(errors="replace").splitlines()[-12:]
+        return "\n".join(lines)
 
     def rss_bytes(self) -> int:
         """Its resident memory."""
@@ -234,10 +262,7 @@ class Server:
         `control` is a link to it without subscriptions.
         """
         if self.name == "pubsubd":
-            control.send(b"pub //pubsubd/stats 0 \n")
-            head = control.read_until(b" {")
-            length = int(head.split(b" ")[2])
-            return int(json.loads(b"{" + control.read(length))["subscriptions"])
+            return int(self.request(control, "stats")["subscriptions"])
         if self.name == "redis":
             control.send(b"*2\r\n$4\r\nINFO\r\n$5\r\nstats\r\n")
             length = int(control.read_until(b"\r\n")[1:])
@@ -246,13 +271,31 @@ class Server:
                     return int(line.partition(b":")[2])
             return None
         if self.name == "nats":
-            url = f"http://127.0.0.1:{self.monitor_port}/varz"
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return int(json.load(answer)["subscriptions"])
+            return int(self.varz()["subscriptions"])
         return None
 
+    @staticmethod
+    def request(control: Link, what: str) -> dict[str, Any]:
+        """What pubsubd answers to ``//pubsubd/<what>``."""
+        control.send(b"pub //pubsubd/%b 0 \n" % what.encode())
+        head = control.read_until(b" {")
+        answer: dict[str, Any] = json.loads(b"{" + control.read(int(head.split(b" ")[2])))
+        return answer
+
+    def varz(self) -> dict[str, Any]:
+        """What nats tells of itself."""
+        url = f"http://127.0.0.1:{self.monitor_port}/varz"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return told
+
     def stop(self) -> None:
-        """End the process, by its id, and remove its directory; never raises."""
+        """End the process and its companions, by their ids, and remove its directory.
+
+        Never raises.
+        """
+        for server in self.companions:
+            server.stop()
         process = self._process
         if process.poll() is None:
             process.terminate()
@@ -287,6 +330,18 @@ class Fleet:
         if key not in self._servers:
             self._servers[key] = Server(name, self._python, variant)
         return self._servers[key]
+
+    def chain(self, name: str, count: int) -> list[Server]:
+        """That many of the variant ``mesh``, each linked to the one before it.
+
+        The others are companions of the first one.
+        """
+        first = self.get(name, "mesh")
+        servers = [first, *first.companions]
+        while len(servers) < count:
+            servers.append(Server(name, self._python, "mesh", servers[-1]))
+            first.companions.append(servers[-1])
+        return servers[:count]
 
     def drop(self, server: Server) -> None:
         """End one server; the next `get` starts a new one."""

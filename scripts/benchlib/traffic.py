@@ -197,6 +197,11 @@ class Rig:
         with ThreadPoolExecutor(25 if isinstance(door.wire, WebSocketWire) else 1) as pool:
             return list(pool.map(open_one, wants))
 
+    @property
+    def ends(self) -> tuple[Link, Link]:
+        """The first publisher's connection and the first subscriber's."""
+        return self._publishers[0], self._subscribers[0]
+
     def close(self) -> None:
         """Close all connections."""
         self.closed = True
@@ -261,7 +266,7 @@ class Rig:
         """
         room = int(max(self._last_rate, 20_000) * seconds * 1.3 / len(self._publishers))
         publishers = [_Publisher(link, self.load.blobs(room)) for link in self._publishers]
-        meter = Meter(self.server.pid)
+        meter = Meter(*self.server.pids)
         blobs = self._pump(publishers, time.perf_counter() + seconds, tick)
         sample = Sample(blobs * self.load.messages, *meter.stop())
         self._last_rate = sample.rate

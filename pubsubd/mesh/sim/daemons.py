@@ -296,6 +296,3 @@ class Dialler:
         longest = min(_BACKOFF_MAX, _BACKOFF * 2 ** min(self._attempts, 10))
         self._attempts += 1
         self._sim.schedule(self._sim.now + self._sim.rng.uniform(0, longest), self._dial, starts)
-
-
-# Results

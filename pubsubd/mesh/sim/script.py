@@ -128,6 +128,3 @@ def read_share(text: str) -> float:
     if not 0 <= found <= 1:
         raise ScriptError(f"{wire.quote(text.encode())} is not a share like 10%")
     return found
-
-
-# What is simulated
