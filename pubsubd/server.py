@@ -11,7 +11,7 @@ import trio
 
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
-from pubsubd.limits import Limits
+from pubsubd.limits import LOOKS, Limits
 from pubsubd.peer import Peer
 
 log = logging.getLogger("pubsubd")
@@ -50,6 +50,7 @@ class Server:
         sessions: those that run.
         now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
         latest: the session that read last.
+        looks: how often one looks out for input, see :data:`~pubsubd.limits.LOOKS`.
         pressed: sessions that the present read has filled more than half.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
@@ -66,6 +67,7 @@ class Server:
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
         self.latest: Member | None = None
+        self.looks = LOOKS
         self.draining = False
         self.drain_deadline = float("inf")
         self._reading_out: set[Member] = set()

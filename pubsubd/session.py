@@ -26,7 +26,7 @@ from typing import Protocol
 import trio
 
 from pubsubd.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
-from pubsubd.limits import EAGER, LINK_STALL, LOOKS, MAX_DRAIN_INPUT, QUIET, READ_SIZE
+from pubsubd.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE
 from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
@@ -259,7 +259,7 @@ class Session:
         """Look for input a little while: a core that has gone to sleep takes longer to wake."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        for _ in range(LOOKS):
+        for _ in range(self._server.looks):
             if poll.poll(0):
                 return
 

@@ -16,7 +16,10 @@ import trio
 import trio.testing
 
 from pubsubd import daemon, wire
+from pubsubd.limits import LOOKS, MESH_LOOKS, Limits
 from pubsubd.mesh import dial
+from pubsubd.mesh.state import MeshConfig
+from pubsubd.server import Server
 from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
 
 
@@ -192,3 +195,25 @@ def test_edge_lists_are_written_and_the_last_ones_kept(
     wait_until(lambda: len(rows()) == 2, "both ends of the link are written")
     assert {row["observer"] for row in rows()} == {"a", "b"}
     assert {(row["src"], row["dst"], row["state"]) for row in rows()} == {("b", "a", "up")}
+
+
+async def test_a_daemon_of_a_mesh_looks_out_longer_and_sleeps_when_nothing_is_due(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        assert server.looks == LOOKS
+        mesher = dial.Mesher(server, dial.Settings(MeshConfig("a")))
+        assert server.looks == MESH_LOOKS
+        acts = 0
+        act = mesher.mesh.act
+
+        def count() -> None:
+            nonlocal acts
+            acts += 1
+            act()
+
+        monkeypatch.setattr(mesher.mesh, "act", count)
+        with trio.move_on_after(100):
+            await mesher.run()
+        assert 100 <= acts < 130  # each heartbeat, and when adverts are due

@@ -16,6 +16,7 @@ import trio
 
 from pubsubd.edges import Exporter
 from pubsubd.errors import ProtocolError
+from pubsubd.limits import MESH_LOOKS
 from pubsubd.line import LineTalk
 from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
 from pubsubd.mesh.core import Mesh
@@ -73,6 +74,7 @@ class Mesher:
         self._settings = settings
         self._rng = settings.rng
         self._bell = trio.Event()
+        server.looks = MESH_LOOKS
         self.mesh = Mesh(
             server.broker,
             settings.config,
