@@ -45,8 +45,8 @@ class LineTalk:
 
     @property
     def listening(self) -> bool:
-        """Whether it subscribes anything."""
-        return bool(self.peer.substrings)
+        """Whether it subscribes anything; but a peer that was dialled is dialled again instead."""
+        return bool(self.peer.substrings) and self.peer.echo
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if half a command has come and nothing since ``heard``."""
