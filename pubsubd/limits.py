@@ -54,9 +54,9 @@ at a time was measured to take 49 µs from publisher to subscriber instead of 65
 """
 
 MESH_LOOKS = 220
-"""As :data:`LOOKS`, in a daemon that takes part in a mesh: some 190 µs, nearly :data:`EAGER`, as the
-next message may have to come from another daemon. One message at a time was measured to take 48 µs
-over a link instead of 96, and a stream of them as long as before."""
+"""As :data:`LOOKS`, in a daemon that takes part in a mesh: some 190 µs, nearly :data:`EAGER`, as
+the next message may have to come from another daemon. One message at a time was measured to take
+48 µs over a link instead of 96, and a stream of them as long as before."""
 
 LINK_STALL = 3.0
 """Seconds that publishers wait for a link to another daemon that takes nothing. Longer than the

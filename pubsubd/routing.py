@@ -90,7 +90,7 @@ class Router:
         bundle: what hands frames to other daemons, if there are any.
         forwarded: what begins with ``//fwd/`` of this daemon's own peers' subscriptions -> how
             many there are.
-        on_forwarded: called when ``forwarded`` has a key more or less.
+        on_forwarded: called when ``forwarded`` has changed, with whether it has a key more or less.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Router:
         self.relays: dict[bytes, Route] = {}
         self.bundle: Bundle | None = None
         self.forwarded: Counter[bytes] = Counter()
-        self.on_forwarded: Callable[[], None] | None = None
+        self.on_forwarded: Callable[[bool], None] | None = None
         self.lookups = 0
         self.nobody = Targets(())
         self._max_names = max_names
@@ -284,8 +284,8 @@ class Router:
             self.forwarded[text] = before + change
         else:
             del self.forwarded[text]
-        if self.on_forwarded is not None and not (before and before + change):
-            self.on_forwarded()
+        if self.on_forwarded is not None:
+            self.on_forwarded(not (before and before + change))
 
     def _let_out(
         self, holders: MutableMapping[Key, Targets | _Crowd], key: Key, peer: Receiver

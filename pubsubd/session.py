@@ -208,6 +208,7 @@ class Session:
             peer.ending = ProtocolError(code, text)
             self._broker.counters.errors[code] += 1
             self._say(self._talk.farewell(peer.ending))
+            self._wake()
             self.interrupt()
 
     def check(self) -> None:
@@ -426,7 +427,12 @@ class Session:
         if self._lot is None:
             self._lot = trio.lowlevel.ParkingLot()
         waited = begun
-        while self.peer.outbox.size > self._half and not self._gone and not self._given_up:
+        while (
+            self.peer.outbox.size > self._half
+            and not self._gone
+            and not self._given_up
+            and self.peer.ending is None
+        ):
             now = trio.current_time()
             self._patience.spend(waited, now)
             waited = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import socket
@@ -175,6 +176,28 @@ async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled(
         assert crowd.server.broker.counters.closed == {"slow-consumer": 20}
         assert {number for number, _ in crowd.told} == set(range(1, 21))
         assert all(waiting > LIMITS.max_pending for _, waiting in crowd.told)
+
+
+async def test_publishers_are_let_go_as_soon_as_the_consumer_they_wait_for_is_ended(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits = dataclasses.replace(LIMITS, stall_timeout=60.0, stall_budget=60.0, linger=30.0)
+    async with gather(limits) as crowd, trio.open_nursery() as nursery:
+        stuck, publisher = crowd.join(), crowd.join()
+        await stuck.send_all(b"sub big\n")
+        await ask(stuck)
+        (session,) = (one for one in crowd.server.sessions if one.peer.substrings)  # type: ignore[attr-defined]
+        begun = trio.current_time()
+
+        async def publish() -> None:
+            for _ in range(4):
+                await publisher.send_all(b"pub big 30000 " + b"x" * 30_000 + b"\n")
+            await ask(publisher)
+            assert trio.current_time() - begun == pytest.approx(1, abs=0.01)
+
+        nursery.start_soon(publish)
+        await trio.sleep(1)
+        session.end("link-timeout", "it was silent")  # type: ignore[attr-defined]
 
 
 async def test_a_slow_consumer_of_the_hub_port_is_told_to_the_hook_and_closed_with_1013(

@@ -749,3 +749,20 @@ def test_adverts_come_as_seldom_as_their_number_makes_it(monkeypatch: pytest.Mon
     web.run(1_000)
     assert before <= 4
     assert 90 < web["a"].mesh.counters.adverts_out < 150
+
+
+def test_a_plain_peer_is_asked_at_once_for_what_it_wants_too() -> None:
+    web = Web()
+    web.add("a")
+    said: list[bytes] = []
+    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "plain")
+    web["a"].broker.receive(peer, b"sub //fwd/news/\n")
+    web.run(1)
+    assert said[1:] == []
+    web["a"].say("sub", b"sub //fwd/news/\n")
+    web.run(0.01)
+    assert said[1:] == [b"sub //fwd/news/\n"]
+    web["a"].say("sub", b"unsub //fwd/news/\n")
+    web.run(0.01)
+    assert said[2:] == [b"unsub //fwd/news/\n"]

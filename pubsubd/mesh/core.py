@@ -111,7 +111,7 @@ class Mesh:
         self.remotes: dict[str, Remote] = {}
         self._wanted: tuple[bytes, ...] = ()  # what the last advert asked for
         self._version = 0
-        self._settle_at = self._advert_at = float("inf")
+        self._settle_at = self._advert_at = self._plain_at = float("inf")
         self._advertised = float("-inf")
         self._jitter = 1.0
         self._refresh_at = self._beat_at = self._beaten = clock()
@@ -160,6 +160,9 @@ class Mesh:
             self._advert_at = now
         if now >= self._settle_at:
             self._settle(now)
+        if now >= self._plain_at:
+            self._plain_at = float("inf")
+            self._ask_plain()
         if now >= self._beat_at:
             self._beat(now)
             self._beat_at = now + self.state.config.heartbeat
@@ -241,8 +244,17 @@ class Mesh:
 
     # Adverts
 
-    def _forwarded(self) -> None:
-        """Take note that what this daemon's peers want of others has changed."""
+    def _forwarded(self, news: bool) -> None:
+        """Take note that what this daemon's peers want of others has changed.
+
+        It is no news to other daemons if it is only wanted by more or fewer; but a plain peer is
+        not asked for what it alone wants.
+        """
+        if self.plain.peers:
+            self._plain_at = self.now()
+            self._want(self._plain_at)
+        if not news:
+            return
         self.forwarding.look_closely()
         size = sum(map(len, self._wanted))
         self._advert_at = min(
