@@ -28,40 +28,60 @@ STANDS_FOR = {
 
 
 def examples() -> Iterator[list[tuple[str, str]]]:
-    """Yield each example: its lines, as who speaks (C or D), and what."""
+    """Yield each example: its lines, as who speaks, and what; D is the daemon."""
     displays = r"^\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed"
     for block in re.findall(displays, source(PAGE), flags=re.MULTILINE):
-        lines = [re.fullmatch(r"([CD]): (.*)", line) for line in block.splitlines()]
+        lines = [re.fullmatch(r"([CDPS]): (.*)", line) for line in block.splitlines()]
         if all(lines):
-            yield [(line[1], line[2]) for line in lines if line]
+            yield [(line[1], line[2].replace("\\en", "\n")) for line in lines if line]
 
 
 EXAMPLES = list(examples())
 
 
 def test_the_page_has_its_examples() -> None:
-    spoken = re.findall(r"^[CD]: ", source(PAGE), flags=re.MULTILINE)
-    assert len(spoken) == sum(map(len, EXAMPLES)) > 9
+    spoken = re.findall(r"^[CDPS]: ", source(PAGE), flags=re.MULTILINE)
+    assert len(spoken) == sum(map(len, EXAMPLES)) > 18
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e[0][1][:40])
+def expect(line: Line, text: str) -> None:
+    """Hear what an example says, after heartbeats and adverts that may come before it."""
+    pattern = re.escape(text.encode()) + rb"\n"
+    for word, meaning in STANDS_FOR.items():
+        pattern = pattern.replace(re.escape(word.encode()), meaning)
+    while True:
+        name, data = line.hear_frame()
+        heard = wire.frame(name.encode(), data)
+        if re.fullmatch(pattern, heard):
+            return
+        assert name.startswith(("//fwd/peers/", "//pubsubd/heartbeat")), heard
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{len(e)} {e[0][1][:40]}")
 def test_an_example_of_the_page_is_what_is_said(
     example: list[tuple[str, str]], start: Callable[..., Daemon]
 ) -> None:
     daemon = start("--node", "b", "--mesh", "org")
-    line = Line(daemon.address)
+    lines = {who: Line(daemon.address) for who in {"C", *(who for who, _ in example)} - {"D"}}
     for who, text in example:
-        if who == "C":
-            line.say(text.encode() + b"\n")
-        elif text == "(closed)":
-            assert line.hear_end() == b""
+        if text == "(closed)":
+            assert lines["C"].hear_end() == b""
+        elif who == "D":
+            expect(lines["C"], text)
+        elif text.startswith("< "):
+            expect(lines[who], text[2:])
         else:
-            pattern = re.escape(text.encode()) + rb"\n"
-            for word, meaning in STANDS_FOR.items():
-                pattern = pattern.replace(re.escape(word.encode()), meaning)
-            name, data = line.hear_frame()
-            assert re.fullmatch(pattern, wire.frame(name.encode(), data))
-    line.close()
+            if who == "P":
+                wait_until(lambda: asks_for_chat(lines["P"]), "D knows what C wants")
+            lines[who].say(text.encode() + b"\n")
+    for line in lines.values():
+        line.close()
+
+
+def asks_for_chat(line: Line) -> bool:
+    line.say(b"pub //pubsubd/peers 0 \n")
+    links = json.loads(line.hear_frame()[1])["links"]
+    return [link["interests"] for link in links] == [["//fwd/chat/"]]
 
 
 def test_the_page_tells_every_fault_of_a_link() -> None:
