@@ -766,3 +766,18 @@ def test_a_plain_peer_is_asked_at_once_for_what_it_wants_too() -> None:
     web["a"].say("sub", b"unsub //fwd/news/\n")
     web.run(0.01)
     assert said[2:] == [b"unsub //fwd/news/\n"]
+
+
+def test_what_has_come_of_an_earlier_life_is_not_kept() -> None:
+    web = build(["ab"])
+    web["a"].say("sub", b"sub //fwd/x\n")
+    for life in range(5):
+        web.run(1)
+        web["b"].say("pub", b"pub //x 1 %d\n" % life)
+        web.run(1)
+        web.kill("b")
+        web.add("b")
+        web.link("ab")
+    web.run(1)
+    assert [data for _, data in web["a"].hears("sub")] == [b"%d" % life for life in range(5)]
+    assert len(web["a"].mesh.forwarding._windows) <= 1

@@ -106,6 +106,8 @@ HOSTILE = [
     b"",
     b"a b c",
     b"10.255.255.1 9014",
+    b"no-such-host.invalid 9014",
+    b"a..b 9014",
     b"169.254.169.254 80",
     b"224.0.0.1 9014",
     b"[::]:1 1",
@@ -217,3 +219,11 @@ async def test_a_daemon_of_a_mesh_looks_out_longer_and_sleeps_when_nothing_is_du
         with trio.move_on_after(100):
             await mesher.run()
         assert 100 <= acts < 130  # each heartbeat, and when adverts are due
+
+
+def test_a_peer_whose_name_cannot_be_is_told_and_tried_again(start: Callable[..., Daemon]) -> None:
+    one = start("--node", "a", "--peer", "a..b:9014", "--peer", "no-such-host.invalid:9014")
+    one.wait_log("event=dial-failed address=a..b:9014")
+    one.wait_log("event=dial-failed address=no-such-host.invalid:9014")
+    addresses = {entry["address"] for entry in told(one.address)["dialling"]}
+    assert addresses == {"a..b:9014", "no-such-host.invalid:9014"}

@@ -334,6 +334,8 @@ class Mesh:
         if node == self.state.node:
             self._claim(advert)
             return
+        if known is not None and known.life != advert.life:
+            self.forwarding.forget(node)  # what comes of its earlier life is not taken any more
         name = b"//fwd/peers/%b/%b" % (self.state.config.mesh.encode(), node.encode())
         frame = wire.frame(name, data)
         self.keep(node, frame)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import json
 import logging
 import os
 import random
@@ -150,8 +150,8 @@ class Mesher:
         except trio.TooSlowError:
             self._note_failure(address, f"no answer in {CONNECT_TIMEOUT:g} s")
             return ""
-        except OSError as error:
-            self._note_failure(address, error.strerror or str(error))
+        except (OSError, UnicodeError) as error:
+            self._note_failure(address, getattr(error, "strerror", None) or str(error))
             return ""
         ended = trio.Event()
         refusals: list[ProtocolError] = []
@@ -176,7 +176,7 @@ class Mesher:
         attempts, _ = self.report.dialling.get(address, (0, ""))
         self.report.dialling[address] = attempts + 1, text
         if attempts == 0:
-            log.warning("event=dial-failed address=%s detail=%s", address, text.replace(" ", "-"))
+            log.warning("event=dial-failed address=%s detail=%s", address, json.dumps(text))
 
     # Discovery
 
@@ -193,12 +193,12 @@ class Mesher:
                 if self._hints:
                     host, port = next(iter(self._hints))
                     del self._hints[host, port]
-                    nursery.start_soon(self._dial_found, "", host, port)
+                    nursery.start_soon(self._dial_found, host, port)
                     continue
                 advert = choose(mesh.table, mesh.links, self._tried, settings.max_peers, self._rng)
                 if advert is not None:
                     self._tried[advert.node] = now
-                    nursery.start_soon(self._dial_found, advert.node, advert.host, advert.port)
+                    nursery.start_soon(self._dial_found, advert.host, advert.port)
 
     def _hint(self, data: bytes) -> None:
         """Take an address from a client.
@@ -210,20 +210,15 @@ class Mesher:
         if len(self._hints) < _HINTS:
             self._hints[host, port] = None
 
-    async def _dial_found(self, node: str, host: str, port: int) -> None:
-        """Dial a discovered daemon, once."""
+    async def _dial_found(self, host: str, port: int) -> None:
+        """Dial a daemon that was discovered, once."""
+        own = self._settings.config
         try:
-            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            own = self._settings.config
-            with contextlib.suppress(OSError):
-                mine = await trio.socket.getaddrinfo(own.host, own.port, type=socket.SOCK_STREAM)
-            addresses = [str(one[4][0]) for one in found]
-            check_target(host, addresses, self._settings.allowed, [str(one[4][0]) for one in mine])
-            if port == own.port and {str(one[4][0]) for one in mine} & set(addresses):
-                raise AdvertError(f"{host}:{port} is this daemon's own address")
-        except (OSError, UnicodeError) as error:
-            self._note_failure(show_address(host, port), str(error))
-        except AdvertError as error:
+            addresses, mine = await _resolve(host, port), await _resolve(own.host, own.port)
+            check_target(host, addresses, self._settings.allowed, mine)
+            if port == own.port and set(mine) & set(addresses):
+                raise AdvertError(f"{host} is this daemon's own address")
+        except (OSError, UnicodeError, AdvertError) as error:
             self.mesh.state.refuse("bad-address", str(error), show_address(host, port))
         else:
             await self._dial_once(addresses[0], port)
@@ -240,6 +235,12 @@ class Mesher:
                 await trio.to_thread.run_sync(exporter.write, rows, time.time())
             except OSError as error:
                 log.error("event=export-failed directory=%s error=%r", directory, str(error))
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host; raise OSError or UnicodeError if there are none."""
+    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(one[4][0]) for one in found]
 
 
 async def connect(host: str, port: int) -> socket.socket:
