@@ -227,3 +227,13 @@ def test_a_peer_whose_name_cannot_be_is_told_and_tried_again(start: Callable[...
     one.wait_log("event=dial-failed address=no-such-host.invalid:9014")
     addresses = {entry["address"] for entry in told(one.address)["dialling"]}
     assert addresses == {"a..b:9014", "no-such-host.invalid:9014"}
+
+
+def test_a_name_that_only_others_know_can_be_advertised(start: Callable[..., Daemon]) -> None:
+    flags = ("--discover=any", "--mesh-heartbeat", "0.1", "--discover-allow", "127.0.0.0/8")
+    one = start("--node", "a", "--advertise", "no-such-host.invalid:9014", *flags)
+    two = start("--node", "b")
+    line = Line(one.address)
+    line.say(wire.frame(b"//peers/default/b", f"127.0.0.1 {two.address[1]}".encode()))
+    wait_until(lambda: linked(one.address) == ["b"], "a has dialled b")
+    line.close()

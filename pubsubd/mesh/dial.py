@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -214,7 +215,10 @@ class Mesher:
         """Dial a daemon that was discovered, once."""
         own = self._settings.config
         try:
-            addresses, mine = await _resolve(host, port), await _resolve(own.host, own.port)
+            addresses = await _resolve(host, port)
+            mine: list[str] = []
+            with contextlib.suppress(OSError, UnicodeError):  # it may be a name for others alone
+                mine = await _resolve(own.host, own.port)
             check_target(host, addresses, self._settings.allowed, mine)
             if port == own.port and set(mine) & set(addresses):
                 raise AdvertError(f"{host} is this daemon's own address")
