@@ -25,7 +25,7 @@ from pubsubd.mesh.discovery import Network, check_target, choose
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.server import Server
-from pubsubd.session import name_address, open_session, tune
+from pubsubd.session import open_session, tune
 
 log = logging.getLogger("pubsubd")
 
@@ -162,12 +162,8 @@ class Mesher:
                 refusals.append(refusal)
             ended.set()
 
-        peer = open_session(
-            self._server,
-            sock,
-            name_address(*sock.getpeername()[:2]),
-            partial(LineTalk, self._server.broker),
-        )
+        make = partial(LineTalk, self._server.broker)
+        peer = open_session(self._server, sock, address, make)
         self.report.dialling.pop(address, None)
         self.mesh.greet(peer, address, note_end, partial(self._nodes.__setitem__, (host, port)))
         await ended.wait()
