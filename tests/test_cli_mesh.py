@@ -6,6 +6,7 @@ there are what no honest daemon would tell.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import fcntl
 import io
@@ -172,7 +173,8 @@ class Screen:
 
     def text(self) -> str:
         """Return what has been printed, without colours and cursor movements."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen.decode()).replace("\r", "")
+        whole = codecs.getincrementaldecoder("utf-8")().decode(self.seen)  # a read may cut a letter
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", whole).replace("\r", "")
 
     def close(self) -> None:
         self.process.kill()
