@@ -781,3 +781,19 @@ def test_what_has_come_of_an_earlier_life_is_not_kept() -> None:
     web.run(1)
     assert [data for _, data in web["a"].hears("sub")] == [b"%d" % life for life in range(5)]
     assert len(web["a"].mesh.forwarding._windows) <= 1
+
+
+def test_who_wants_very_much_is_advertised_more_seldom() -> None:
+    """What is told has to be made of all that is wanted, and nobody is served meanwhile."""
+    web = build(["ab"])
+    web["b"].say("sub", b"".join(b"sub //fwd/%d/x\n" % number for number in range(40_000)))
+    web.run()
+    assert web["a"].mesh.table.adverts["b"].interests == (b"//fwd/",)
+    before = web["b"].mesh.counters.adverts_out
+    for number in range(100):
+        web["b"].say("sub", b"sub //fwd/new/%d\n" % number)
+        web.run(0.01)
+    assert 4 <= web["b"].mesh.counters.adverts_out - before <= 6
+    web["a"].say("pub", b"pub //7/x 1 7\npub //nothing 1 8\n")
+    web.run()
+    assert web["b"].hears("sub") == [(b"//fwd/7/x", b"7")]

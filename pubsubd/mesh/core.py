@@ -36,6 +36,7 @@ MAX_DAEMONS = 10_000
 
 _SETTLE = 0.02  # seconds in which changes of the graph are gathered
 _PACE = 0.1  # seconds between two adverts, but for those of links
+_PACE_EACH = 5e-6  # seconds more for each substring that is wanted here: some have to be cut
 _ADVERT_RATE = 50_000.0  # bytes a second that large adverts may come to
 _REFRESH = 10.0  # seconds between two adverts if nothing changes, in a small mesh
 _REFRESH_RATE = 3_000.0  # bytes a second that all adverts together may come to for one daemon
@@ -171,7 +172,8 @@ class Mesh:
             self._refresh_at = self._advertised + self._refresh_period() * self._jitter
             if now >= min(self._advert_at, self._refresh_at):
                 self._advertise(now)
-        self._want(min(self._settle_at, self._advert_at, self._refresh_at, self._beat_at))
+        later = (self._settle_at, self._plain_at, self._advert_at, self._refresh_at, self._beat_at)
+        self._want(min(later))
 
     def _refresh_period(self) -> float:
         """Return the seconds between two adverts if nothing changes."""
@@ -250,23 +252,23 @@ class Mesh:
         It is no news to other daemons if it is only wanted by more or fewer; but a plain peer is
         not asked for what it alone wants.
         """
+        now, cost = self.now(), len(self.broker.router.forwarded) * _PACE_EACH
         if self.plain.peers:
-            self._plain_at = self.now()
+            self._plain_at = min(self._plain_at, now + cost)
             self._want(self._plain_at)
         if not news:
             return
         self.forwarding.look_closely()
         size = sum(map(len, self._wanted))
-        self._advert_at = min(
-            self._advert_at, max(self.now(), self._advertised + max(_PACE, size / _ADVERT_RATE))
-        )
+        pace = max(_PACE, cost, size / _ADVERT_RATE)
+        self._advert_at = min(self._advert_at, max(now, self._advertised + pace))
         self._want(self._advert_at)
 
     def _advertise(self, now: float) -> None:
         """Tell all what there is to tell of this daemon."""
         forwarded = self.broker.router.forwarded
-        self._wanted = generalise(forwarded)
-        self.forwarding.general = self._wanted != tuple(sorted(forwarded))
+        self._wanted = generalise(forwarded.keys())
+        self.forwarding.general = any(one not in forwarded for one in self._wanted)
         self._advert_number += 1
         advert = Advert(
             self.state.node,

@@ -6,7 +6,7 @@ too much may be sent then, and never too little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from pubsubd.wire import FORWARD
 
@@ -25,19 +25,38 @@ def generalise(
     They are the same ones as long as these are at most ``most`` with at most ``most_bytes``; else
     they are cut behind a slash, all at the same level, as far to the right as will do.
     """
-    found = sorted(set(wanted))
-    if _fit(found, most, most_bytes):
-        return tuple(found)
-    levels = max(substring.count(b"/") for substring in found)
-    for level in range(levels, FORWARD.count(b"/"), -1):
-        cut = sorted({_cut(substring, level) for substring in found})
-        if _fit(cut, most, most_bytes):
-            return tuple(cut)
-    return (FORWARD,)
+    all_wanted = wanted if isinstance(wanted, Set) else frozenset(wanted)
+    found = _cut_all(all_wanted, None, most, most_bytes)
+    if found is None:
+        deepest = max(substring.count(b"/") for substring in all_wanted)
+        low, high = FORWARD.count(b"/"), deepest + 1  # what is cut deeper is never fewer
+        found = frozenset((FORWARD,))
+        while high - low > 1:
+            level = (low + high) // 2
+            cut = _cut_all(all_wanted, level, most, most_bytes)
+            if cut is None:
+                high = level
+            else:
+                found, low = cut, level
+    return tuple(sorted(found))
 
 
-def _fit(substrings: list[bytes], most: int, most_bytes: int) -> bool:
-    return len(substrings) <= most and sum(map(len, substrings)) <= most_bytes
+def _cut_all(
+    substrings: Set[bytes], level: int | None, most: int, most_bytes: int
+) -> frozenset[bytes] | None:
+    """Return the substrings cut at a level, if there is one; None as soon as they are too many."""
+    if level is None and len(substrings) > most:
+        return None
+    found: set[bytes] = set()
+    size = 0
+    for substring in substrings:
+        cut = substring if level is None else _cut(substring, level)
+        if cut not in found:
+            found.add(cut)
+            size += len(cut)
+            if len(found) > most or size > most_bytes:
+                return None
+    return frozenset(found)
 
 
 def _cut(substring: bytes, level: int) -> bytes:
