@@ -148,7 +148,7 @@ def copy_name(name: bytes) -> bytes | None:
 
 
 def find_header_end(buf: bytes, start: int) -> int:
-    """Return the offset just after the ``pub`` header at ``start``, or -1.
+    """Return the offset just after the header at ``start``, which begins with ``pub``, or -1.
 
     -1 when the line ends, or reaches :data:`~pubsubd.limits.MAX_LINE`, or the bytes end,
     before a third space.
@@ -256,13 +256,12 @@ class Decoder:
         at, end, self._missing = 0, len(buf), 1
         while at < end:
             start = find_header_end(buf, at)
+            verb, ended = buf[at : at + 4].lower(), start < 0 and find_line_end(buf, at) >= 0
+            if ended or verb != b"pub "[: len(verb)]:
+                raise ProtocolError("unknown-command", f"not a pub: {quote(buf[at : at + 64])}")
             if start < 0:
-                if find_line_end(buf, at) >= 0:
-                    raise ProtocolError("unknown-command", f"not a pub: {quote(buf[at : at + 64])}")
                 break
             name, digits = parse_header(buf[at:start])
-            if buf[at : at + 4].lower() != b"pub ":
-                raise ProtocolError("unknown-command", f"not a pub: {quote(buf[at : at + 64])}")
             check_name(name)
             size = parse_length(digits)
             check_size(size, self._max_payload)

@@ -97,3 +97,13 @@ def test_every_code_either_stays_or_closes() -> None:
     assert not errors.STAYS.keys() & errors.CLOSES.keys()
     assert not ProtocolError("bad-name", "").closes
     assert ProtocolError("wrong-length", "").closes
+
+
+@pytest.mark.parametrize("said", [b"\x00pub a 1 x\n", b"sub a b c\n", b"a b c d", b"pu", b"p\n"])
+def test_a_decoder_refuses_what_is_no_pub_and_waits_for_what_may_be_one(said: bytes) -> None:
+    decoder = wire.Decoder(100)
+    if said == b"pu":
+        assert decoder.feed(said) == []
+        return
+    with pytest.raises(ProtocolError, match="unknown-command"):
+        decoder.feed(said)

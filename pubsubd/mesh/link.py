@@ -207,9 +207,11 @@ class Greeting:
         buf = self._input[self._done :]
         try:
             start = wire.find_header_end(buf, 0)
+            verb = buf[:4].lower()
+            if verb != b"pub "[: len(verb)] or (start < 0 and wire.find_line_end(buf, 0) >= 0):
+                self.give_up()
+                return None
             if start < 0:
-                if wire.find_line_end(buf, 0) >= 0:
-                    self.give_up()
                 return None
             name, digits = wire.parse_header(buf[:start])
             stop = start + wire.parse_length(digits)
