@@ -154,13 +154,13 @@ class Exporter:
         write_jsonl(rows, data)
         with self._failing("an edge list cannot be written to"):
             self._directory.mkdir(parents=True, exist_ok=True)
-            while (path := self._try_write(data.getbuffer(), now)) is None:
+            while (path := self._try_write(data.getvalue(), now)) is None:
                 now += 0.001
         with self._failing("old edge lists cannot be removed from"):
             self._remove_old(path.name, f".{_name(now - _STALE)}.part")
         return path
 
-    def _try_write(self, data: memoryview, now: float) -> Path | None:
+    def _try_write(self, data: bytes, now: float) -> Path | None:
         """Return the file, or None if there is one of that name.
 
         Who has made the ``.part`` has the name, until it is renamed or removed.

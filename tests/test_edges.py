@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from pyarrow import parquet
 
@@ -95,7 +96,7 @@ def test_csv_quotes_what_would_break_it() -> None:
 
 
 def test_parquet_has_types() -> None:
-    table = parquet.read_table(io.BytesIO(written(write_parquet, ROWS)))
+    table = parquet.read_table(pyarrow.BufferReader(written(write_parquet, ROWS)))
     assert {field.name: str(field.type) for field in table.schema} == {
         name: {"bigint": "int64", "timestamp": "timestamp[ms, tz=UTC]"}.get(kind, kind)
         for name, kind in COLUMNS.items()
@@ -118,7 +119,7 @@ def test_without_rows_the_columns_are_still_told() -> None:
 
 
 def test_an_empty_parquet_file_has_its_columns() -> None:
-    table = parquet.read_table(io.BytesIO(written(write_parquet, [])))
+    table = parquet.read_table(pyarrow.BufferReader(written(write_parquet, [])))
     assert (table.num_rows, table.column_names) == (0, list(COLUMNS))
 
 

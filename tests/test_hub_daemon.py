@@ -188,6 +188,9 @@ def test_an_ending_daemon_says_goodbye_with_1001(
     told = lines.hear()
     assert told["payload"]["details"] == {"reason": "shutting-down"}
     assert lines.hear_rest() == b""
+    web.close()
+    lines.close()
+    assert daemon.wait() == 0
 
 
 def test_an_actor_expires_in_time(
