@@ -44,6 +44,7 @@ _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon com
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
+_NO_MESSAGE = "another daemon sends messages and nothing else"
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -61,6 +62,8 @@ class Broker:
     Attributes:
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
+        reserved: what names begin with that nobody but the daemon may publish, besides its own.
+        match_header: :data:`pubsubd.wire.match_header`, for names that are not reserved.
         notes: the chunk that was put together last, and what is known of the messages in it.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
@@ -87,21 +90,19 @@ class Broker:
         self.notes: tuple[bytes, list[object]] = (b"", [])
         self.outbound: Sequence[object] = ()
         self.ship: Callable[[], None] = lambda: None
-        self._reserved: tuple[bytes, ...] = ()
-        self._refuse: Callable[[Peer | None, bytes, bytes], None] = lambda *_: None
-        self._match_header = wire.match_header
+        self.reserved: tuple[bytes, ...] = ()
+        self.match_header = wire.match_header
+        self._refuse: Callable[[bytes, bytes], None] = lambda *_: None
 
     # Peers
 
-    def reserve(
-        self, prefixes: tuple[bytes, ...], refuse: Callable[[Peer | None, bytes, bytes], None]
-    ) -> None:
+    def reserve(self, prefixes: tuple[bytes, ...], refuse: Callable[[bytes, bytes], None]) -> None:
         """Let nobody publish names that begin with any of ``prefixes``.
 
-        ``refuse`` is called with who does so, the name and the data; it may raise ProtocolError.
+        ``refuse`` is called with the name and the data; it may raise ProtocolError.
         """
-        self._reserved, self._refuse = prefixes, refuse
-        self._match_header = wire.header_matcher((wire.OWN, *prefixes))
+        self.reserved, self._refuse = prefixes, refuse
+        self.match_header = wire.header_matcher((wire.OWN, *prefixes))
 
     def join(
         self,
@@ -182,7 +183,7 @@ class Broker:
         router = self.router
         get, learn, index = router.routes.get, router.learn, router.index
         sizes = self._sizes
-        match_header, max_payload = self._match_header, self.limits.max_payload
+        match_header, max_payload = self.match_header, self.limits.max_payload
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
         end, at, start, count, total = len(buf), 0, 1, 0, 0
@@ -337,7 +338,7 @@ class Broker:
 
         Args:
             peer: who publishes; None for nobody who is connected.
-            name: a legal name that is not the daemon's own.
+            name: a legal name that is neither the daemon's own nor :attr:`reserved`.
             data: its payload.
             echo: whether ``peer`` gets it too, if it subscribes it.
             note: what is known of the message besides, for :attr:`notes`.
@@ -346,12 +347,6 @@ class Broker:
             How many peers it goes to.
         """
         self.speaker = peer
-        if peer is not None and self._reserved and name.startswith(self._reserved):
-            try:
-                self._refuse(peer, name, data)
-            except ProtocolError as error:
-                self.counters.errors[error.code] += 1
-            return 0
         frame = b"pub %b %d %b\n" % (name, len(data), data)
         targets = self.router.receivers(name)
         run = self._run
@@ -468,7 +463,7 @@ class Broker:
 
     def _begin(self, peer: Peer, data: bytes) -> bool:
         """Take ``data`` if it is a large frame or its beginning and nothing else."""
-        match = wire.match_header(b"\n" + data[:MAX_LINE])
+        match = self.match_header(b"\n" + data[:MAX_LINE])
         if match is None or not wire.is_utf8(match[1]):
             return False
         size = self._sizes[match[2]]
@@ -569,8 +564,8 @@ class Broker:
             wire.check_name(name)
             if name.startswith(wire.OWN):
                 self._request(peer, name, data)
-            elif self._reserved and name.startswith(self._reserved):
-                self._refuse(peer, name, data)
+            elif self.reserved and name.startswith(self.reserved):
+                self._refuse(name, data)
             else:  # PUB, Pub
                 frame = b"pub " + buf[start + 4 : head] + data + b"\n"
                 key = b"\npub " + buf[start + 4 : head]
@@ -585,6 +580,8 @@ class Broker:
         return stop, 0
 
     def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
+        if peer.relayed:
+            raise ProtocolError("unknown-command", _NO_MESSAGE)
         if verb == b"sub":
             if len(peer.substrings) >= self.limits.max_subscriptions:
                 if substring in peer.substrings:
@@ -598,6 +595,8 @@ class Broker:
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
 
     def _request(self, peer: Peer, name: bytes, data: bytes) -> None:
+        if peer.relayed:
+            raise ProtocolError("unknown-command", _NO_MESSAGE)
         request = self.requests.get(name)
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")

@@ -390,10 +390,12 @@ class Session:
         server, peer = self._server, self.peer
         waiting = peer.outbox.size
         if peer.link is not None:  # a batch can be lost; what keeps the mesh together cannot
-            if isinstance(data, bytes):
-                peer.outbox.put(data)
-            else:
+            if isinstance(data, Pieces):
                 peer.link.dropped += 1
+            elif waiting > 2 * self._talk.max_pending:
+                self.end("slow-consumer", f"{waiting} bytes were waiting on a link")
+            else:
+                peer.outbox.put(data)
             return
         if server.on_backpressure is not None:
             server.on_backpressure(peer, waiting)

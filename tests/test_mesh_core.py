@@ -421,8 +421,11 @@ def test_an_advert_by_a_client_is_refused_and_told_to_nobody() -> None:
         web["a"].say("x", wire.frame(name, advert))
         ((_, error),) = web["a"].hears("x")
         assert error.split()[0] == b"forged-advert"
+    web["a"].say("x", wire.frame(b"//peers/default/b", advert.ljust(500_000, b"x")))
+    ((_, error),) = web["a"].hears("x")
+    assert error.split()[0] == b"forged-advert"
     web.run(1)
-    assert web["a"].refused == {"forged-advert": 3}
+    assert web["a"].refused == {"forged-advert": 4}
     for node in web.nodes.values():
         assert b"6.6.6.6" not in b"".join(data for _, data in node.hears_all("sub"))
         assert sorted(node.mesh.table.adverts) == ["a", "b"]
@@ -797,3 +800,18 @@ def test_who_wants_very_much_is_advertised_more_seldom() -> None:
     web["a"].say("pub", b"pub //7/x 1 7\npub //nothing 1 8\n")
     web.run()
     assert web["b"].hears("sub") == [(b"//fwd/7/x", b"7")]
+
+
+def test_a_batch_has_messages_and_nothing_else() -> None:
+    web = build(["ab"])
+    web["a"].say("sub", b"sub //fwd/\n")
+    web.run()
+    link = web["b"].mesh.links["a"]
+    frames = b"pub //fwd/x 1 1\nsub //fwd/y\npub //pubsubd/ping 1 x\npub //fwd/x 1 2\n"
+    link.say(b"//pubsubd/relay", b"b@%d 900 9 2\n" % web["b"].mesh.state.life + frames)
+    forged = b"pub //fwd/peers/default/z 1 1\n"
+    link.say(b"//pubsubd/relay", b"b@%d 901 9 1\n" % web["b"].mesh.state.life + forged)
+    web.run(1)
+    assert web["a"].hears("sub") == [(b"//fwd/x", b"1"), (b"//fwd/x", b"2")]
+    assert dict(web["a"].broker.router.forwarded) == {b"//fwd/": 1}
+    assert web["a"].mesh.counters.broken == 1

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from pubsubd.hub.topics import TopicError
+from pubsubd.mesh.core import Mesh
+from pubsubd.mesh.state import MeshConfig
 from tests.daemons import Daemon, Line, wait_until
-from tests.hubs import Lines, message_b
+from tests.hubs import Lines, Room, message_b
 
 Setting = tuple[Lines, Lines, Line, Callable[[int], None]]
 
@@ -73,3 +77,31 @@ def test_wildcards_ask_for_what_they_begin_with_and_get_what_they_match(
     assert far.hear()["payload"] == 2
     far.ask(message_b("hub:unsubscribe", {"topic": "//fwd/+/main"}, me="browser/bob"))
     wait_for(0)
+
+
+def test_no_json_client_can_publish_an_advert() -> None:
+    """Not even over HTTP, where there is no connection that the broker knows."""
+    room = Room(any_topic=True)
+    Mesh(
+        room.broker,
+        MeshConfig(node="a"),
+        clock=lambda: room.now,
+        wall=lambda: room.now,
+        rng=random.Random(1),
+    )
+    room.join("ann")
+    room.join_line("lin")
+    room.say_raw("lin", b"sub peers\n")
+    for name in ("//peers/default/z", "//fwd/peers/default/z"):
+        answer = room.ask("ann", message_b("hub:publish", {"topic": name, "type": "x", "data": 1}))
+        assert (answer["type"], "daemons of this mesh" in json.dumps(answer)) == ("hub:error", True)
+        room.say("ann", {"type": name, "id": "", "payload": 1})
+        room.say("ann", {"type": "//peers/default/z", "id": "x", "payload": 1})
+        with pytest.raises(TopicError, match="daemons of this mesh"):
+            room.hub.synap.check_publishing(name.encode())
+    command = {"command": "pubsub.publish", "payload": {"topic": "//peers/default/z", "payload": 1}}
+    room.say("ann", command)
+    (answer,) = room.hears("ann")
+    assert "daemons of this mesh" in json.dumps(answer)
+    assert room.hears("lin") == []
+    assert room.hub.ignored == 4

@@ -316,7 +316,7 @@ def command(
     mesh = {name: limits.pop(name) for name in list(limits) if name.startswith("mesh_")}
     wanted = {name.removeprefix("mesh_"): value for name, value in mesh.items() if value}
     options = None
-    if wanted.keys() - {"max_peers"}:
+    if wanted.keys() - {"max_peers", "allow"}:
         options = daemon.MeshOptions(
             **wanted,
             secret_file=mesh_secret_file,

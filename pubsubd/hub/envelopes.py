@@ -36,6 +36,10 @@ def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
     name = check_envelope_topic(f"{kind}:{message.id}")
     if name is None or not kind:
         return False
+    try:
+        hub.synap.check_publishing(name)
+    except TopicError:
+        return False
     payload = bytes(message.payload)
     data = to_line(name, kind, talk.sender, payload)
     if len(data) > hub.broker.limits.max_payload:

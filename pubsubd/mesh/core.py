@@ -404,7 +404,7 @@ class Mesh:
                     self.remotes[node].want(router, ())
         self._ask_plain()
 
-    def _forged(self, _peer: Peer | None, name: bytes, data: bytes) -> None:
+    def _forged(self, name: bytes, data: bytes) -> None:
         """Refuse an advert by somebody who is not a linked daemon, or take the hint it gives."""
         if self.hint is not None:
             try:

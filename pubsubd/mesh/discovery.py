@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pubsubd.mesh.adverts import Advert, AdvertError
 from pubsubd.mesh.linkstate import Table
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from weakref import WeakValueDictionary
 
-from pubsubd import wire
 from pubsubd.broker import Broker
 from pubsubd.limits import MAX_LINE, READ_SIZE
 from pubsubd.mesh.link import MAX_BATCH, RELAY, Link
@@ -143,7 +142,7 @@ class Forwarding:
             if not all(one.isdigit() and len(one) <= 18 for one in (*numbers, life)):
                 raise ValueError
             sequence, ttl, count = map(int, numbers)
-            header = wire.match_header(b"\n" + data[end + 1 : end + 1 + MAX_LINE])
+            header = self._broker.match_header(b"\n" + data[end + 1 : end + 1 + MAX_LINE])
             if header is None:
                 raise ValueError
         except ValueError:
@@ -158,7 +157,7 @@ class Forwarding:
             if node == self._state.node:
                 counters.duplicates += 1
                 return False
-            if advert is None or advert.life != int(life):
+            if advert is None or str(advert.life) != life:
                 counters.unknown_origin += 1
                 return False
             window = self._windows[origin] = Window()

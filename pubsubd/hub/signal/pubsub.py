@@ -121,6 +121,7 @@ def _prepare(
     """
     limits = signal.talk.hub.limits
     name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
+    signal.talk.hub.synap.check_publishing(name)
     kind = checked_type(kind)
     sender = signal.sender_of(message)
     head = to_line(name, kind, sender, b"null").removesuffix(b"null}")

@@ -114,6 +114,13 @@ class Synap:
         """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
         return self.subscribers.expire(now)
 
+    def check_publishing(self, name: bytes) -> None:
+        """Raise :class:`TopicError` if only the daemons of the mesh may publish ``name``."""
+        if self._broker.reserved and name.startswith(self._broker.reserved):
+            self._broker.counters.errors["forged-advert"] += 1
+            shown = wire.escape(name, 64)
+            raise TopicError(f"topic '{shown}' is for the daemons of this mesh alone")
+
     def check_name(self, name: bytes) -> None:
         """Raise :class:`TopicError` if the limits let nobody else subscribe ``name``."""
         self.subscribers.check_names((name,))
@@ -132,6 +139,7 @@ class Synap:
         if value is UNSET:
             raise invalid("Missing 'payload' or 'data' field")
         name = check_synap_topic(topic)
+        self.check_publishing(name)
         metadata = None if payload.metadata is None else encode(payload.metadata)
         peer, sender = (None, HTTP) if session is None else (session.peer, session.sender)
         id_ = "msg_" + new_id().replace("-", "")
