@@ -326,7 +326,7 @@ class Router:
                     found = holder
             direct = found if type(found) is Targets and not self._others else self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
-            seen = self._seen
+            seen = self._seen  # as _is_new() does it: a call is dear here
             if name not in seen:
                 if len(seen) >= self._max_names:
                     seen.clear()
@@ -354,11 +354,7 @@ class Router:
         if answer is None:
             self.lookups += 1
             relayed = self._targets_of_relayed(name)
-            seen = self._seen
-            if name not in seen:
-                if len(seen) >= self._max_names:
-                    seen.clear()
-                seen.add(name)
+            if self._is_new(name):
                 return shape(relayed, width, width + size)
             answer = self._remember(name, self._fork(self._targets(name), name))
             answer.relayed = relayed
@@ -398,14 +394,19 @@ class Router:
             return self.targets_of_own(name)
         self.lookups += 1
         targets = self._fork(self._targets(name), name)
+        if not self._is_new(name):
+            self._remember(name, targets)
+        return targets
+
+    def _is_new(self, name: bytes) -> bool:
+        """Return whether ``name`` is met for the first time; from now on it is not."""
         seen = self._seen
         if name in seen:
-            self._remember(name, targets)
-        else:
-            if len(seen) >= self._max_names:
-                seen.clear()
-            seen.add(name)
-        return targets
+            return False
+        if len(seen) >= self._max_names:
+            seen.clear()
+        seen.add(name)
+        return True
 
     def targets_of_own(self, name: bytes) -> Targets:
         """Return who wants ``name``, which is one of the daemon's own, under ``//pubsubd/``.

@@ -16,19 +16,9 @@ from pubsubd.wildcards import Pattern
 _SHAPES = 4_096  # routes remembered for one set of receivers
 
 
-class Receiver(Protocol):
-    """What routing and delivery need of a peer.
+class Sink(Protocol):
+    """What takes frames."""
 
-    Attributes:
-        label: what it is called in answers.
-        remote: whether it is another daemon, which is reached over links.
-    """
-
-    label: str
-    remote: bool
-    substrings: set[bytes]
-    names: set[bytes] | None
-    patterns: set[Pattern] | None
     fresh: list[bytes]
 
     @property
@@ -40,8 +30,23 @@ class Receiver(Protocol):
         """Sends frames at once."""
 
 
-class Far(Receiver, Protocol):
-    """Several other daemons, as one receiver."""
+class Receiver(Sink, Protocol):
+    """What routing needs of a peer.
+
+    Attributes:
+        label: what it is called in answers.
+        remote: whether it is another daemon, which is reached over links.
+    """
+
+    label: str
+    remote: bool
+    substrings: set[bytes]
+    names: set[bytes] | None
+    patterns: set[Pattern] | None
+
+
+class Far(Sink, Protocol):
+    """Several other daemons, as one that takes frames."""
 
     def count(self, messages: int) -> None:
         """Take note that so many messages were put."""
@@ -70,7 +75,7 @@ class Targets:
 
     def __init__(self, members: Iterable[Receiver], bundle: Bundle | None = None) -> None:
         self.members = tuple(members)
-        self.peers = self.members
+        self.peers: tuple[Sink, ...] = self.members
         self.far: Far | None = None
         if bundle is not None and (far := frozenset(peer for peer in self.members if peer.remote)):
             near = [peer for peer in self.members if not peer.remote]
@@ -90,7 +95,7 @@ class Fork:
     special = True
     far = None
     members: tuple[Receiver, ...] = ()
-    peers: tuple[Receiver, ...] = ()
+    peers: tuple[Sink, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
     put = None
     pending = 0

@@ -75,6 +75,7 @@ class Mesh:
         state: who it is, and what it knows; ``table``, ``links`` and ``counters`` are of it.
         forwarding: where messages go.
         reception: who becomes a neighbour.
+        greet: says hello to a daemon that was dialled, see :meth:`Reception.greet`.
         plain: peers that know three commands and no hello.
         down: links that have ended, the last ones.
         remotes: id -> another daemon, which subscribes what it wants while it can be reached.
@@ -103,6 +104,7 @@ class Mesh:
         self.reception = Reception(
             state, broker, self, linked=self._linked, left=self._left, plain=self._meet_plain
         )
+        self.greet = self.reception.greet
         self.down: list[Down] = []
         self.hint: Callable[[bytes], None] | None = None
         self.due = float("inf")
@@ -122,16 +124,6 @@ class Mesh:
         name = config.mesh.encode()
         broker.reserve((b"//peers/%b/" % name, b"//fwd/peers/%b/" % name), self._forged)
         self._want(clock())
-
-    def greet(
-        self,
-        peer: Peer,
-        address: str,
-        ended: Callable[[ProtocolError | None], None] = lambda _refusal: None,
-        found: Callable[[str], None] = lambda _node: None,
-    ) -> None:
-        """Say hello to a daemon that was dialled; see :meth:`Reception.greet`."""
-        self.reception.greet(peer, address, ended, found)
 
     def now(self) -> float:
         """Return the time, in seconds."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pubsubd import wire
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
 from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, new_nonce, parse_hello, prove
@@ -155,35 +154,37 @@ class Reception:
 
     def _admit(self, theirs: Hello, *, dialled: bool) -> None:
         """Raise ProtocolError if there must not be a link to that daemon by this connection."""
-        if theirs.mesh != self._state.config.mesh:
-            raise ProtocolError(
-                "other-mesh",
-                f"this is mesh {self._state.config.mesh}, not {wire.escape(theirs.mesh)}",
-            )
-        if theirs.node == self._state.node:
-            if theirs.start == self._state.start:
-                raise ProtocolError("self-link", f"{self._state.node} has dialled itself")
-            raise ProtocolError(
-                "duplicate-node", f"another daemon here has the id {self._state.node}"
-            )
-        if self._state.now() < self.withdrawn:
-            text = f"{self._state.node} has withdrawn: another daemon has its id"
+        state, node = self._state, theirs.node
+        if theirs.mesh != state.config.mesh:
+            text = f"this is mesh {state.config.mesh}, not {theirs.mesh}"
+            raise ProtocolError("other-mesh", text)
+        if node == state.node and theirs.start == state.start:
+            raise ProtocolError("self-link", f"{node} has dialled itself")
+        if state.now() < self.withdrawn:
+            text = f"{state.node} has withdrawn: another daemon has its id"
             raise ProtocolError("duplicate-node", text)
-        known = self._state.table.adverts.get(theirs.node)
-        link = self._state.links.get(theirs.node)
-        if link is None:
-            here = known is not None and theirs.node in self._state.table.hops
-            if here and known is not None and known.start != theirs.start:
-                text = f"another daemon here has the id {theirs.node}"
-                raise ProtocolError("duplicate-node", text)
-        elif link.start != theirs.start:
-            if self._state.now() - link.heard < self._state.config.heartbeat * 1.5:
-                text = f"another daemon here has the id {theirs.node}"
-                raise ProtocolError("duplicate-node", text)
-        elif dialled if link.dialled == dialled else (self._state.node < theirs.node) != dialled:
-            # Of two links one way, the newer one stays: who dials knows whether the older is of
-            # use. Of two links both ways, the one that the daemon with the lower id has dialled.
-            raise ProtocolError("duplicate-link", f"there is a link to {theirs.node} already")
+        link = state.links.get(node)
+        if self._is_here(node, theirs.start, link):
+            raise ProtocolError("duplicate-node", f"another daemon here has the id {node}")
+        # Of two links one way, the newer one stays: who dials knows whether the older is of use.
+        # Of two links both ways, the one that the daemon with the lower id has dialled.
+        if (
+            link is not None
+            and link.start == theirs.start
+            and (dialled if link.dialled == dialled else (state.node < node) != dialled)
+        ):
+            raise ProtocolError("duplicate-link", f"there is a link to {node} already")
+
+    def _is_here(self, node: str, start: int, link: Link | None) -> bool:
+        """Return whether there is a daemon with that id that has started at another time."""
+        state = self._state
+        if node == state.node:
+            return True
+        if link is not None:
+            alive = state.now() - link.heard < state.config.heartbeat * 1.5
+            return link.start != start and alive
+        known = state.table.adverts.get(node)
+        return known is not None and known.start != start and node in state.table.hops
 
     def _link(self, peer: Peer, theirs: Hello, *, dialled: bool, address: str) -> Link:
         """Make a connection a link, and end the one that it replaces."""

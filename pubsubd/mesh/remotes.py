@@ -76,28 +76,12 @@ class Group:
         messages: put and not counted by a batch.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_outbound",
-        "fresh",
-        "label",
-        "messages",
-        "names",
-        "nodes",
-        "patterns",
-        "remote",
-        "substrings",
-    )
+    __slots__ = ("__weakref__", "_outbound", "fresh", "messages", "nodes")
 
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:
         self.nodes = nodes
-        self.label = "mesh"
         self.messages = 0
-        self.remote = False
         self.fresh: list[bytes] = []  # stays empty: what is put goes to the outbound
-        self.substrings: set[bytes] = set()
-        self.names: set[bytes] | None = None
-        self.patterns: set[Pattern] | None = None
         self._outbound = outbound
 
     def put(self, chunk: bytes) -> None:
