@@ -1,4 +1,4 @@
-"""Commands in, deliveries out, without I/O.
+"""Commands in, without I/O; what they lead to goes out by :mod:`pubsubd.delivery`.
 
 Being synchronous buys this: nothing else runs between the first and the last
 command of a read, so each read is atomic, no lock is needed, and what a read
@@ -15,7 +15,6 @@ Invariants:
 
 - ``peer.parts`` joined is what came and is not worked off: always an LF, the
   one before the first command that is not complete, and what follows it.
-- Nothing but whole frames, of which every byte is checked, is put to a peer.
 - The outcome does not depend on how the input is cut into reads.
 """
 
@@ -24,19 +23,19 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import NoReturn
 
 from pubsubd import __version__, wire
+from pubsubd.delivery import NO_ROUTE, Delivery
 from pubsubd.errors import ProtocolError
 from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
-from pubsubd.routing import Router
-from pubsubd.stats import Counters, Statistics, rss
-from pubsubd.targets import Fork, Route, Targets
+from pubsubd.stats import Statistics, rss
+from pubsubd.targets import Fork, Targets
 
 LF, CR = 10, 13
 
@@ -56,25 +55,20 @@ Raises ProtocolError to answer with that.
 """
 
 
-class Broker:
+class Broker(Delivery):
     """The peers, their subscriptions, and what happens when one of them speaks.
 
-    Attributes:
+    Attributes, besides those of :class:`~pubsubd.delivery.Delivery`:
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.wire.match_header`, for names that are not reserved.
-        notes: the chunk that was put together last, and what is known of the messages in it.
-        outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
-        speaker: whose input is being worked off, or was last; None if it is the daemon itself.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
         self.limits = limits
-        self.router = Router()
-        self.counters = Counters()
         self.peers: dict[int, Peer] = {}
-        self.speaker: Peer | None = None
         self.requests: dict[bytes, Request] = {
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: self.describe(),
@@ -85,11 +79,6 @@ class Broker:
         self._clock = clock
         self._started = clock()
         self._sizes = wire.Sizes()
-        self._touched: list[Targets | Fork] = []
-        self._run = _Run(self.router.nobody)
-        self.notes: tuple[bytes, list[object]] = (b"", [])
-        self.outbound: Sequence[object] = ()
-        self.ship: Callable[[], None] = lambda: None
         self.reserved: tuple[bytes, ...] = ()
         self.match_header = wire.match_header
         self._refuse: Callable[[bytes, bytes], None] = lambda *_: None
@@ -187,7 +176,7 @@ class Broker:
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
         end, at, start, count, total = len(buf), 0, 1, 0, 0
-        route, length, width = _NONE, 0, peer.width
+        route, length, width = NO_ROUTE, 0, peer.width
         targets: Targets | Fork = router.nobody
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
@@ -228,7 +217,7 @@ class Broker:
                         break
                     if buf[at] == CR and buf[at + 1] == LF:
                         frames = buf[start:at] + b"\n"
-                        self._deliver(targets, route, frames, 0, len(frames), count)
+                        self.deliver(targets, route, frames, 0, len(frames), count)
                         total += count
                         at += 1
                         start, count = at + 1, 0
@@ -263,7 +252,7 @@ class Broker:
                     continue
                 if following is None:
                     if count:
-                        self._deliver(targets, route, buf, start, at + 1, count)
+                        self.deliver(targets, route, buf, start, at + 1, count)
                         total += count
                         start, count = at + 1, 0
                     budget -= _STEP
@@ -281,7 +270,7 @@ class Broker:
             if following.targets is not targets or targets.special:
                 if count:
                     if targets.special:
-                        self._deliver(targets, route, buf, start, at + 1, count)
+                        self.deliver(targets, route, buf, start, at + 1, count)
                     elif targets.puts:
                         if targets.put is not None:
                             targets.put(buf[start : at + 1])
@@ -301,7 +290,7 @@ class Broker:
             count += 1
 
         if count:
-            self._deliver(targets, route, buf, start, at + 1, count)
+            self.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
         peer.width = width
@@ -313,7 +302,7 @@ class Broker:
             peer.missing, peer.large = missing, large
         if not peer.echo:
             peer.fresh.clear()
-        self._send()
+        self.send()
         if ending is not None:
             peer.ending = ending
         return more
@@ -321,143 +310,7 @@ class Broker:
     def tell(self, peer: Peer, error: ProtocolError) -> None:
         """Put ``error`` to ``peer``; it is sent with what the present read leads to."""
         self.counters.errors[error.code] += 1
-        self._answer(peer, wire.error_frame(error))
-
-    def put(
-        self,
-        peer: Peer | None,
-        name: bytes,
-        data: bytes,
-        *,
-        echo: bool = True,
-        note: object = None,
-    ) -> int:
-        """Put a message of a peer that does not speak the line protocol; :meth:`flush` sends it.
-
-        Messages that go to the same peers are kept together: they are put to each of them once.
-
-        Args:
-            peer: who publishes; None for nobody who is connected.
-            name: a legal name that is neither the daemon's own nor :attr:`reserved`.
-            data: its payload.
-            echo: whether ``peer`` gets it too, if it subscribes it.
-            note: what is known of the message besides, for :attr:`notes`.
-
-        Returns:
-            How many peers it goes to.
-        """
-        self.speaker = peer
-        frame = b"pub %b %d %b\n" % (name, len(data), data)
-        targets = self.router.receivers(name)
-        run = self._run
-        if (
-            targets is not run.targets
-            or targets.special
-            or (None if echo else peer) is not run.spared
-        ):
-            self.end_run()
-            run.targets, run.spared = targets, None if echo else peer
-            run.count = _count(targets)
-            if run.spared is not None and isinstance(targets, Targets):
-                run.count -= run.spared in targets.peers
-            run.header = wire.header(name, len(data))
-        run.frames.append(frame)
-        run.notes.append(note)
-        self.counters.messages_in += 1
-        return run.count
-
-    def end_run(self) -> None:
-        """Put the frames that have been kept together to those who get them."""
-        run = self._run
-        if not run.frames:
-            return
-        targets, frames, spared = run.targets, run.frames, run.spared
-        count = len(frames)
-        chunk = frames[0] if count == 1 else b"".join(frames)
-        frames.clear()
-        self.notes = chunk, run.notes
-        run.notes = []
-        route = _NONE
-        if targets.special:  # one frame at a time
-            route = Route(targets, len(run.header) + 1, len(chunk))
-        before = len(spared.fresh) if spared is not None else 0
-        self._deliver(targets, route, chunk, 0, len(chunk), count)
-        if spared is not None and len(spared.fresh) > before:
-            del spared.fresh[before:]
-            self.counters.messages_out -= count
-
-    def count_receivers(self, name: bytes) -> int:
-        """Return how many peers get ``name``, or its copy."""
-        return _count(self.router.receivers(name))
-
-    def flush(self) -> None:
-        """Send what was put."""
-        self.end_run()
-        if self._touched:
-            self._send()
-
-    def publish(self, name: bytes, data: bytes) -> None:
-        """Send a message under one of the daemon's own names to those who want it."""
-        speaker, self.speaker = self.speaker, None
-        frame = wire.frame(name, data)
-        targets = self.router.targets_of_own(name)
-        self._deliver(targets, _NONE, frame, 0, len(frame), 1)
-        self._send()
-        self.speaker = speaker  # it may be in the middle of something
-
-    # Delivery
-
-    def _deliver(
-        self, targets: Targets | Fork, route: Route, buf: bytes, start: int, stop: int, count: int
-    ) -> None:
-        """Put the run of ``count`` frames at ``buf[start:stop]`` to its receivers."""
-        if isinstance(targets, Fork):
-            self._deliver(targets.direct, route, buf, start, stop, count)
-            rest = route.width - 1  # all frames of such a run have one header
-            size = route.length - route.width
-            head = wire.header(targets.copy_name, size)
-            frames = range(start + rest, stop, (stop - start) // count)
-            copies = b"".join([head + buf[at : at + size] + b"\n" for at in frames])
-            self._deliver(targets.copies, route, copies, 0, len(copies), count)
-        elif targets.puts and count:
-            chunk = buf[start:stop]
-            for put in targets.puts:
-                put(chunk)
-            if not targets.pending:
-                self._touched.append(targets)
-            targets.pending += count
-
-    def _answer(self, peer: Peer, frame: bytes) -> None:
-        self._deliver(self.router.only(peer), _NONE, frame, 0, len(frame), 1)
-
-    def _send(self) -> None:
-        """Hand each touched peer what was put to it, as one piece.
-
-        Peers that were given the same chunks are given the same bytes object. Chunks are told
-        apart by their ids: all of them existed before the first one can go away.
-        """
-        counters = self.counters
-        joined: dict[tuple[int, ...], bytes] = {}
-        for targets in self._touched:
-            counters.messages_out += targets.pending * len(targets.peers)
-            if targets.far is not None:
-                targets.far.count(targets.pending)
-            targets.pending = 0
-            for peer in targets.peers:
-                fresh = peer.fresh
-                if not fresh:
-                    continue
-                if len(fresh) == 1:
-                    data = fresh[0]
-                else:
-                    ids = tuple(map(id, fresh))
-                    data = joined.get(ids) or joined.setdefault(ids, b"".join(fresh))
-                fresh.clear()
-                counters.bytes_out += len(data)
-                peer.send(data)
-        self._touched.clear()
-        if self.outbound:
-            self.ship()
+        self.answer(peer, wire.error_frame(error))
 
     # What the hot loop does not know
 
@@ -475,7 +328,7 @@ class Broker:
             peer.missing, peer.large = missing, match[0]
         else:
             self._deliver_large(peer, match[0], [data])
-            self._send()
+            self.send()
         return True
 
     def _complete(self, peer: Peer, data: bytes) -> bytes:
@@ -501,7 +354,7 @@ class Broker:
         self.counters.messages_in += 1
         if isinstance(route.targets, Fork):
             frame = pieces.whole()
-            self._deliver(route.targets, route, frame, 0, len(frame), 1)
+            self.deliver(route.targets, route, frame, 0, len(frame), 1)
             return
         self.counters.messages_out += len(route.targets.peers)
         self.counters.bytes_out += pieces.size * len(route.targets.peers)
@@ -571,7 +424,7 @@ class Broker:
                 key = b"\npub " + buf[start + 4 : head]
                 learn = self.router.learn_relayed if peer.relayed else self.router.learn
                 route = learn(key, name, size)
-                self._deliver(route.targets, route, frame, 0, len(frame), 1)
+                self.deliver(route.targets, route, frame, 0, len(frame), 1)
                 self.counters.messages_in += 1
         except ProtocolError as error:
             if error.closes:
@@ -602,7 +455,7 @@ class Broker:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
         answer = request(peer, data)
         if answer is not None:
-            self._answer(peer, wire.frame(name, answer))
+            self.answer(peer, wire.frame(name, answer))
 
     # Statistics
 
@@ -635,38 +488,6 @@ class Broker:
     def describe(self) -> bytes:
         """Return the statistics as the JSON object that ``//pubsubd/stats`` carries."""
         return json.dumps(asdict(self.statistics())).encode()
-
-
-class _Run:
-    """Messages put one after the other that go to the same peers.
-
-    Attributes:
-        targets: these peers.
-        spared: the one of them that does not get them, if there is one.
-        frames: the messages.
-        notes: what is known of each of them.
-        count: how many peers get them.
-        header: of the last one.
-    """
-
-    __slots__ = ("count", "frames", "header", "notes", "spared", "targets")
-
-    def __init__(self, targets: Targets | Fork) -> None:
-        self.targets = targets
-        self.spared: Peer | None = None
-        self.frames: list[bytes] = []
-        self.notes: list[object] = []
-        self.count = 0
-        self.header = b""
-
-
-_NONE = Route(Targets(()), 0, 0)
-
-
-def _count(targets: Targets | Fork) -> int:
-    if isinstance(targets, Fork):
-        return len(targets.direct.peers) + len(targets.copies.peers)
-    return len(targets.peers)
 
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:
