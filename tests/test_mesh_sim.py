@@ -17,7 +17,7 @@ from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.graphs import Graph, line, read_graph, regular, ring, small_world, tree
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import Table
-from pubsubd.mesh.sim import Action, Results, ScriptError, Simulation, parse_script
+from pubsubd.mesh.sim import Action, Player, Results, ScriptError, Simulation, parse_script
 from pubsubd.mesh.window import Window
 
 SCALE = Path(__file__).parent.parent / "scripts" / "mesh-scale"
@@ -46,7 +46,7 @@ GRAPHS: dict[str, Graph] = {
 
 def simulate(graph: Graph, script: str = TRAFFIC, until: float = 30.0, **more) -> Simulation:
     simulation = Simulation(graph, **more)
-    simulation.play(parse_script(script))
+    Player(simulation).play(parse_script(script))
     simulation.run(until)
     return simulation
 
@@ -121,14 +121,14 @@ def test_a_link_that_swallows_bytes_is_noticed_within_three_heartbeats() -> None
         results = simulation.results()
         assert results.changes[-1].took is not None
         assert results.changes[-1].took < 3.1
-        assert all(len(message.got) == 1 for message in simulation.messages)
+        assert all(len(message.got) == 1 for message in simulation.mail.messages)
         assert results.unstable.duplicates == 0
 
 
 def test_delivery_goes_on_by_another_path_while_the_table_changes() -> None:
     script = "at 0 subscribe n3 //fwd/x/\n at 4 cut n2 n3\n at 4.03 publish n2 //x/y 100 0.01"
     simulation = simulate(ring(5), script, until=8)
-    assert all(len(message.got) == 1 for message in simulation.messages)
+    assert all(len(message.got) == 1 for message in simulation.mail.messages)
 
 
 def test_interest_that_is_withdrawn_stops_the_traffic() -> None:
@@ -139,14 +139,14 @@ def test_interest_that_is_withdrawn_stops_the_traffic() -> None:
         at 6 publish any //x/y 100 0.01
     """
     simulation = simulate(ring(5), script, until=10)
-    assert all(message.crossings == 4 for message in simulation.messages[:100])
-    assert all(message.crossings == 0 for message in simulation.messages[100:])
+    assert all(message.crossings == 4 for message in simulation.mail.messages[:100])
+    assert all(message.crossings == 0 for message in simulation.mail.messages[100:])
 
 
 def test_local_names_stay_where_they_are() -> None:
     script = "at 0 subscribe all x\n at 2 publish n1 x/y 9\n at 2 publish n1 //x/y 9"
     simulation = simulate(ring(5), script, until=10)
-    assert [len(message.got) for message in simulation.messages] == [1] * 18
+    assert [len(message.got) for message in simulation.mail.messages] == [1] * 18
     assert not simulation.results().link_messages
 
 

@@ -23,7 +23,7 @@ from rich.text import Text
 from pubsubd.cli.tables import show
 from pubsubd.cli.values import seconds, some_seconds
 from pubsubd.mesh import graphs
-from pubsubd.mesh.sim import Delivery, Results, ScriptError, Simulation, parse_script
+from pubsubd.mesh.sim import Delivery, Player, Results, ScriptError, Simulation, parse_script
 
 _WARM = 200  # daemons from which on a cold start takes long
 _BUSIEST = 5  # links that are shown
@@ -143,7 +143,7 @@ def command(
     else:
         length = duration or 60.0
         actions = parse_script(_default_script(length))
-    simulation.play(actions)
+    Player(simulation).play(actions)
     begun = time.monotonic()
     with _undisturbed(), _progress(length) as bar:
         while simulation.now < length:

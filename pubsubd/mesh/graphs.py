@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -180,6 +181,28 @@ def reach(start: Node, near: Mapping[Node, Iterable[Node]]) -> set[Node]:
 
 
 # Files
+
+
+def least_edges(near: Mapping[str, Iterable[str]], root: str, wanted: Iterable[str]) -> list[Edge]:
+    """Return the edges of a tree of shortest paths from ``root`` that lead to those ``wanted``.
+
+    Each is given with its lesser end first.
+    """
+    above = {root: root}
+    queue = deque([root])
+    while queue:
+        node = queue.popleft()
+        for neighbour in near[node]:
+            if neighbour not in above:
+                above[neighbour] = node
+                queue.append(neighbour)
+    edges: set[Edge] = set()
+    for end in wanted:
+        node = end
+        while node != root and (above[node], node) not in edges:
+            edges.add((above[node], node))
+            node = above[node]
+    return [(min(edge), max(edge)) for edge in sorted(edges)]
 
 
 def read_graph(path: Path | str) -> Graph:

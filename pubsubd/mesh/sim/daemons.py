@@ -12,6 +12,7 @@ from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import Limits
 from pubsubd.mesh.core import Mesh
+from pubsubd.mesh.link import RELAY
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.outbox import Pieces
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT = 10.0  # seconds until an address that does not answer is given up
 _BACKOFF, _BACKOFF_MAX = 0.5, 30.0  # seconds: the longest wait before a second attempt, and ever
 _STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
-RELAY = b"pub //pubsubd/relay "
 
 
 class End:
@@ -90,7 +90,7 @@ class End:
     def _say(self, data: bytes | Pieces) -> None:
         whole = data.whole() if isinstance(data, Pieces) else data
         if RELAY in whole:
-            self._sim.count_crossings(self.node, self.other.node, whole)
+            self._sim.mail.count_crossings(self.node, self.other.node, whole)
         if not self.deaf:
             self._sim.schedule(self._arrival(), self.other.receive, whole)
 
@@ -219,7 +219,7 @@ class Daemon:
     def _hear(self, data: bytes | Pieces) -> None:
         whole = data.whole() if isinstance(data, Pieces) else data
         for _, said in self._decoder.feed(whole):
-            self._sim.count_delivery(self.key, said)
+            self._sim.mail.count_delivery(self.key, said)
 
     def _wake(self) -> None:
         """Take note that the mesh wants to act at another time."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pubsubd.mesh.graphs import Edge
+
+Client: TypeAlias = tuple[str, int]
+"""The client of a daemon: the daemon's id, and how often it has been started."""
 
 
 @dataclass(slots=True)
@@ -31,12 +35,12 @@ class Message:
 
     at: float
     origin: str
-    due: frozenset[tuple[str, int]]
+    due: frozenset[Client]
     least: int
     stable: bool
     crossings: int = 0
     overtaken: int = 0
-    got: Counter[tuple[str, int]] = field(default_factory=Counter)
+    got: Counter[Client] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,25 +30,21 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
 from pubsubd import wire
 from pubsubd.mesh.adverts import Advert, format_advert
 from pubsubd.mesh.core import Mesh
-from pubsubd.mesh.graphs import Edge, Graph, neighbours, reach
+from pubsubd.mesh.graphs import Edge, Graph, least_edges, neighbours, reach
 from pubsubd.mesh.interests import MAX_INTERESTS
 from pubsubd.mesh.report import Report
-from pubsubd.mesh.sim.daemons import RELAY, Daemon, Dialler, End
-from pubsubd.mesh.sim.results import Change, Delivery, Message, Results
+from pubsubd.mesh.sim.daemons import Daemon, Dialler, End
+from pubsubd.mesh.sim.mail import Mail
+from pubsubd.mesh.sim.results import Change, Results
 from pubsubd.mesh.sim.script import (
-    Action,
     ScriptError,
-    read_seconds,
-    read_share,
-    read_skew,
-    read_times,
 )
 
 EPOCH = 1_767_225_600.0
@@ -57,7 +53,6 @@ EPOCH = 1_767_225_600.0
 _STEP = 0.01  # seconds between two looks whether all have converged
 _WATCH = 1.0  # seconds between two looks whether all still agree
 _GRACE = 1.0  # seconds of peace that a message needs besides its way to be stable
-_MARK = b"sim"  # what the data of a simulated message begins with
 
 
 class Simulation:
@@ -77,7 +72,7 @@ class Simulation:
         daemons: id -> daemon.
         changes: what has happened so far.
         converged: whether all agree, as far as has been looked.
-        messages: what was published, in order.
+        mail: the messages, and what has become of them.
     """
 
     def __init__(
@@ -98,7 +93,6 @@ class Simulation:
         self.events = 0
         self.changes: list[Change] = []
         self.converged = False
-        self.messages: list[Message] = []
         self._latency, self._jitter = latency, jitter
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._scheduled = 0
@@ -117,11 +111,8 @@ class Simulation:
         self._converged_at = 0.0
         self._versions = 0
         self._grace = _GRACE + self._longest() * latency * (1 + jitter)
+        self.mail = Mail(self._grace)
         self._least: dict[tuple[str, frozenset[str]], list[Edge]] = {}
-        self._recent: deque[Message] = deque()
-        self._latest: dict[tuple[tuple[str, int], str], int] = {}
-        self._carried: Counter[Edge] = Counter()
-        self._minimum: Counter[Edge] = Counter()
         self._gone: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._sampled, self._sampled_at = 0, 0.0
@@ -286,21 +277,14 @@ class Simulation:
         else:
             self.changes.append(Change(self.now, what))
             self._changed_bytes = self._sampled
-        self._disturb()
-
-    def _disturb(self) -> None:
-        """Take note that what has been published just now is not stable."""
-        while self._recent and self._recent[0].at < self.now - self._grace:
-            self._recent.popleft()
-        for message in self._recent:
-            message.stable = False
+        self.mail.disturb(self.now)
 
     def _look(self) -> None:
         """See whether all have converged: the last one that has not is asked first."""
         while self._pending and self._agrees(self._pending[-1]):
             self._pending.pop()
         if not self._pending:
-            self._pending = [d for d in self._living() if not self._agrees(d)]
+            self._pending = [d for d in self.living() if not self._agrees(d)]
         if self._pending or not self._linked():
             self.schedule(self.now + _STEP, self._look)
             return
@@ -311,7 +295,7 @@ class Simulation:
         last = self.changes[-1]
         if last.took is None:
             last.took = round(self.now - last.at, 3)
-            living = sum(1 for _ in self._living())
+            living = sum(1 for _ in self.living())
             last.advert_bytes = (self._sampled - self._changed_bytes) / max(living, 1)
 
     def _agrees(self, daemon: Daemon) -> bool:
@@ -332,37 +316,38 @@ class Simulation:
         return all(
             {end.other.node for end in daemon.ends if end.linked and end.other.linked}
             >= set(self._truth[daemon.node])
-            for daemon in self._living()
+            for daemon in self.living()
         )
 
     def _version(self) -> int:
-        return sum(daemon.mesh.table.version for daemon in self._living())
+        return sum(daemon.mesh.table.version for daemon in self.living())
 
     def _watch(self) -> None:
         """Notice tables that change although nothing has happened."""
         if self.converged and self._version() != self._versions:
             self._versions = self._version()
-            self._pending = [d for d in self._living() if not self._agrees(d)]
+            self._pending = [d for d in self.living() if not self._agrees(d)]
             if self._pending:
                 self._sample()
                 if self.now - self._converged_at > self._grace:
                     self._relapses += 1
                 else:  # some had not heard of anything yet, and so agreed with what is true again
                     self.changes[-1].took = None
-                self._disturb()
+                self.mail.disturb(self.now)
                 self.converged = False
                 self._looking = True
                 self.schedule(self.now + _STEP, self._look)
         self.schedule(self.now + _WATCH, self._watch)
 
-    def _living(self) -> Iterator[Daemon]:
+    def living(self) -> Iterator[Daemon]:
+        """Return the daemons that live."""
         return (daemon for daemon in self.daemons.values() if daemon.alive)
 
     # What happens
 
     def kill(self, node: str, *, silent: bool = False) -> None:
         """End a daemon: its connections close, or, if ``silent``, nothing more comes from it."""
-        daemon = self._find(node)
+        daemon = self.find(node)
         if not daemon.alive:
             raise ScriptError(f"{node} is dead already")
         self._change(f"{'vanish' if silent else 'kill'} {node}")
@@ -372,7 +357,7 @@ class Simulation:
 
     def kill_random(self, share: float, *, silent: bool = False) -> list[str]:
         """End this share of the living daemons, at least one; return which."""
-        chosen = self._choose(share)
+        chosen = self.choose(share)
         for node in chosen:
             self.kill(node, silent=silent)
         if chosen:
@@ -382,7 +367,7 @@ class Simulation:
 
     def start(self, node: str) -> None:
         """Start a daemon again; it dials its peers, and its client subscribes as before."""
-        daemon = self._find(node)
+        daemon = self.find(node)
         if daemon.alive:
             raise ScriptError(f"{node} is running already")
         self._change(f"start {node}")
@@ -400,7 +385,7 @@ class Simulation:
 
     def cut(self, one: str, another: str) -> None:
         """Close the link of two daemons, and let nobody open it."""
-        pair = self._find_pair(one, another)
+        pair = self.find_pair(one, another)
         self._change(f"cut {one} {another}")
         self._cut.add(pair)
         for end in self._ends(pair):
@@ -409,7 +394,7 @@ class Simulation:
 
     def swallow(self, one: str, another: str) -> None:
         """Let the link of two daemons lose all that is sent, without telling anybody."""
-        pair = self._find_pair(one, another)
+        pair = self.find_pair(one, another)
         self._change(f"swallow {one} {another}")
         self._swallowed.add(pair)
         for end in self._ends(pair):
@@ -418,7 +403,7 @@ class Simulation:
 
     def heal(self, one: str, another: str) -> None:
         """Let two daemons link again. Connections that have lost bytes stay lost."""
-        pair = self._find_pair(one, another)
+        pair = self.find_pair(one, another)
         self._change(f"heal {one} {another}")
         self._cut.discard(pair)
         self._swallowed.discard(pair)
@@ -426,7 +411,7 @@ class Simulation:
 
     def subscribe(self, node: str, substring: str) -> None:
         """Let the client of a daemon subscribe."""
-        daemon, text = self._find(node), substring.encode()
+        daemon, text = self.find(node), substring.encode()
         if text in daemon.wanted:
             return
         self._change(f"subscribe {node} {substring}")
@@ -437,13 +422,11 @@ class Simulation:
 
     def unsubscribe(self, node: str, substring: str) -> None:
         """Undo :meth:`subscribe`."""
-        daemon, text = self._find(node), substring.encode()
+        daemon, text = self.find(node), substring.encode()
         if text not in daemon.wanted:
             raise ScriptError(f"{node} does not subscribe {substring}")
         self._change(f"unsubscribe {node} {substring}")
-        for message in self._recent:  # may be under way, and is not due any more
-            if not message.got[daemon.key]:
-                message.due -= {daemon.key}
+        self.mail.excuse(daemon.key)  # what may be under way
         daemon.want(daemon.wanted - {text})
         if daemon.alive:
             daemon.say(b"unsub %b\n" % text)
@@ -451,7 +434,7 @@ class Simulation:
 
     def publish(self, node: str, name: str, size: int = 64) -> None:
         """Let the client of a daemon publish a message of ``size`` bytes or a few more."""
-        daemon, text = self._find(node), name.encode()
+        daemon, text = self.find(node), name.encode()
         if not daemon.alive:
             return
         due = frozenset(
@@ -459,87 +442,30 @@ class Simulation:
             for other in self._reachable(node)
             if self.daemons[other].wants(text, here=other == node)
         )
-        quiet = self.converged and not any(one.mesh.forwarding.flooding for one in self._living())
-        edges = self._least_edges(node, frozenset(other for other, _ in due))
-        message = Message(self.now, node, due, len(edges), quiet)
-        self._minimum.update(edges)
-        self.messages.append(message)
-        self._recent.append(message)
-        data = b"%b %d " % (_MARK, len(self.messages) - 1)
-        daemon.say(wire.frame(text, data.ljust(size, b".")))
+        quiet = self.converged and not any(one.mesh.forwarding.flooding for one in self.living())
+        interested = frozenset(other for other, _ in due)
+        edges = self._least.get((node, interested))
+        if edges is None:
+            edges = self._least[node, interested] = least_edges(self._truth, node, interested)
+        data = self.mail.post(self.now, node, due, edges, stable=quiet, size=size)
+        daemon.say(wire.frame(text, data))
 
-    def act(self, action: Action) -> None:
-        """Do what an action of a script says.
-
-        Raises:
-            ScriptError: it cannot be done.
-        """
-        verb, args = action.verb, action.args
-        try:
-            if verb in ("kill-random", "vanish-random"):
-                self.kill_random(read_share(args[0]), silent=verb == "vanish-random")
-            elif verb in ("cut", "swallow", "heal"):
-                getattr(self, verb)(*args)
-            elif verb == "publish":
-                self._publish(args[0], args[1], read_times(*args[2:3]), read_seconds(*args[3:]))
-            elif verb == "start" and args[0] == "all":
-                self.start_all()
-            else:
-                for node in self._nodes(args[0]):
-                    if verb in ("kill", "vanish"):
-                        self.kill(node, silent=verb == "vanish")
-                    elif verb == "skew":
-                        self.daemons[node].skew = read_skew(args[1])
-                    else:
-                        getattr(self, verb)(node, *args[1:])
-        except ScriptError as error:
-            raise ScriptError(f"at {action.at:g} {action}: {error}") from None
-
-    def play(self, actions: Iterable[Action]) -> None:
-        """Schedule the actions of a script.
-
-        Raises:
-            ScriptError: one of them names a daemon or link that is not there.
-        """
-        for action in actions:
-            if action.verb in ("cut", "swallow", "heal"):
-                self._find_pair(*action.args)
-            elif not action.args[0].endswith("%") and action.args[0] not in ("all", "any"):
-                self._find(action.args[0])
-            self.schedule(action.at, self.act, action)
-
-    def _publish(self, whom: str, name: str, left: int, pause: float) -> None:
-        for node in self._nodes(whom):
-            self.publish(node, name)
-        if left > 1:
-            self.schedule(self.now + pause, self._publish, whom, name, left - 1, pause)
-
-    def _nodes(self, whom: str) -> list[str]:
-        """Return the daemons that a word of a script stands for."""
-        if whom in self.daemons:
-            return [whom]
-        living = [daemon.node for daemon in self._living()]
-        if whom == "all":
-            return living
-        if whom == "any":
-            return [self.rng.choice(living)] if living else []
-        if whom.endswith("%"):
-            return self._choose(read_share(whom))
-        return [self._find(whom).node]
-
-    def _choose(self, share: float) -> list[str]:
-        living = [daemon.node for daemon in self._living()]
+    def choose(self, share: float) -> list[str]:
+        """Return this share of the living daemons, at least one, by chance."""
+        living = [daemon.node for daemon in self.living()]
         count = min(len(living), max(1, round(share * len(living)))) if share else 0
         return self.rng.sample(living, count)
 
-    def _find(self, node: str) -> Daemon:
+    def find(self, node: str) -> Daemon:
+        """Return a daemon; raise :class:`ScriptError` if there is none."""
         if node not in self.daemons:
             raise ScriptError(f"there is no daemon {wire.escape(node, 64)}")
         return self.daemons[node]
 
-    def _find_pair(self, one: str, another: str) -> frozenset[str]:
-        self._find(one)
-        self._find(another)
+    def find_pair(self, one: str, another: str) -> frozenset[str]:
+        """Return two daemons that one dials; raise :class:`ScriptError` if neither does."""
+        self.find(one)
+        self.find(another)
         if (one, another) not in self.graph and (another, one) not in self.graph:
             raise ScriptError(f"there is no link of {one} and {another}")
         return frozenset((one, another))
@@ -555,57 +481,6 @@ class Simulation:
 
     # What is counted
 
-    def _least_edges(self, origin: str, interested: frozenset[str]) -> list[Edge]:
-        """Return the edges of the tree of shortest paths that lead to those interested."""
-        found = self._least.get((origin, interested))
-        if found is None:
-            above: dict[str, str] = {origin: origin}
-            queue = deque([origin])
-            while queue:
-                node = queue.popleft()
-                for neighbour in self._truth[node]:
-                    if neighbour not in above:
-                        above[neighbour] = node
-                        queue.append(neighbour)
-            edges: set[Edge] = set()
-            for node in interested:
-                while node != origin and (above[node], node) not in edges:
-                    edges.add((above[node], node))
-                    node = above[node]  # noqa: PLW2901  (up the tree)
-            found = [(min(edge), max(edge)) for edge in sorted(edges)]
-            self._least[origin, interested] = found
-        return found
-
-    def count_crossings(self, src: str, dst: str, chunk: bytes) -> None:
-        """Take note of the messages in the batches that ``chunk``, whole frames, carries."""
-        link = min(src, dst), max(src, dst)
-        at = 0
-        while at < len(chunk):
-            end = wire.next_frame(chunk, at)
-            if chunk.startswith(RELAY, at):
-                inner = chunk.index(b"\n", at) + 1
-                while inner < end - 1:
-                    after = wire.next_frame(chunk, inner)
-                    words = chunk[inner:after].split(b" ", 5)
-                    if words[3] == _MARK:
-                        self.messages[int(words[4])].crossings += 1
-                        self._carried[link] += 1
-                    inner = after
-            at = end
-
-    def count_delivery(self, key: tuple[str, int], data: bytes) -> None:
-        """Take note of what the client of a daemon has received."""
-        words = data.split(b" ", 2)
-        if words[0] != _MARK:
-            return
-        number = int(words[1])
-        message = self.messages[number]
-        message.got[key] += 1
-        latest = self._latest.get((key, message.origin), -1)
-        if number < latest:
-            message.overtaken += 1
-        self._latest[key, message.origin] = max(number, latest)
-
     def _bury(self, daemon: Daemon) -> None:
         """Keep the counters of a daemon that ends."""
         self._gone.update(_numbers(daemon.mesh))
@@ -614,9 +489,9 @@ class Simulation:
     def _sample(self) -> None:
         """Book the advert bytes since the last call, to the time when all had converged or not."""
         sent = self._gone["advert_bytes_out"] + sum(
-            daemon.mesh.counters.advert_bytes_out for daemon in self._living()
+            daemon.mesh.counters.advert_bytes_out for daemon in self.living()
         )
-        living = sum(1 for _ in self._living())
+        living = sum(1 for _ in self.living())
         self._times[self.converged] += (self.now - self._sampled_at) * living
         self._bytes[self.converged] += sent - self._sampled
         self._sampled, self._sampled_at = sent, self.now
@@ -633,12 +508,11 @@ class Simulation:
     def results(self) -> Results:
         """Return what has been seen so far. What was published just now may be under way still."""
         self._sample()
-        for message in self._recent:
-            if message.at > self.now - self._grace:
-                message.stable = False
+        self.mail.disturb(self.now)
         counters = Counter(self._gone)
         refused = Counter(self._refused)
-        living = list(self._living())
+        living = list(self.living())
+        running = {daemon.key for daemon in living}
         for daemon in living:
             counters.update(_numbers(daemon.mesh))
             refused.update(daemon.mesh.counters.refused)
@@ -657,34 +531,14 @@ class Simulation:
             events=self.events,
             changes=[replace(one) for one in self.changes],
             relapses=self._relapses,
-            stable=self._deliveries([one for one in self.messages if one.stable]),
-            unstable=self._deliveries([one for one in self.messages if not one.stable]),
-            link_messages={
-                edge: (self._carried[edge], self._minimum[edge])
-                for edge in sorted(self._carried | self._minimum)
-            },
+            stable=self.mail.add_up(self.now, running, stable=True),
+            unstable=self.mail.add_up(self.now, running, stable=False),
+            link_messages=self.mail.links,
             advert_rate=self._sampled / times if times else 0.0,
             advert_rate_most=max(rates, default=0.0),
             advert_rate_stable=self._bytes[True] / self._times[True] if self._times[True] else None,
             counters=dict(counters),
             refused=dict(refused),
-        )
-
-    def _deliveries(self, messages: list[Message]) -> Delivery:
-        """Add up what has become of ``messages``."""
-        running = {daemon.key for daemon in self._living()}
-        lost = 0
-        for message in messages:
-            if message.stable or message.at <= self.now - self._grace:
-                lost += sum(key in running and not message.got[key] for key in message.due)
-        return Delivery(
-            messages=len(messages),
-            due=sum(len(message.due) for message in messages),
-            lost=lost,
-            duplicates=sum(sum(one.got.values()) - len(+one.got) for one in messages),
-            overtaken=sum(message.overtaken for message in messages),
-            crossings=sum(message.crossings for message in messages),
-            least=sum(message.least for message in messages),
         )
 
 
