@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .cases import LINE_CASES, ONE_NAME, Case, Target, one_name
-from .hubrunners import AckRunner, BesideHubRunner, DiscoverRunner, RigsRunner
+from .hubrunners import AckRunner, BesideHubRunner, DiscoverRunner
 from .hubwires import (
     ENVELOPES,
     ENVELOPES_FROM_LINE,
@@ -18,7 +18,7 @@ from .hubwires import (
     WebSocketWire,
 )
 from .meshcases import MESH_CASES
-from .runners import IdleConnectionsRunner, Runner
+from .runners import IdleConnectionsRunner, RigsRunner, Runner
 from .servers import Fleet
 from .traffic import KIB, Plan, Rig
 

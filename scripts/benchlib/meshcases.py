@@ -6,7 +6,7 @@ The subscriber is on another server than the publisher, some links away.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -15,8 +15,8 @@ from .cases import Case, Target, one_name
 from .meshservers import check_passage, door, linked, wait_wanted
 from .meter import Meter
 from .protocols import Want
-from .runners import Probe, Reading, Runner
-from .servers import Fleet, Server
+from .runners import Probe, Reading, RigsRunner, Runner
+from .servers import Fleet
 from .traffic import Plan, Rig
 
 _FAR, _NEAR = b"bench/far", b"near/bench"
@@ -31,23 +31,10 @@ def carried(server: str, size: int, name: bytes = _FAR) -> Plan:
     return replace(plan, subscribers=((Want("prefix", name[: name.index(b"/") + 1]),),))
 
 
-class PassageRunner(Runner):
-    """A metric for each of `rigs`: messages a second, by way of links. Their turns alternate."""
+class PassageRunner(RigsRunner):
+    """As its base, by way of links. The turns of the rigs alternate."""
 
-    def __init__(self, server: Server, rigs: Mapping[str, Callable[[], Rig]]) -> None:
-        self.server = server
-        self._rigs: dict[str, Rig] = {}
-        self._turn = 0
-        try:
-            for metric, make in rigs.items():
-                self._rigs[metric] = make()
-        except BaseException:
-            self.close()
-            raise
-
-    def settle(self) -> None:
-        for rig in self._rigs.values():
-            rig.settle()
+    _turn = 0
 
     def prepare(self, seconds: float) -> None:
         for rig in self._rigs.values():
@@ -70,10 +57,6 @@ class PassageRunner(Runner):
         others = max(sample.cores.others for sample in samples.values())
         values = {metric: samples[metric].rate for metric in self._rigs}
         return Reading(values, replace(first, others=others))
-
-    def close(self) -> None:
-        for rig in self._rigs.values():
-            rig.close()
 
 
 def _asked(rig: Rig) -> tuple[Want, bytes]:

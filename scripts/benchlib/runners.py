@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -53,6 +53,47 @@ class Runner:
 
     def close(self) -> None:
         """Close all connections."""
+
+
+class RigsRunner(Runner):
+    """A metric for each of `rigs`: messages a second, times `factor`.
+
+    The first of them tells who used the processor.
+    """
+
+    def __init__(
+        self, server: Server, rigs: Mapping[str, Callable[[], Rig]], factor: int = 1
+    ) -> None:
+        self.server = server
+        self._factor = factor
+        self._rigs: dict[str, Rig] = {}
+        try:
+            for metric, make in rigs.items():
+                self._rigs[metric] = make()
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self) -> None:
+        for rig in self._rigs.values():
+            rig.settle()
+
+    def prepare(self, seconds: float) -> None:
+        for rig in self._rigs.values():
+            rig.verify()
+            rig.run(seconds)
+
+    def run(self, seconds: float) -> Reading:
+        samples = {}
+        for metric, rig in self._rigs.items():
+            rig.run(seconds / 10)
+            samples[metric] = rig.run(seconds)
+        values = {metric: sample.rate * self._factor for metric, sample in samples.items()}
+        return Reading(values, next(iter(samples.values())).cores)
+
+    def close(self) -> None:
+        for rig in self._rigs.values():
+            rig.close()
 
 
 class ThroughputRunner(Runner):
