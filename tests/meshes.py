@@ -39,7 +39,7 @@ from tests.daemons import DEADLINE, KIB, Daemon, Line, frame, wait_until
 HEARTBEAT = 0.2
 """Seconds; what detects within three of them keeps the tests short."""
 
-_EDGE = re.compile(r"([a-z])(~?)([a-z])(\d?)").fullmatch
+_EDGE = re.compile(r"([a-zA-Z])(~?)([a-zA-Z])(\d?)").fullmatch
 _HEADER = re.compile(rb"pub ([^ \n]+) ([0-9]+) ").match
 _PING = "//pubsubd/ping"
 _LOOK = 0.02  # seconds between two looks at all daemons

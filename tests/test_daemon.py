@@ -22,6 +22,7 @@ from pubsubd.hub.core import Hub
 from pubsubd.hub.session import HubTalk
 from pubsubd.limits import HubLimits, Limits
 from pubsubd.line import LineTalk
+from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.server import Server
 from pubsubd.session import MakeTalk, Session, open_session
@@ -198,6 +199,38 @@ async def test_publishers_are_let_go_as_soon_as_the_consumer_they_wait_for_is_en
         nursery.start_soon(publish)
         await trio.sleep(1)
         session.end("link-timeout", "it was silent")  # type: ignore[attr-defined]
+
+
+class Stuck:
+    """What takes the input of a link, and counts the batches it has lost."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+
+    def receive(self, data: bytes) -> bool:
+        return False
+
+
+async def test_a_link_that_takes_nothing_loses_batches_first_and_is_ended_in_the_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with gather(LIMITS) as crowd:
+        crowd.join()
+        (session,) = crowd.server.sessions
+        peer = session.peer  # type: ignore[attr-defined]
+        peer.link = Stuck()
+        for _ in range(40):
+            peer.send(Pieces([b"pub //pubsubd/relay 9990 ", b"x" * 9_990, b"\n"]))
+        lost, waiting = peer.link.dropped, peer.outbox.size
+        assert lost > 20
+        assert waiting < LIMITS.max_pending + 20_000
+        while peer.ending is None:  # what keeps the mesh together is not lost
+            before = peer.outbox.size
+            peer.send(b"pub //pubsubd/heartbeat 990 " + b"x" * 990 + b"\n")
+            assert peer.outbox.size > before
+        assert 2 * LIMITS.max_pending < before < 2 * LIMITS.max_pending + 2_000
+        assert peer.ending.code == "slow-consumer"
+        assert peer.link.dropped == lost
 
 
 async def test_a_slow_consumer_of_the_hub_port_is_told_to_the_hook_and_closed_with_1013(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import string
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -242,7 +243,7 @@ def test_a_restarted_daemon_takes_part_as_itself(weave: Weave) -> None:
 
 
 def test_all_links_of_a_hub_come_back_and_nothing_is_left_open(weave: Weave) -> None:
-    leaves = "bcdefghijk"
+    leaves = string.ascii_letters[1:31]
     mesh = weave(*[leaf + "a" for leaf in leaves])
     mesh.start()
     listeners = {leaf: mesh.listen(leaf, "//fwd/chat/") for leaf in leaves}

@@ -183,6 +183,16 @@ def test_settings_that_cannot_be_used_are_told_in_one_line(flags: list[str], tex
     assert "Traceback" not in done.stderr
 
 
+def test_what_only_says_how_to_take_part_is_no_wish_to_take_part(
+    start: Callable[..., Daemon],
+) -> None:
+    one = start("--max-peers=3", "--discover-allow=10.0.0.0/8", "--mesh-heartbeat=2")
+    line = Line(one.address)
+    line.say(b"pub //pubsubd/peers 0 \n")
+    assert line.hear_frame()[1].startswith(b"no-mesh ")
+    line.close()
+
+
 def test_edge_lists_are_written_and_the_last_ones_kept(
     start: Callable[..., Daemon], tmp_path: Any
 ) -> None:
