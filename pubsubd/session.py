@@ -34,6 +34,7 @@ from pubsubd.server import Server
 
 log = logging.getLogger("pubsubd")
 
+_REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
@@ -466,7 +467,7 @@ class Session:
         peer = self.peer
         if peer.ending is None or self._gone:
             return
-        if peer.ending.code in CLOSES | HUB_CLOSES | MESH_CLOSES:
+        if peer.ending.code in _REPORTED:
             self._server.report(peer, peer.ending)
         with trio.move_on_after(self._server.limits.linger):
             await self._wait_drained()
