@@ -245,6 +245,36 @@ def test_one_bad_address_of_a_name_is_enough() -> None:
         check_target("h", ["8.8.8.8", "127.0.0.1"], [], ["8.8.4.4"])
 
 
+def table_from(graph: dict[str, set[str]], me: str) -> Table:
+    table = Table(me)
+    for node, near in graph.items():
+        links = tuple(LinkReport(other, True, 0) for other in near)
+        table.put(Advert(node, "h", 1, 1, 1, 1, links))
+    return table
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_mesh_that_grows_from_one_end_becomes_short(seed: int) -> None:
+    """Those who came first have found their links long before the last one comes."""
+    rng = random.Random(seed)
+    graph: dict[str, set[str]] = {"n0": set()}
+
+    def link(one: str, other: str) -> None:
+        graph[one].add(other)
+        graph[other].add(one)
+
+    for number in range(1, 31):
+        graph[f"n{number}"] = set()
+        link(f"n{number}", f"n{number - 1}")
+        for _ in range(8 if number < 30 else 400):
+            me = rng.choice(list(graph))
+            found = choose(table_from(graph, me), graph[me], {}, 4, rng)
+            if found is not None:
+                link(me, found.node)
+    assert max(max(table_from(graph, me).hops.values()) for me in graph) <= 6
+    assert max(map(len, graph.values())) <= 7
+
+
 def test_the_farthest_daemon_with_few_links_is_chosen() -> None:
     table = table_of(["ab", "bc", "cd", "ce", "ef", "dg", "dh"])
     rng = random.Random(1)
@@ -257,3 +287,6 @@ def test_the_farthest_daemon_with_few_links_is_chosen() -> None:
     chosen = choose(table_of(["ab", "bc", "bd", "be", "ec"]), ["b"], {}, 2, rng)
     assert chosen is not None
     assert chosen.node == "d"
+    long = table_of(["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi"])
+    assert choose(long, ["b"], {}, 1, rng) is not None  # it has enough, but i is very far
+    assert choose(table_of(["ab", "bc", "cd"]), ["b"], {}, 1, rng) is None

@@ -185,9 +185,9 @@ class Mesher:
                 await trio.sleep(settings.config.heartbeat * self._rng.uniform(0.5, 1.5))
                 now = trio.current_time()
                 self._tried = {node: at for node, at in self._tried.items() if now - at < _RETRY}
-                if len(mesh.links) >= settings.max_peers or now < mesh.reception.withdrawn:
+                if now < mesh.reception.withdrawn:
                     continue
-                if self._hints:
+                if self._hints and len(mesh.links) < settings.max_peers:
                     host, port = next(iter(self._hints))
                     del self._hints[host, port]
                     nursery.start_soon(self._dial_found, host, port)

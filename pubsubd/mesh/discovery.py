@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
 from pubsubd.mesh.adverts import Advert, AdvertError
 from pubsubd.mesh.linkstate import Table
+
+_NEAR = 2  # links away; one so near is not worth a link if it has enough
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -57,7 +60,10 @@ def choose(
     """Return a daemon to link to, or None if no further link would be of use.
 
     The farthest are chosen first, so that the mesh becomes short instead of clustered; of equally
-    far ones, one with few links, by chance. Those that have ``most`` links have enough.
+    far ones, one with few links, by chance. Those that have ``most`` links have enough, but they
+    are taken if there are no others, as a mesh that has grown from one end would stay long
+    otherwise. A daemon that has enough links itself makes a further one only if somebody is
+    farther than in a random graph of as many daemons with as many links each, by two.
 
     Args:
         table: who is there.
@@ -68,13 +74,20 @@ def choose(
     """
     neighbours = {table.me, *linked}
     hops = table.hops
-    best: tuple[int, int, float] | None = None
+    enough = len(neighbours) > most
+    near = _NEAR
+    if enough:
+        near += math.ceil(math.log(len(hops)) / math.log(max(2, most - 1)))
+    best: tuple[bool, int, int, float] | None = None
     found: Advert | None = None
     for node, far in hops.items():
         advert = table.adverts.get(node)
-        if node in neighbours or node in tried or advert is None or len(advert.links) >= most:
+        if node in neighbours or node in tried or advert is None:
             continue
-        rank = (far, -len(advert.links), rng.random())
+        free = len(advert.links) < most
+        if far <= near and (enough or not free):
+            continue
+        rank = (free and not enough, far, -len(advert.links), rng.random())
         if best is None or rank > best:
             best, found = rank, advert
     return found
