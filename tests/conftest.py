@@ -11,11 +11,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.daemons import Daemon, Line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_configure() -> None:
@@ -64,6 +67,17 @@ def dial(start: Callable[..., Daemon]) -> Iterator[Callable[..., Line]]:
     yield dial_one
     for line in lines:
         line.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session for all tests: two threads, and two partitions of what is shuffled."""
+    from pubsubd.topology.session import spark_session  # noqa: PLC0415  (seconds to import)
+
+    log = tmp_path_factory.mktemp("spark") / "log"
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    with spark_session("local[2]", log, heap="1g", settings=settings) as session:
+        yield session
 
 
 def _stop(daemons: list[Daemon]) -> None:

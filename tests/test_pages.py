@@ -34,7 +34,7 @@ from pubsubd.stats import Statistics
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
 
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
-HUB, MESH = "pubsubd-hub.7", "pubsubd-mesh.7"
+HUB, MESH, TOPOLOGY = "pubsubd-hub.7", "pubsubd-mesh.7", "pubsubd-topology.1"
 PAGES = sorted(path.name for path in (ROOT / "man").iterdir())
 
 Start = Callable[..., Daemon]
@@ -92,11 +92,15 @@ def documented_options(text: str) -> dict[str, str]:
 def option_section(command: str) -> str:
     if command == "serve":
         return source(DAEMON)
+    if command == "topology":
+        return section(TOPOLOGY, "DESCRIPTION")
     return section(COMMAND, f"pubsubd {command}")
 
 
 def synopsis(command: str) -> str:
     """Return the part of the synopsis that shows ``command``."""
+    if command == "topology":
+        return section(TOPOLOGY, "SYNOPSIS")
     page = DAEMON if command == "serve" else COMMAND
     shown = section(page, "SYNOPSIS").split(f".Cm {command}\n")[1]
     return shown.split(".Nm\n")[0]
@@ -138,7 +142,7 @@ def default_of(command: str, option: click.Option) -> str | None:
     return str(shown)
 
 
-CLIENTS = [name for name in COMMANDS if name not in ("serve", "schema", "mesh-sim")]
+CLIENTS = [name for name in COMMANDS if name not in ("serve", "schema", "mesh-sim", "topology")]
 
 
 # The pages themselves
@@ -156,7 +160,7 @@ def test_mandoc_finds_nothing_to_complain_about(page: str) -> None:
 
 
 def test_there_are_these_pages() -> None:
-    assert sorted([DAEMON, COMMAND, HUB, MESH, PROTOCOL]) == PAGES
+    assert sorted([DAEMON, COMMAND, HUB, MESH, PROTOCOL, TOPOLOGY]) == PAGES
 
 
 # Options

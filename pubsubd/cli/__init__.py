@@ -29,6 +29,7 @@ COMMANDS = {
     "peers": "Show the daemon's links to others, and the daemons it knows.",
     "edges": "Print the links of the whole mesh.",
     "mesh-sim": "Try out how a mesh would behave.",
+    "topology": "Report where the mesh would break.",
     "schema": "Print the schemas of the hub port's messages.",
     "bench": "Measure the daemon's throughput and latency.",
 }

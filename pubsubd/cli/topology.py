@@ -1,0 +1,184 @@
+"""``pubsubd topology``: where the mesh would break, from the links that daemons have exported."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from pubsubd.cli.values import duration, moment
+from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.metrics import METRICS, explain
+from pubsubd.wire import escape
+
+_CONDITIONS = ("partition", "spof", "one-sided")
+
+
+def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Print what a metric is, and be done."""
+    if value is None or ctx.resilient_parsing:
+        return
+    if value not in METRICS:
+        raise click.BadParameter(f"{value!r} is none of {', '.join(METRICS)}", ctx, param)
+    click.echo(explain(value))
+    ctx.exit()
+
+
+@click.command()
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    required=True,
+    help="Where the report goes; made when it is not there.",
+)
+@click.option(
+    "--master",
+    metavar="URL",
+    help="The Spark cluster, as spark://host:7077.  [default: this machine]",
+)
+@click.option(
+    "--window",
+    type=duration,
+    metavar="DURATION",
+    default="1h",
+    show_default=True,
+    help="What is looked at as one state of the mesh.",
+)
+@click.option("--since", type=moment, metavar="TIME", help="Leave out what was told before.")
+@click.option("--until", type=moment, metavar="TIME", help="Leave out what was told from then on.")
+@click.option("--mesh", metavar="NAME", help="Look at this mesh alone.")
+@click.option(
+    "--nodes",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Daemons that exist, a name a line; an address for --peer may follow.",
+)
+@click.option(
+    "--stale",
+    type=duration,
+    metavar="DURATION",
+    help="How old what a daemon told last may be.  [default: a quarter of a window, 5m at most]",
+)
+@click.option("--strict", is_flag=True, help="Fail if any row is rejected.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    metavar="N",
+    default=0,
+    show_default=True,
+    help="Of all that is drawn at random.",
+)
+@click.option(
+    "--local-edges",
+    type=click.IntRange(0),
+    metavar="N",
+    default=10_000_000,
+    show_default=True,
+    help="Links up to which a window is analysed as a whole by one worker.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(_CONDITIONS),
+    multiple=True,
+    help="Exit with status 3 if the latest window has one; may be given several times.",
+)
+@click.option(
+    "--log-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where Spark's log goes.  [default: a temporary file, kept if it fails]",
+)
+@click.option(
+    "--driver-memory",
+    metavar="SIZE",
+    help="Heap of the Java process, as 4g.  [default: 2g, at most half of the memory]",
+)
+@click.option("--quiet", is_flag=True, help="Do not tell the stages.")
+@click.option(
+    "--explain",
+    metavar="METRIC",
+    callback=_explain,
+    expose_value=False,
+    is_eager=True,
+    help="Print what a metric means, and exit.",
+)
+def command(
+    inputs: tuple[str, ...], fail_on: tuple[str, ...], quiet: bool, **parameters: Any
+) -> int:
+    """Report where the mesh would break.
+
+    INPUT is what daemons have exported, JSON lines, CSV or Parquet: files, folders, globs or URLs
+    that Spark knows. Lists of two columns, "src dst", as public data sets have, will do as well.
+
+    Writes report.html, report.json, and tables in Parquet and CSV.
+
+    \b
+    Exit status:
+      0    done
+      1    failed
+      2    wrong usage
+      3    done, and one of --fail-on is the case
+      130  interrupted (Ctrl-C)
+    """  # noqa: D301  (click wants the character)
+    job = _load()
+    progress = _Progress(quiet)
+    try:
+        outcome = job.run(job.Job(inputs=inputs, **parameters), progress.stage)
+    finally:
+        progress.end()
+    for line in outcome.summary:
+        click.echo(escape(line))
+    met = [one for one in fail_on if one in outcome.conditions]
+    if met:
+        click.echo(f"pubsubd: --fail-on {', '.join(met)}: it is the case", err=True)
+        return 3
+    return 0
+
+
+def _load() -> ModuleType:
+    """Return the module with the job; what it needs is installed separately."""
+    try:
+        return import_module("pubsubd.topology.job")
+    except ModuleNotFoundError as exc:
+        if exc.name is None or exc.name.startswith("pubsubd"):
+            raise
+        raise TopologyError(
+            f"the analysis needs {exc.name.partition('.')[0]}, which is not installed:"
+            " pip install 'pubsubd[topology]'"
+        ) from exc
+
+
+class _Progress:
+    """What is being done, on standard error: one line that changes on a terminal.
+
+    Spark's own output is kept from there, so the file is a copy of the descriptor.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._shown = False
+
+    def stage(self, name: str) -> None:
+        """Tell that ``name`` begins."""
+        if self._quiet:
+            return
+        text = f"{time.monotonic() - self._began:6.1f} s  {name}"
+        if self._terminal:
+            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+            self._shown = True
+        else:
+            click.echo(text, err=True)
+
+    def end(self) -> None:
+        """Leave an empty line to what comes next."""
+        if self._shown:
+            click.echo("\r\x1b[K", err=True, nl=False)

@@ -1,0 +1,121 @@
+"""What of the tables a report shows: of each mesh its latest window, and its history in short."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from pubsubd.topology.kernel.snapshot import SCHEMA
+from pubsubd.topology.report import Coverage, MeshReport
+
+WINDOWS = 2_000
+"""The latest windows of a mesh that its history is shown of."""
+
+EVENTS = 1_000
+"""The latest events of a mesh that are shown."""
+
+WORST = 40
+"""Daemons whose availability is shown, those with the least in the mean."""
+
+NAMED = 100
+"""Daemons that are named where there may be many."""
+
+_DIFFERING = ["src", "dst", "src_rtt_p50", "dst_rtt_p50", "src_messages", "dst_messages"]
+
+
+def assemble(made: Path, facts: Path, nodes: pa.Table | None) -> list[MeshReport]:
+    """Return what is shown of each mesh, in the order of their names.
+
+    Args:
+        made: a directory with the tables in Parquet.
+        facts: a directory with the facts of all graphs, partitioned by their kinds.
+        nodes: the daemons that were listed, if any: ``id``, ``address``.
+    """
+    windows = pq.read_table(made / "metrics.parquet", columns=["mesh", "window"])
+    latest = windows.group_by("mesh").aggregate([("window", "max")]).sort_by("mesh")
+    addresses = {}
+    if nodes is not None:
+        known = nodes.filter(pc.field("address").is_valid())
+        addresses = dict(zip(known["id"].to_pylist(), known["address"].to_pylist(), strict=True))
+    return [
+        _assemble_one(made, facts, row["mesh"], row["window_max"], nodes, addresses)
+        for row in latest.to_pylist()
+    ]
+
+
+def _assemble_one(
+    made: Path,
+    facts: Path,
+    mesh: str,
+    window: datetime | None,
+    nodes: pa.Table | None,
+    addresses: dict[str, str],
+) -> MeshReport:
+    here = pc.field("mesh") == mesh
+    now = here & _is(window)
+    snapshot = ds.dataset(facts, partitioning="hive").to_table(filter=now)
+    links = _read(made, "link_history", now)
+    daemons = _read(made, "daemon_history", now)
+    series = _read(made, "metrics", here).select(["window", "name", "value"])
+    shown = here & _since_lately(series["window"])
+    return MeshReport(
+        mesh=mesh,
+        window=window,
+        snapshot=snapshot.select(SCHEMA.names).cast(SCHEMA),
+        series=series.filter(_since_lately(series["window"])),
+        churn=_read(made, "churn", shown),
+        availability=_find_worst(_read(made, "daemon_history", shown)),
+        events=_read(made, "events", here)[-EVENTS:].drop_columns("mesh"),
+        one_sided=links.filter(pc.field("one_sided")).select(["src", "dst", "told_by"]),
+        asymmetric=links.filter(pc.field("asymmetric")).select(_DIFFERING),
+        coverage=_cover(daemons, snapshot, nodes) if window else {},
+        addresses=addresses,
+    )
+
+
+def _read(made: Path, name: str, where: pc.Expression) -> pa.Table:
+    return pq.read_table(made / f"{name}.parquet", filters=where)
+
+
+def _is(window: datetime | None) -> pc.Expression:
+    field = pc.field("window")
+    return field.is_null() if window is None else field == pa.scalar(window)
+
+
+def _since_lately(windows: pa.ChunkedArray) -> pc.Expression:
+    """Whether a row is of one of the latest :data:`WINDOWS`, or of none."""
+    known = pc.unique(windows.drop_null()).sort()
+    field = pc.field("window")
+    return field.is_null() | (field >= known[-WINDOWS:][0]) if len(known) else field.is_null()
+
+
+def _find_worst(daemons: pa.Table) -> pa.Table:
+    """Return ``id``, ``window``, ``availability`` of the :data:`WORST` daemons."""
+    told = daemons.filter(pc.field("availability").is_valid())
+    means = told.group_by("id").aggregate([("availability", "mean")])
+    order = [("availability_mean", "ascending"), ("id", "ascending")]
+    worst = means.sort_by(order)["id"][:WORST]
+    rows = told.filter(pc.is_in(told["id"], worst))
+    return rows.select(["id", "window", "availability"])
+
+
+def _cover(daemons: pa.Table, snapshot: pa.Table, nodes: pa.Table | None) -> Coverage:
+    """Return how many of the daemons tell of themselves, and how old the oldest word is."""
+    there = daemons.filter(pc.field("present"))
+    told = there.filter(pc.field("told")).sort_by([("last_seen", "ascending"), ("id", "ascending")])
+    silent = there.filter(~pc.field("told"))["id"].to_pylist()
+    cover = Coverage(exporters=len(told), named=len(there), silent=silent[:NAMED])
+    if len(told):
+        latest = pc.max(daemons["last_seen"]).as_py()
+        oldest = told.slice(0, 1).to_pylist()[0]
+        cover["age_seconds"] = (latest - oldest["last_seen"]).total_seconds()
+        cover["oldest"] = oldest["id"]
+    if nodes is not None:
+        ids = snapshot.filter(pc.field("kind") == "daemon")["id"]
+        cover["unknown_ids"] = ids.filter(pc.invert(pc.is_in(ids, nodes["id"]))).to_pylist()[:NAMED]
+    return cover

@@ -1,0 +1,138 @@
+"""Layer 2: what the daemons of a mesh told, reconciled into the history of links and daemons.
+
+Each export has the rows of all observers that its daemon knows, so that an end of a link is told
+of by many. What counts is what the two ends say, whoever passed it on:
+
+- An end's *sessions* are the values of ``since`` that it was up with, in whole seconds. One lasts
+  from ``since``, or from the first row of the mesh in the window, to when it was told of last.
+- An end is *up at the window's end* if its latest row, by ``ts`` and then by ``since``, is up; if
+  that was told not longer than ``stale`` before the last row of the mesh in the window; and if
+  neither end has told that the session is over: a ``down`` since later than that row, or than
+  10 seconds before it (:data:`~pubsubd.topology.history.ends.SLACK`). So the links of a daemon that
+  died are down once its neighbours tell so.
+- A link is ``up`` if both ends are up, ``one-sided`` if one is, else ``down``.
+- Availability is the share of the time from the first to the last row of the mesh in the window
+  that the better end's sessions cover; an end that is up at the end is taken to stay so until then.
+- Counters begin with a session. What a link carried in a window is what the counters of an end
+  grew by since the window before, and that of the end that counted more. A session that is older
+  than that and was not told of then counts from its first row.
+- Round trips: percentiles over all rows of the window, exact, interpolated linearly.
+- ``down`` rows are repeated in every export. One counts in the window that has it first, and not
+  at all if the link ended before the first row of the mesh.
+
+Rows of bare lists have no time, and so no history.
+
+Sums are of whole numbers, and nothing depends on the order of rows: the same rows give the same
+history however they are dealt to tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from pubsubd.topology.history.daemons import look_at_daemons, tell_daemons
+from pubsubd.topology.history.ends import gather
+from pubsubd.topology.history.links import tell_links, weigh
+from pubsubd.topology.history.mesh import add_nodes, list_arcs, tell_arcs, tell_churn, tell_events
+
+__all__ = [
+    "ARCS",
+    "CHURN",
+    "DAEMONS",
+    "EVENTS",
+    "LINKS",
+    "History",
+    "add_nodes",
+    "list_arcs",
+    "make_history",
+]
+
+LINKS = (
+    "mesh string, window timestamp, src string, dst string, dialled_by string, state string,"
+    " ends int, one_sided boolean, told_by string, asymmetric boolean, availability double,"
+    " flaps int, rtt_p50 double, rtt_p95 double, rtt_p99 double, src_rtt_p50 double,"
+    " dst_rtt_p50 double, messages bigint, bytes bigint, src_messages bigint,"
+    " dst_messages bigint, first_seen timestamp, last_seen timestamp"
+)
+"""Links that were up in a window or ended in it; ``src`` < ``dst`` in the order of their bytes.
+
+``ends`` have told of it; ``told_by`` is the end that is up if it is the only one; ``flaps`` is how
+often it ended; ``first_seen`` and ``last_seen`` are the times of rows with it up; figures with the
+name of an end are that end's.
+"""
+
+DAEMONS = (
+    "mesh string, window timestamp, id string, present boolean, told boolean, links bigint,"
+    " availability double, flaps bigint, messages bigint, bytes bigint, first_seen timestamp,"
+    " last_seen timestamp"
+)
+"""Daemons that told something in a window, or that others told to be linked.
+
+``present``: at the window's end; ``told``: it is an observer; ``links`` at the window's end;
+``availability`` is that of its best link; ``first_seen`` and ``last_seen`` are of rows with it as
+the observer, or, if there are none, of rows with its links.
+"""
+
+CHURN = (
+    "mesh string, window timestamp, daemons bigint, joined bigint, left bigint, links bigint,"
+    " new_links bigint, lost_links bigint, jaccard double"
+)
+"""How a mesh differs from the window before.
+
+``joined`` and ``left`` are how many such events a window has; links are those not down at the
+window's end; ``jaccard`` is links in both / links in either, null for the first window.
+"""
+
+EVENTS = "mesh string, at timestamp, kind string, src string, dst string, detail string"
+"""What happened: ``link-up``, ``link-down``, ``daemon-joined``, ``daemon-left`` (``src``)."""
+
+ARCS = "mesh string, window timestamp, src string, dst string"
+"""What is so at a window's end: ``src`` tells that its link to ``dst`` is up, or exists, if that
+is null."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The tables, none of them computed yet.
+
+    Attributes:
+        links, daemons, churn, events, arcs: :data:`LINKS`, :data:`DAEMONS`, :data:`CHURN`,
+            :data:`EVENTS`, :data:`ARCS`.
+    """
+
+    links: DataFrame
+    daemons: DataFrame
+    churn: DataFrame
+    events: DataFrame
+    arcs: DataFrame
+
+
+def make_history(
+    rows: DataFrame,
+    window: int,
+    stale: int | None = None,
+    keep: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+) -> History:
+    """Return the history of all meshes.
+
+    Args:
+        rows: as :func:`pubsubd.topology.cleaning.clean` returns them, without those of bare lists,
+            which have no times.
+        window: seconds, the same that the rows were cut into.
+        stale: seconds; a quarter of a window if None, 5 minutes at most.
+        keep: what computes a frame that several tables are made of, once.
+    """
+    stale = min(300, window // 4) if stale is None else stale
+    accounts = keep(rows.transform(gather))
+    weighed = keep(accounts.transform(weigh(stale)))
+    daemons = keep(weighed.transform(look_at_daemons(stale)))
+    return History(
+        links=weighed.transform(tell_links),
+        daemons=daemons.transform(tell_daemons),
+        churn=tell_churn(weighed, daemons),
+        events=tell_events(weighed, daemons),
+        arcs=tell_arcs(weighed, daemons),
+    )

@@ -1,0 +1,79 @@
+"""What each end of a link told in a window."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+SLACK = 10
+"""Seconds that it takes at most until all daemons know of a link's end, clocks' difference and
+all: rows of an end that are told so soon after its ``down`` may be older than that."""
+
+SECOND = 1_000_000
+"""What times are counted in here: microseconds since the epoch."""
+
+LINK = ("mesh", "low", "high")
+"""The columns that tell a link: its ends in the order of their bytes."""
+
+ENDS = ("low", "high")
+OTHER = {"low": "high", "high": "low"}
+
+
+def gather(rows: DataFrame) -> DataFrame:
+    """Return one row for each link and window, with what its ends told of it.
+
+    For an end, ``low`` or ``high`` by the bytes of its name, there are ``_ups`` (its sessions),
+    ``_sinces`` (when they began), ``_downs`` (when sessions ended), ``_up`` and ``_down`` (when it
+    told so last, and since), ``_rtts`` (sorted), ``_first`` and ``_last`` (when it told anything).
+    """
+    at = F.unix_micros("ts")
+    spells = (
+        rows.withColumn("since", F.unix_seconds("since") * SECOND)
+        .groupBy("mesh", "window", "src", "dst", "observer", "state", "since")
+        .agg(
+            F.min(at).alias("first"),
+            F.max(at).alias("last"),
+            F.min("messages").alias("messages_first"),
+            F.max("messages").alias("messages"),
+            F.min("bytes").alias("bytes_first"),
+            F.max("bytes").alias("bytes"),
+            F.collect_list("rtt_ms").alias("rtts"),  # without those that are null
+        )
+    )
+    low, up = F.col("observer") == F.col("low"), F.col("state") == "up"
+    session = F.struct("since", "last", "messages_first", "messages", "bytes_first", "bytes")
+    columns = [
+        F.max(F.when(up, F.struct("last", "since", "src"))).alias("dialled"),
+        F.min(F.when(up, F.col("first"))).alias("first"),
+        F.max(F.when(up, F.col("last"))).alias("last"),
+        F.min("first").alias("told_first"),
+        F.max("last").alias("told_last"),
+    ]
+    for end, it in (("low", low), ("high", ~low)):
+        latest = F.struct("last", "since")
+        columns += [
+            F.sort_array(F.collect_list(F.when(it & up, session))).alias(f"{end}_ups"),
+            F.sort_array(F.collect_set(F.when(it & up, F.col("since")))).alias(f"{end}_sinces"),
+            F.sort_array(F.collect_set(F.when(it & ~up, F.col("since")))).alias(f"{end}_downs"),
+            F.max(F.when(it & up, latest)).alias(f"{end}_up"),
+            F.max(F.when(it & ~up, latest)).alias(f"{end}_down"),
+            F.sort_array(F.flatten(F.collect_list(F.when(it & up, F.col("rtts"))))).alias(
+                f"{end}_rtts"
+            ),
+            F.min(F.when(it, F.col("first"))).alias(f"{end}_first"),
+            F.max(F.when(it, F.col("last"))).alias(f"{end}_last"),
+        ]
+    return (
+        spells.withColumn("low", F.least("src", "dst"))
+        .withColumn("high", F.greatest("src", "dst"))
+        # By link alone, so that the windows of one are together for weigh().
+        .repartition(*LINK)
+        .groupBy(*LINK, "window")
+        .agg(*columns)
+    )
+
+
+def says_up(end: str) -> Column:
+    """Whether the latest row of an end is up."""
+    up, down = F.col(f"{end}_up"), F.col(f"{end}_down")
+    return up.isNotNull() & F.coalesce(up >= down, F.lit(True))

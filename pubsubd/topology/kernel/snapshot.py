@@ -1,0 +1,460 @@
+"""All that is computed of one window's graph, as one table of facts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pubsubd.topology.kernel.centrality import betweenness, pagerank
+from pubsubd.topology.kernel.cuts import Blocks, blocks, count_two_link_cuts
+from pubsubd.topology.kernel.drawing import layout
+from pubsubd.topology.kernel.graph import Graph, Ints
+from pubsubd.topology.kernel.hops import WORK, Hops, hops
+from pubsubd.topology.kernel.redundancy import Plan, advise
+from pubsubd.topology.kernel.regions import Regions, minimum_cut, regions
+from pubsubd.topology.kernel.resilience import Curve, resilience
+from pubsubd.topology.kernel.shortcuts import advise_shortcuts
+from pubsubd.topology.kernel.spectrum import Eigenvalue, spectrum
+from pubsubd.topology.kernel.structure import (
+    Components,
+    Histogram,
+    clustering,
+    components,
+    cores,
+    degrees,
+)
+from pubsubd.topology.kernel.twin import twin, twin_degree
+
+_TEXT, _WHOLE, _REAL = pa.string(), pa.int64(), pa.float64()
+
+SCHEMA = pa.schema(
+    [
+        ("kind", _TEXT),
+        ("id", _TEXT),
+        ("other", _TEXT),
+        ("name", _TEXT),
+        ("rank", _WHOLE),
+        ("x", _REAL),
+        ("y", _REAL),
+        ("size", _WHOLE),
+        ("value", _REAL),
+        ("error", _REAL),
+        ("text", _TEXT),
+        ("degree", _WHOLE),
+        ("in_degree", _WHOLE),
+        ("out_degree", _WHOLE),
+        ("component", _WHOLE),
+        ("region", _WHOLE),
+        ("core", _WHOLE),
+        ("cut_off", _WHOLE),
+        ("clustering", _REAL),
+        ("pagerank", _REAL),
+        ("betweenness", _REAL),
+        ("betweenness_error", _REAL),
+    ]
+)
+"""The columns of facts; those that a kind has no use for are null.
+
+============ ==========================================================================
+metric       ``name``; ``value``, null with the reason in ``text`` where there is none;
+             ``error``, null where it is exact
+daemon       ``id``, and all from ``degree`` on
+articulation ``id``; ``size``: daemons it cuts off
+bridge       ``id``, ``other``: its ends; ``size``: daemons it cuts off
+cut          ``id``, ``other``: a link of the minimum cut
+histogram    ``name``; ``x``: a value; ``value``: how many have it
+curve        ``name``; ``x``: share removed; ``value``: share in the largest component
+advice       ``name``: join, redundancy, bridge or shortcut; ``rank`` from 1; ``id``,
+             ``other``: ends; ``value``: its effect; ``error``; ``text``: the same in words
+map_node     ``id``: a key; ``text``: label; ``name``: role; ``x``, ``y``: 0 to 1;
+             ``size``: daemons; ``value``: daemons it cuts off
+map_link     ``id``, ``other``: keys; ``name``: role; ``size``: links
+============ ==========================================================================
+"""
+
+
+_OF_TWIN = (
+    "degree",
+    "hops_mean",
+    "effective_diameter",
+    "spectral_gap",
+    "robustness_random",
+    "robustness_targeted",
+    "half_lost_random",
+    "half_lost_targeted",
+)
+
+
+@dataclass
+class Facts:
+    """Collects rows of :data:`SCHEMA`."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    metrics: list[tuple[str, float | None, float | None, str | None]] = field(default_factory=list)
+
+    def metric(
+        self, name: str, value: float | None, error: float | None = None, why: str = ""
+    ) -> None:
+        """Add a metric; NaN is no value."""
+        if value is not None and math.isnan(value):
+            value, why = None, why or "there are too few daemons"
+        self.metrics.append(
+            (
+                name,
+                None if value is None else float(value),
+                None if value is None else error,
+                None if value is not None else why,
+            )
+        )
+
+    def rows(self, kind: str, columns: Mapping[str, Any]) -> None:
+        """Add rows of a kind: arrays, lists, or one value for all rows."""
+        count = max(len(one) for one in columns.values() if not isinstance(one, str | None))
+        arrays = []
+        for one in SCHEMA:
+            given = kind if one.name == "kind" else columns.get(one.name)
+            if given is None:
+                arrays.append(pa.nulls(count, one.type))
+            elif isinstance(given, str):
+                arrays.append(pa.repeat(pa.scalar(given, one.type), count))
+            elif isinstance(given, pa.Array):
+                arrays.append(given)
+            else:
+                arrays.append(pa.array(given, one.type))
+        self.tables.append(pa.table(arrays, schema=SCHEMA))
+
+    def histogram(self, name: str, values: Any, counts: Any) -> None:
+        """Add how many have each value."""
+        reals = [np.asarray(one).astype(np.float64) for one in (values, counts)]
+        self.rows("histogram", {"name": name, "x": reals[0], "value": reals[1]})
+
+    def table(self) -> pa.Table:
+        """Return all rows; equal facts make equal tables."""
+        names, values, errors, reasons = zip(*self.metrics, strict=True)
+        self.rows("metric", {"name": names, "value": values, "error": errors, "text": reasons})
+        return pa.concat_tables(self.tables).combine_chunks()
+
+
+def snapshot(graph: Graph, seed: int, detailed: bool) -> pa.Table:
+    """Return all facts of ``graph``: :data:`SCHEMA`.
+
+    Args:
+        graph: of one mesh and window.
+        seed: of everything random.
+        detailed: also what is worth its time once a mesh only: advice, the picture, the twin, the
+            minimum cut and two-link cuts.
+    """
+    facts = Facts()
+    parts = components(graph)
+    count_all(facts, graph)
+    tell_degrees(facts, graph.degrees)
+    tell_components(facts, parts)
+    found = blocks(graph)
+    tell_blocks(facts, graph, found)
+    divided = regions(graph, seed)
+    facts.metric("regions", divided.count)
+    facts.metric("modularity", divided.modularity)
+    _tell_daemons(facts, graph, parts, found, divided, seed)
+    distances = hops(graph, parts.labels, seed)
+    tell_hops(facts, distances)
+    _tell_spectrum(facts, graph, parts, seed)
+    curves = resilience(graph, seed)
+    _tell_curves(facts, "", curves.random, curves.targeted)
+    if detailed:
+        facts.metric("two_link_cuts", count_two_link_cuts(graph, found, seed))
+        _tell_cut(facts, graph, divided)
+        _tell_twin(facts, graph, parts, seed)
+        _tell_advice(facts, graph, found, parts, distances, seed)
+        _tell_map(facts, graph, found, divided, seed)
+    return facts.table()
+
+
+def count_all(facts: Facts, graph: Graph) -> None:
+    """Add the metrics of the size."""
+    arcs = len(graph.arc_tails)
+    both = int(graph.mutual.sum())
+    facts.metric("daemons", graph.n)
+    facts.metric("links", graph.m)
+    facts.metric("arcs", arcs)
+    facts.metric("self_loops", len(graph.loops))
+    facts.metric("one_way_links", graph.m - both)
+    facts.metric("reciprocity", 2 * both / arcs if arcs else math.nan, why="there are no arcs")
+
+
+def tell_degrees(facts: Facts, each: Ints) -> None:
+    """Add the metrics of degrees, and their histogram."""
+    found = degrees(each)
+    facts.metric("degree_mean", found.mean)
+    facts.metric("degree_median", found.median)
+    facts.metric("degree_max", found.maximum)
+    facts.metric("degree_gini", found.gini)
+    facts.metric("degree_top1_share", found.top1_share)
+    why = "there are too few daemons with many links, or the tail is no power law"
+    facts.metric("degree_tail_exponent", found.tail_exponent, why=why)
+    facts.metric("leaves", found.leaves)
+    facts.metric("isolated", found.isolated)
+    facts.metric("share_two_neighbours", found.share_two)
+    facts.metric("share_three_neighbours", found.share_three)
+    _tell_histogram(facts, "degree", found.histogram)
+
+
+def _tell_histogram(facts: Facts, name: str, found: Histogram) -> None:
+    facts.histogram(name, found.values, found.counts)
+
+
+def tell_components(facts: Facts, parts: Components) -> None:
+    """Add the metrics of both kinds of components, and their histograms."""
+    facts.metric("components", parts.count)
+    facts.metric("largest_component", parts.largest)
+    facts.metric("largest_component_arcs", parts.largest_arcs)
+    facts.metric("strong_components", parts.strong_count)
+    facts.metric("largest_strong_component", parts.strong_largest)
+    facts.metric("largest_strong_component_arcs", parts.strong_largest_arcs)
+    _tell_histogram(facts, "component_size", parts.size_histogram)
+    _tell_histogram(facts, "strong_component_size", parts.strong_size_histogram)
+
+
+def tell_blocks(facts: Facts, graph: Graph, found: Blocks) -> None:
+    """Add the single points of failure."""
+    facts.metric("articulation_daemons", len(found.articulation))
+    facts.metric("bridges", len(found.bridges))
+    worst = max(
+        (int(one.max()) for one in (found.cut_off, found.bridge_cut_off) if len(one)), default=0
+    )
+    facts.metric("worst_cut_off", worst)
+    facts.rows(
+        "articulation", {"id": graph.ids.take(pa.array(found.articulation)), "size": found.cut_off}
+    )
+    ends = {
+        "id": graph.ids.take(pa.array(graph.tails[found.bridges])),
+        "other": graph.ids.take(pa.array(graph.heads[found.bridges])),
+    }
+    facts.rows("bridge", ends | {"size": found.bridge_cut_off})
+
+
+def _tell_daemons(
+    facts: Facts, graph: Graph, parts: Components, found: Blocks, divided: Regions, seed: int
+) -> None:
+    core = cores(graph)
+    facts.metric("core_max", core.maximum)
+    _tell_histogram(facts, "core", core.histogram)
+    clustered = clustering(graph)
+    facts.metric("clustering_mean", clustered.mean)
+    facts.metric("triangles", clustered.triangles)
+    facts.metric("closed_triads", clustered.closed)
+    facts.metric("transitivity", clustered.transitivity)
+    ranks = pagerank(graph).ranks
+    facts.metric("pagerank_max", _largest(ranks))
+    between = betweenness(graph, parts.labels, seed)
+    facts.metric("betweenness_max", _largest(between.shares), between.worst_error)
+    cut_off = np.zeros(graph.n, np.int64)
+    cut_off[found.articulation] = found.cut_off
+    facts.rows(
+        "daemon",
+        {
+            "id": graph.ids,
+            "degree": graph.degrees,
+            "in_degree": graph.in_degrees,
+            "out_degree": graph.out_degrees,
+            "component": parts.labels,
+            "region": divided.labels,
+            "core": core.numbers,
+            "cut_off": cut_off,
+            "clustering": clustered.local,
+            "pagerank": ranks,
+            "betweenness": between.shares,
+            "betweenness_error": between.errors,
+        },
+    )
+
+
+def _largest(shares: npt.NDArray[np.float64]) -> float:
+    return float(shares.max()) if len(shares) else math.nan
+
+
+def tell_hops(facts: Facts, found: Hops) -> None:
+    """Add the metrics of distances, and their histogram."""
+    none = found.daemons < 2
+    facts.metric("diameter", math.nan if none else found.diameter)
+    facts.metric("diameter_upper", math.nan if none else found.diameter_upper)
+    facts.metric("effective_diameter", found.effective)
+    facts.metric("hops_mean", found.mean, found.mean_error)
+    facts.histogram("hops", np.arange(len(found.pairs)), found.pairs)
+
+
+def _tell_spectrum(facts: Facts, graph: Graph, parts: Components, seed: int) -> None:
+    found = spectrum(graph, parts.labels, seed)
+    _tell_eigenvalue(facts, "spectral_gap", found.gap)
+    _tell_eigenvalue(facts, "algebraic_connectivity", found.connectivity)
+
+
+def _tell_eigenvalue(facts: Facts, name: str, found: Eigenvalue) -> None:
+    facts.metric(name, found.value, found.error, found.reason)
+
+
+def _tell_curves(facts: Facts, prefix: str, random: Curve, targeted: Curve) -> None:
+    for name, curve in ((f"{prefix}random", random), (f"{prefix}targeted", targeted)):
+        facts.rows("curve", {"name": name, "x": curve.removed, "value": curve.largest})
+    facts.metric(f"{prefix}robustness_random", random.robustness)
+    facts.metric(f"{prefix}robustness_targeted", targeted.robustness)
+    facts.metric(f"{prefix}half_lost_random", random.half_lost, random.error)
+    facts.metric(f"{prefix}half_lost_targeted", targeted.half_lost)
+
+
+def _tell_cut(facts: Facts, graph: Graph, divided: Regions) -> None:
+    cut = minimum_cut(graph, divided.labels)
+    facts.metric("minimum_cut", cut.size, why=cut.reason)
+    facts.rows(
+        "cut",
+        {
+            "id": graph.ids.take(pa.array(graph.tails[cut.links])),
+            "other": graph.ids.take(pa.array(graph.heads[cut.links])),
+        },
+    )
+
+
+def _tell_twin(facts: Facts, graph: Graph, parts: Components, seed: int) -> None:
+    inside = parts.labels == 0
+    links = int(inside[graph.tails].sum())
+    if parts.largest < 3:
+        for name in _OF_TWIN:
+            facts.metric(f"twin_{name}", None, why="it takes three daemons")
+        return
+    other = twin(parts.largest, links, seed)
+    labels = np.zeros(other.n, np.int32)
+    facts.metric("twin_degree", twin_degree(parts.largest, links))
+    # For comparison a sample will do, where all pairs take longer than a second.
+    found = hops(other, labels, seed, batches=4, rounds=0, most=WORK / 8)
+    facts.metric("twin_hops_mean", found.mean, found.mean_error)
+    facts.metric("twin_effective_diameter", found.effective)
+    _tell_eigenvalue(facts, "twin_spectral_gap", spectrum(other, labels, seed).gap)
+    curves = resilience(other, seed)
+    _tell_curves(facts, "twin_", curves.random, curves.targeted)
+
+
+def _tell_advice(
+    facts: Facts, graph: Graph, found: Blocks, parts: Components, distances: Hops, seed: int
+) -> None:
+    advice = advise(graph, found)
+    joins = len(advice.join_tails)
+    _advise(
+        facts,
+        graph,
+        "join",
+        advice.join_tails,
+        advice.join_heads,
+        [float(parts.count - i) for i in range(1, joins + 1)],
+        [f"{_some(parts.count - i, 'component')} left" for i in range(1, joins + 1)],
+    )
+    for name, plan in (("redundancy", advice.redundancy), ("bridge", advice.bridge)):
+        _advise(
+            facts,
+            graph,
+            name,
+            plan.tails,
+            plan.heads,
+            (plan.articulation + plan.bridges).astype(np.float64),
+            _effects(plan),
+        )
+    facts.metric("advice_links", joins + advice.redundancy.count)
+    facts.metric("advice_links_least", joins + advice.redundancy.least)
+    facts.metric("bridge_links", joins + advice.bridge.count)
+    facts.metric("bridge_links_least", joins + advice.bridge.least)
+    shortcuts = advise_shortcuts(
+        graph, parts.labels, seed, mean=None if math.isnan(distances.mean) else distances.mean
+    )
+    ends = np.array([(one.a, one.b) for one in shortcuts], np.int32).reshape(-1, 2)
+    means = [one.mean for one in shortcuts]
+    _advise(
+        facts,
+        graph,
+        "shortcut",
+        ends[:, 0],
+        ends[:, 1],
+        means,
+        [f"{mean:.4g} hops in the mean" for mean in means],
+        [one.error for one in shortcuts],
+    )
+    best = shortcuts[-1] if shortcuts else None
+    facts.metric(
+        "shortcut_hops_mean",
+        best.mean if best else None,
+        best.error if best else None,
+        "no new link shortens anything",
+    )
+
+
+def _advise(
+    facts: Facts,
+    graph: Graph,
+    name: str,
+    tails: npt.NDArray[np.int32],
+    heads: npt.NDArray[np.int32],
+    values: Any,
+    texts: list[str],
+    errors: list[float | None] | None = None,
+) -> None:
+    facts.rows(
+        "advice",
+        {
+            "name": name,
+            "rank": np.arange(1, len(tails) + 1),
+            "id": graph.ids.take(pa.array(tails)),
+            "other": graph.ids.take(pa.array(heads)),
+            "value": values,
+            "error": errors,
+            "text": texts,
+        },
+    )
+
+
+def _effects(plan: Plan) -> list[str]:
+    """Tell what is left after each link of a plan and, of the first ones, what it does alone."""
+    texts = []
+    for i in range(plan.count):
+        text = (
+            f"{_some(plan.articulation[i], 'articulation daemon')} and"
+            f" {_some(plan.bridges[i], 'bridge')} left"
+        )
+        if i < len(plan.own_articulation):
+            text += (
+                f"; alone it removes {_some(plan.own_articulation[i], 'articulation daemon')} and"
+                f" {_some(plan.own_bridges[i], 'bridge')}"
+            )
+        texts.append(text)
+    return texts
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _tell_map(facts: Facts, graph: Graph, found: Blocks, divided: Regions, seed: int) -> None:
+    nodes, links = layout(graph, found, divided, seed)
+    facts.rows(
+        "map_node",
+        {
+            "id": [one.key for one in nodes],
+            "text": [one.label for one in nodes],
+            "name": [one.role for one in nodes],
+            "x": [one.x for one in nodes],
+            "y": [one.y for one in nodes],
+            "size": [one.size for one in nodes],
+            "value": [float(one.cut_off) for one in nodes],
+        },
+    )
+    facts.rows(
+        "map_link",
+        {
+            "id": [one.a for one in links],
+            "other": [one.b for one in links],
+            "name": [one.role for one in links],
+            "size": [one.size for one in links],
+        },
+    )

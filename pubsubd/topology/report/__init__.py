@@ -1,0 +1,44 @@
+"""What a run has found, for a person and for a program: a page, JSON, a few lines.
+
+``write_report`` makes ``report.json`` and ``report.html``; :func:`terminal_summary` is what is said
+at the end. The same :class:`Report` gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pubsubd.topology.report.data import Coverage, MeshReport, Report
+from pubsubd.topology.report.page import render
+from pubsubd.topology.report.schema import as_json, encode, schema
+from pubsubd.topology.report.summary import terminal_summary
+
+__all__ = [
+    "Coverage",
+    "MeshReport",
+    "Report",
+    "as_json",
+    "encode",
+    "render",
+    "schema",
+    "terminal_summary",
+    "write_report",
+]
+
+
+def write_report(report: Report, out: Path) -> None:
+    """Write ``report.json`` and ``report.html`` to the directory ``out``.
+
+    Each one is there completely or not at all.
+
+    Raises:
+        OSError: a file could not be written.
+    """
+    for name, data in (("report.json", encode(report)), ("report.html", render(report).encode())):
+        part = out / f".{name}.part"
+        try:
+            part.write_bytes(data)
+            part.replace(out / name)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise

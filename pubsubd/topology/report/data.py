@@ -1,0 +1,81 @@
+"""What a report is made from: plain values and small tables, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypedDict
+
+import pyarrow as pa
+
+
+class Coverage(TypedDict, total=False):
+    """How much of a mesh the input tells of. What is not known is left out."""
+
+    exporters: int
+    """Daemons that tell of links of their own."""
+    named: int
+    """Daemons that are told of at all, these included."""
+    silent: list[str]
+    """Those that others name and that tell nothing, some of them if they are many."""
+    age_seconds: float
+    """How long before the window's end the oldest of the latest words was, of all exporters."""
+    oldest: str
+    """Whose word that is."""
+    duplicate_ids: list[str]
+    """Ids that more than one daemon has."""
+    unknown_ids: list[str]
+    """Ids that are not in the list of daemons that was given."""
+
+
+@dataclass
+class MeshReport:
+    """One mesh at the end of its latest window, and what is shown of its history.
+
+    Attributes:
+        mesh: its name.
+        window: start of the window, UTC; None for a list without times.
+        snapshot: rows of the kernel: ``kind, id, other, name, rank, x, y, size, value, error,
+            text`` and the columns of daemons.
+        series: ``window, name, value``: metrics of all windows.
+        churn: ``window, daemons, joined, left, links, new_links, lost_links, jaccard``.
+        availability: ``id, window, availability``: shares, of the daemons that are worst.
+        events: ``at, kind, src`` or ``id``, ``dst, detail``: the latest ones.
+        one_sided: ``src, dst, told_by``.
+        asymmetric: ``src, dst`` and what differs between the ends.
+        coverage: how much the input tells of.
+        addresses: id -> ``HOST:PORT``, where it is known.
+    """
+
+    mesh: str
+    window: datetime | None
+    snapshot: pa.Table
+    series: pa.Table
+    churn: pa.Table
+    availability: pa.Table
+    events: pa.Table
+    one_sided: pa.Table
+    asymmetric: pa.Table
+    coverage: Coverage = field(default_factory=Coverage)
+    addresses: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    """What one run has found.
+
+    Attributes:
+        made_of: the inputs, as they were given.
+        rows: good rows read.
+        rejects: reason -> bad rows.
+        seed: of everything random.
+        meshes: in any order.
+        parameters: what else the result depends on; values that JSON has.
+    """
+
+    made_of: list[str]
+    rows: int
+    rejects: dict[str, int]
+    seed: int
+    meshes: list[MeshReport]
+    parameters: dict[str, Any]

@@ -1,0 +1,237 @@
+"""The picture of a mesh with its single points of failure.
+
+Articulation daemons have the number that they have in the listing of the worst ones. In a small
+mesh every daemon has its name; in a large one regions are discs, with the number of daemons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from pubsubd.topology.report.canvas import FONT, Ink, draw
+from pubsubd.topology.report.facts import Facts, Row
+from pubsubd.topology.report.texts import count, number, shorten
+
+_NAMED = 40  # daemons up to which each one has its name
+_NUMBERED = 20  # articulation daemons with a number
+_MARKS = 2_000  # more are drawn as pixels
+_WIDE, _HIGH = 8.4, 5.2  # inches
+
+_BELOW, _ABOVE = 0.13, 0.06  # units around the marks, which are from 0 to 1
+_SPAN_X, _SPAN_Y = 1.12, 1 + _BELOW + _ABOVE  # units of the whole picture
+UNIT = (72 * _WIDE / _SPAN_X, 72 * _HIGH / _SPAN_Y)
+"""Points of one unit, across and up."""
+_SPREAD = 500  # marks up to which they are kept apart
+_ROUNDS = 80
+_Place = tuple[float, float]
+
+_DISCS = {"region", "cut-off"}
+_COLOURS = {
+    "daemon": Ink.BLUE,
+    "region": Ink.SLATE,
+    "cut-off": Ink.ORANGE,
+    "articulation": Ink.RED,
+}
+
+
+def mesh_picture(facts: Facts, key: str) -> str | None:
+    """Draw the mesh; None if there are no daemons."""
+    nodes, links = facts.map_nodes, facts.map_links
+    if not nodes:
+        return None
+
+    ranks = _ranks(facts)
+    at = place(nodes, ranks)
+    low, high = min(y for _, y in at.values()), max(y for _, y in at.values())
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_axes((0, 0, 1, 1))
+        axes.set_axis_off()
+        axes.set_xlim(-0.06, _SPAN_X - 0.06)
+        axes.set_ylim(low - _BELOW, high + _ABOVE)
+        pixels = len(nodes) + len(links) > _MARKS
+        _paint_links(axes, links, at, pixels)
+        _paint_nodes(axes, nodes, at, radii(nodes, ranks), pixels)
+        _paint_labels(axes, nodes, at, ranks)
+        _paint_legend(axes, {row["name"] for row in nodes}, links)
+
+    title = (
+        f"The mesh: {count(facts.whole('daemons'), 'daemon')},"
+        f" {count(facts.whole('links'), 'link')},"
+        f" {count(len(facts.articulation), 'articulation daemon')},"
+        f" {count(len(facts.bridges), 'bridge')}"
+    )
+    # As high as what is in it.
+    height = (high - low + _BELOW + _ABOVE) * UNIT[1] / 72
+    return draw(key, title, paint, width=_WIDE, height=height)
+
+
+def place(nodes: list[Row], numbered: Container[str] = ()) -> dict[str, _Place]:
+    """Return where each mark is, in the units of the axes, so that none hides another.
+
+    The layout knows of no sizes: marks that overlap push each other away, half as far each, again
+    and again (a projection method, as in position based dynamics; Mueller et al. 2007).
+    """
+    points = np.array(UNIT)
+    places = np.array([[row["x"], row["y"]] for row in nodes]) * points
+    sizes = radii(nodes, numbered)
+    if len(nodes) <= _SPREAD:
+        needed = sizes[:, None] + sizes[None, :] + 2
+        np.fill_diagonal(needed, 0)
+        # What lies on the same spot goes apart in directions that depend on the order alone.
+        angles = np.arange(len(nodes)) * 2.399963
+        places = places + 1e-3 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        for _ in range(_ROUNDS):
+            away = places[:, None, :] - places[None, :, :]
+            distance = np.sqrt((away**2).sum(axis=2))
+            overlap = np.maximum(needed - distance, 0)
+            if not overlap.any():
+                break
+            step = 0.5 * overlap / np.maximum(distance, 1e-9)
+            places = places + 0.7 * (step[:, :, None] * away).sum(axis=1)
+            places = np.clip(places, 0, points)
+    return {
+        row["id"]: (float(x), float(y)) for row, (x, y) in zip(nodes, places / points, strict=True)
+    }
+
+
+def _ranks(facts: Facts) -> dict[str, int]:
+    worst = facts.articulation.slice(0, _NUMBERED)["id"].to_pylist()
+    return {name: rank for rank, name in enumerate(worst, 1)}
+
+
+def _paint_links(axes: Axes, links: list[Row], at: dict[str, _Place], pixels: bool) -> None:
+    for role, colour, width, order in (
+        ("link", Ink.SOFT, 0.9, 1),
+        ("bridge", Ink.RED, 1.5, 2),
+    ):
+        chosen = [row for row in links if row["name"] == role]
+        if chosen:
+            faint = 0.75 if len(links) < 300 else 0.45
+            axes.add_collection(
+                LineCollection(
+                    [(at[row["id"]], at[row["other"]]) for row in chosen],
+                    colors=colour,
+                    linewidths=[width * _thick(row["size"]) for row in chosen],
+                    alpha=faint if role == "link" else 0.9,
+                    zorder=order,
+                    rasterized=pixels,
+                )
+            )
+
+
+def _thick(size: int | None) -> float:
+    return 1 + 0.35 * math.log10(max(size or 1, 1))
+
+
+def radii(nodes: list[Row], numbered: Container[str] = ()) -> np.ndarray:
+    """Return the radius of each mark, points: the area of a disc tells how many daemons it is.
+
+    Articulation daemons need room for a number if they are among ``numbered`` or are few.
+    """
+    discs = [row["size"] or 1 for row in nodes if row["name"] in _DISCS]
+    most = max(discs, default=1)
+    # All discs together cover a fifth of the picture at most.
+    room = 0.2 * _WIDE * _HIGH * 72**2 / math.pi
+    scale = min(26.0, math.sqrt(room / sum(size / most for size in discs))) if discs else 0.0
+    single = 5.4 if len(nodes) <= _NAMED else 3.2 if len(nodes) <= 150 else 2.4
+
+    def radius(row: Row) -> float:
+        if row["name"] in _DISCS:
+            return max(scale * math.sqrt((row["size"] or 1) / most), 3.4)
+        if row["name"] != "articulation":
+            return single
+        small = len(nodes) > 100 and (row["text"] or row["id"]) not in numbered
+        return 1.4 * single if small else 6.8
+
+    return np.array([radius(row) for row in nodes])
+
+
+def _paint_nodes(
+    axes: Axes, nodes: list[Row], at: dict[str, _Place], sizes: np.ndarray, pixels: bool
+) -> None:
+    for order, role in enumerate(("region", "cut-off", "daemon", "articulation"), 3):
+        chosen = [index for index, row in enumerate(nodes) if row["name"] == role]
+        if chosen:
+            xs, ys = zip(*(at[nodes[index]["id"]] for index in chosen), strict=True)
+            axes.scatter(
+                xs,
+                ys,
+                s=(2 * sizes[chosen]) ** 2,
+                c=_COLOURS[role],
+                edgecolors=Ink.PAPER,
+                linewidths=0.7,
+                zorder=order,
+                rasterized=pixels and role == "daemon",
+            )
+
+
+def _paint_labels(
+    axes: Axes, nodes: list[Row], at: dict[str, _Place], ranks: dict[str, int]
+) -> None:
+    for row, radius in zip(nodes, radii(nodes, ranks), strict=True):
+        x, y = at[row["id"]]
+        role, name = row["name"], row["text"] or row["id"]
+        if role == "articulation" and name in ranks:
+            _write(axes, x, y, str(ranks[name]), Ink.PAPER, 7.2, bold=True)
+        elif role in _DISCS and radius >= 8:
+            _write(axes, x, y, _short(row["size"]), Ink.PAPER, min(radius * 0.75, 9), bold=True)
+        if len(nodes) <= _NAMED and role in {"daemon", "articulation"}:
+            below = (radius + 6) / UNIT[1]
+            _write(axes, x, y - below, shorten(name, 16), Ink.TEXT, FONT, bold=False)
+
+
+def _write(
+    axes: Axes, x: float, y: float, text: str, colour: str, size: float, *, bold: bool
+) -> None:
+    axes.text(
+        x,
+        y,
+        text,
+        color=colour,
+        ha="center",
+        va="center",
+        fontsize=size,
+        fontweight="bold" if bold else "normal",
+        zorder=9,
+    )
+
+
+def _short(size: int | None) -> str:
+    """Return a number of daemons in few characters: ``950``, ``6.1k``."""
+    size = size or 0
+    return number(size) if size < 1_000 else f"{number(size / 1_000, 2)}k"
+
+
+def _paint_legend(axes: Axes, roles: set[str], links: list[Row]) -> None:
+    words = (
+        ("daemon", "daemon"),
+        ("articulation", "articulation daemon"),
+        ("region", "region, with its daemons"),
+        ("cut-off", "what is cut off"),
+    )
+    handles = [
+        Line2D([], [], marker="o", linestyle="", color=_COLOURS[role], markersize=6, label=word)
+        for role, word in words
+        if role in roles
+    ]
+    if any(row["name"] == "bridge" for row in links):
+        handles.append(Line2D([], [], color=Ink.RED, linewidth=1.8, label="bridge"))
+    axes.legend(
+        handles=handles,
+        loc="lower center",
+        ncols=5,
+        frameon=False,
+        labelcolor=Ink.TEXT,
+        fontsize=FONT - 1,
+        handletextpad=0.3,
+        columnspacing=1.3,
+        borderaxespad=0.2,
+    )

@@ -1,0 +1,251 @@
+"""The report as one page of HTML that needs nothing else: no network, no script.
+
+Whatever comes from the input goes through :func:`_text` or :func:`_name` on its way here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib import resources
+
+from pubsubd.topology.metrics import METRICS
+from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.facts import Facts
+from pubsubd.topology.report.parts import FULL, WORST, Listing, Section, Status
+from pubsubd.topology.report.pictures import pictures_of
+from pubsubd.topology.report.sections import in_order, sections_of, status_of, verdict
+from pubsubd.topology.report.texts import count, moment, number, shorten, visible
+
+_OVERVIEW = 1_000  # meshes in the table
+_ROOM = 72  # characters of a name in a table
+_BROAD = {"mesh", "availability"}
+_CAPTIONS = {
+    "mesh": "The numbers are those of the daemons in the table below.",
+    "availability": "Each row is a daemon, the least available ones are on top; each column is a"
+    " window, or the worst of several. Where a daemon was not known there is no colour.",
+}
+_TILES = (
+    "daemons",
+    "links",
+    "components",
+    "articulation_daemons",
+    "bridges",
+    "advice_links",
+)
+
+
+def render(report: Report) -> str:
+    """Return the page."""
+    meshes = in_order(report)
+    title = f"Topology of {shorten(meshes[0].mesh, 60)}" if len(meshes) == 1 else "Topology"
+    parts = [f"<header><h1>{_text(title)}</h1>"]
+    if len(meshes) != 1:
+        parts.append(f"<p class=muted>{_text(count(len(meshes), 'mesh', 'meshes'))}</p>")
+    if not meshes:
+        parts.append("<p class=verdict>There is no mesh in the input.</p>")
+    parts.append("</header>")
+    if len(meshes) > 1:
+        parts.append(_overview(meshes, report))
+    for index, mesh in enumerate(meshes[:FULL]):
+        parts += _mesh(mesh, report, f"m{index}", alone=len(meshes) == 1)
+    parts += [_glossary(), _made_of(report)]
+    template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    filled = {"title": _text(title), "body": "\n".join(parts)}
+    # In one go: what is filled in may look like a place to fill in.
+    return re.sub(r"\{\{(title|body)\}\}", lambda place: filled[place[1]], template)
+
+
+def _overview(meshes: Sequence[MeshReport], report: Report) -> str:
+    """Return a table with a row for each mesh."""
+    names = ("daemons", "links", "components", "articulation_daemons", "bridges", "one_way_links")
+    head = "".join(f"<th class=number>{_text(METRICS[name].label)}" for name in names)
+    rows = []
+    for index, mesh in enumerate(meshes[:_OVERVIEW]):
+        facts = Facts(mesh.snapshot)
+        name = _name(mesh.mesh)
+        if index < FULL:
+            name = f'<a href="#m{index}">{name}</a>'
+        cells = "".join(f"<td class=number>{number(facts.value(one))}" for one in names)
+        state = _state(status_of(sections_of(mesh, facts, report.parameters)))
+        rows.append(f"<tr><td class=name>{name}<td>{state}{cells}</tr>")
+    rest = len(meshes) - len(rows)
+    more = f"<p class=muted>{rest:,} more are in the tables.</p>" if rest > 0 else ""
+    if len(meshes) > FULL:
+        more += f"<p class=muted>The {FULL} with most daemons follow.</p>"
+    return (
+        "<section><h3>All meshes</h3><div class=wide><table><thead><tr><th>Mesh<th>State"
+        f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{more}</section>"
+    )
+
+
+def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterable[str]:
+    """Yield the parts of one mesh."""
+    facts = Facts(mesh.snapshot)
+    sections = sections_of(mesh, facts, report.parameters)
+    pictures = pictures_of(mesh, facts, key)
+    yield f'<article id="{key}">'
+    if not alone:
+        yield f"<h2>{_name(mesh.mesh)}</h2>"
+    if mesh.window is not None:
+        yield f"<p class=muted>Window that began {_text(moment(mesh.window))}</p>"
+    yield f"<p class=verdict>{_text(verdict(facts))}</p>"
+    yield _tiles(facts, sections)
+    yield _contents(sections, key)
+    yield from (_section(section, pictures, key) for section in sections)
+    yield "</article>"
+
+
+def _tiles(facts: Facts, sections: Iterable[Section]) -> str:
+    states = {figure.label: figure.status for one in sections for figure in one.figures}
+    tiles = []
+    for name in _TILES:
+        label = METRICS[name].label
+        kind = _class(states.get(label, Status.UNKNOWN))
+        value = number(facts.value(name))
+        tiles.append(f'<li class="{kind}"><b>{value}</b><span>{_text(label.lower())}</span></li>')
+    return f"<ul class=tiles>{''.join(tiles)}</ul>"
+
+
+def _contents(sections: Iterable[Section], key: str) -> str:
+    links = "".join(
+        f'<li><a class="{_class(section.status)}" href="#{key}-{section.key}">'
+        f"{_text(section.title)}</a></li>"
+        for section in sections
+    )
+    return f'<nav aria-label="Sections"><ol>{links}</ol></nav>'
+
+
+def _section(section: Section, pictures: dict[str, str], key: str) -> str:
+    shown = [name for name in section.pictures if name in pictures]
+    captions = _CAPTIONS if section.listings else {}
+    broad = [_figure(name, pictures[name], captions) for name in shown if name in _BROAD]
+    small = [_figure(name, pictures[name], captions) for name in shown if name not in _BROAD]
+    state = "" if section.silent else _state(section.status)
+    parts = [
+        f'<section id="{key}-{section.key}">',
+        f"<div class=head><h3>{_text(section.title)}</h3>{state}</div>",
+        f"<p class=advice>{_text(section.advice)}</p>",
+    ]
+    if len(small) == 1 and section.figures:
+        parts.append(f"<div class=pair><div>{_figures(section)}</div>{small[0]}</div>")
+        small = []
+    else:
+        parts.append(_figures(section))
+    if small:
+        parts.append(f"<div class=charts>{''.join(small)}</div>")
+    parts += broad
+    if section.listings:
+        listings = "".join(_listing(listing) for listing in section.listings)
+        parts.append(f"<div class=lists>{listings}</div>")
+    parts.append("</section>")
+    return "".join(parts)
+
+
+def _figures(section: Section) -> str:
+    if not section.figures:
+        return ""
+    rows = []
+    for figure in section.figures:
+        label = _text(figure.label)
+        if figure.definition:
+            label = f'<span title="{_text(figure.definition)}">{label}</span>'
+        note = f" <span class=note>{_text(figure.note)}</span>" if figure.note else ""
+        state = "" if figure.status is Status.UNKNOWN else _state(figure.status)
+        rows.append(
+            f"<tr><th>{label}<td class=value><b>{_text(figure.value)}</b>{note}"
+            f"<td class=healthy>{_text(figure.healthy)}<td>{state}</tr>"
+        )
+    return (
+        "<div class=wide><table class=figures><thead><tr><th>Metric<th>Value<th>Healthy<th></tr>"
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _figure(name: str, picture: str, captions: Mapping[str, str]) -> str:
+    caption = f"<figcaption>{_text(captions[name])}</figcaption>" if name in captions else ""
+    kind = ' class="broad"' if name in _BROAD else ""
+    scrolls = ' tabindex="0"' if name in _BROAD else ""
+    return f"<figure{kind}><div{scrolls}>{picture}</div>{caption}</figure>"
+
+
+def _listing(listing: Listing) -> str:
+    first, more = listing.rows[:WORST], listing.rows[WORST:]
+    verb = "is" if listing.hidden == 1 else "are"
+    hidden = f"{listing.hidden:,} more {verb} in the tables." if listing.hidden else ""
+    if more:
+        word = f"{len(more):,} more" + (f" of {listing.total:,}" if hidden else "")
+        rest = f"<details><summary>{word}</summary>{_table(listing, more)}"
+        rest += f"<p class=muted>{hidden}</p></details>" if hidden else "</details>"
+    else:
+        rest = f"<p class=muted>{hidden}</p>" if hidden else ""
+    table = f"{_table(listing, first)}{rest}"
+    if listing.folded:
+        return f"<details><summary>{_text(listing.title)}</summary>{table}</details>"
+    return f"<div><h4>{_text(listing.title)}</h4>{table}</div>"
+
+
+def _table(listing: Listing, rows: Iterable[Sequence[str]]) -> str:
+    kinds = list(listing.columns.values())
+    head = "".join(f'<th class="{kind}">{_text(word)}' for word, kind in listing.columns.items())
+    body = "".join(
+        f"<tr>{''.join(_cell(text, kind) for text, kind in zip(row, kinds, strict=True))}</tr>"
+        for row in rows
+    )
+    return (
+        f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(text: str, kind: str) -> str:
+    if kind == "name":
+        return f"<td class=name>{_name(text)}"
+    if kind == "command":
+        return f"<td class=command><code>{_text(text)}</code>"
+    return f'<td class="{kind}">{_text(text)}'
+
+
+def _glossary() -> str:
+    entries = "".join(
+        f"<dt>{_text(metric.label)} <code>{metric.name}</code></dt>"
+        f"<dd>{_text(metric.definition)} <span class=muted>Unit: {_text(metric.unit)}. Source:"
+        f" {_text(metric.source)}.</span></dd>"
+        for metric in METRICS.values()
+    )
+    return f"<details><summary>What the metrics mean</summary><dl>{entries}</dl></details>"
+
+
+def _made_of(report: Report) -> str:
+    inputs = ", ".join(_name(one) for one in report.made_of[:20])
+    if len(report.made_of) > 20:
+        inputs += f" and {len(report.made_of) - 20:,} more"
+    bad = sum(report.rejects.values())
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.rejects.items()) if n)
+    rejects = f"; {bad:,} rejected ({_text(reasons)})" if bad else "; none rejected"
+    settings = [f"seed={report.seed}"]
+    known = sorted((name, one) for name, one in report.parameters.items() if one is not None)
+    settings += [f"{name}={value}" for name, value in known]
+    return (
+        f"<footer><p>Made of {inputs or 'nothing'}: {count(report.rows, 'row')}{rejects}.</p>"
+        f"<p>Made with {_text(', '.join(settings))}.</p></footer>"
+    )
+
+
+def _state(status: Status) -> str:
+    return f'<span class="state {_class(status)}">{status.word}</span>'
+
+
+def _class(status: Status) -> str:
+    return ("unknown", "good", "look", "act")[status]
+
+
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+def _name(name: str) -> str:
+    """Return a name from the input; the whole of it is shown to who points at it."""
+    short = shorten(name, _ROOM)
+    whole = f' title="{_text(name)}"' if short != visible(name) else ""
+    return f"<bdi{whole}>{escape(short)}</bdi>"

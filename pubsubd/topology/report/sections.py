@@ -1,0 +1,80 @@
+"""All sections of a mesh, in the order in which an operator reads them, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pubsubd.topology.report import breaks, changes, reach
+from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.facts import Facts
+from pubsubd.topology.report.parts import Section, Status
+from pubsubd.topology.report.texts import count, number, percent, visible
+
+
+def sections_of(mesh: MeshReport, facts: Facts, parameters: dict[str, Any]) -> list[Section]:
+    """Return the sections of one mesh.
+
+    Args:
+        mesh: what is known of it.
+        facts: its snapshot.
+        parameters: of the run: ``stale_seconds``, and ``ttl``, hops, are used if they are there.
+    """
+    return [
+        breaks.coverage(mesh, facts, parameters),
+        breaks.partitions(mesh, facts),
+        breaks.single_points(facts),
+        breaks.asymmetry(mesh, facts),
+        breaks.overload(facts),
+        reach.hops(facts, parameters),
+        reach.redundancy(facts),
+        reach.resilience(facts),
+        reach.twin(facts),
+        changes.links_to_add(mesh, facts),
+        changes.churn(mesh),
+        reach.clustering(facts),
+    ]
+
+
+def status_of(sections: Sequence[Section]) -> Status:
+    """Return the status of a mesh: that of its worst section."""
+    return max((section.status for section in sections), default=Status.UNKNOWN)
+
+
+def verdict(facts: Facts) -> str:
+    """Return what an operator has to know first, in one sentence or two."""
+    daemons, parts = facts.whole("daemons"), facts.whole("components")
+    if not daemons:
+        return "There is no daemon."
+    said = []
+    if parts > 1:
+        largest = facts.whole("largest_component")
+        said.append(
+            f"The mesh is in {count(parts, 'part')}: {number(daemons - largest)} of"
+            f" {count(daemons, 'daemon')} cannot reach the largest one."
+        )
+    worst = facts.articulation.slice(0, 1).to_pylist()
+    if worst:
+        size = worst[0]["size"]
+        said.append(
+            f"The loss of {visible(worst[0]['id'])} alone would cut off {count(size, 'daemon')}"
+            f" ({percent(size / daemons)}), and there {_are(len(facts.articulation) - 1)}."
+        )
+    elif len(facts.bridges):
+        said.append(f"The loss of one of {count(len(facts.bridges), 'link')} would split the mesh.")
+    elif parts == 1:
+        said.append("No daemon and no link can split the mesh alone.")
+    return " ".join(said)
+
+
+def _are(others: int) -> str:
+    return (
+        "is no other such daemon"
+        if not others
+        else f"{'is' if others == 1 else 'are'} {count(others, 'more such daemon')}"
+    )
+
+
+def in_order(report: Report) -> list[MeshReport]:
+    """Return the meshes, those with most daemons first; of equals by their names."""
+    return sorted(report.meshes, key=lambda one: (-Facts(one.snapshot).whole("daemons"), one.mesh))

@@ -1,0 +1,169 @@
+"""What a run has found, in at most ten lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pubsubd.topology.metrics import METRICS
+from pubsubd.topology.report.changes import KINDS, dialling
+from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.facts import Facts
+from pubsubd.topology.report.sections import in_order, sections_of, status_of
+from pubsubd.topology.report.texts import (
+    NOTHING,
+    count,
+    duration,
+    moment,
+    number,
+    percent,
+    quantity,
+    shorten,
+)
+
+LINES = 10
+_ROOM = 40  # characters of a name
+
+
+def terminal_summary(report: Report) -> list[str]:
+    """Return the lines: of one mesh what matters most, of several a line each, the worst first.
+
+    The texts have no control characters, whatever the names in the input are.
+    """
+    meshes = in_order(report)
+    if not meshes:
+        return [f"No mesh in {count(report.rows, 'row')}{_rejected(report)}."]
+    if len(meshes) == 1:
+        return _one(meshes[0], report)
+    return _several(meshes, report)
+
+
+def _one(mesh: MeshReport, report: Report) -> list[str]:
+    facts = Facts(mesh.snapshot)
+    daemons = facts.whole("daemons")
+    when = f", window of {moment(mesh.window)}" if mesh.window else ""
+    entries = (
+        ("read", f"{count(report.rows, 'row')}{_rejected(report)}"),
+        ("coverage", _coverage(mesh)),
+        ("partitions", _partitions(facts)),
+        ("failure", _failure(facts)),
+        ("one-sided", _one_sided(mesh, facts)),
+        (
+            "load",
+            (
+                f"mean {_value(facts, 'degree_mean')}, most {_value(facts, 'degree_max')} links a"
+                f" daemon; {number(facts.whole('leaves'))} with one link"
+            ),
+        ),
+        (
+            "hops",
+            (
+                f"mean {_value(facts, 'hops_mean')}, 90 % within"
+                f" {_value(facts, 'effective_diameter')}, diameter {_value(facts, 'diameter')}"
+            ),
+        ),
+        (
+            "resilience",
+            (
+                f"half is lost with {_value(facts, 'half_lost_targeted')} of the daemons, hubs"
+                f" first (twin: {_value(facts, 'twin_half_lost_targeted')})"
+            ),
+        ),
+        ("advice", _advice(mesh, facts)),
+    )
+    head = (
+        f"{shorten(mesh.mesh, _ROOM)}: {count(daemons, 'daemon')},"
+        f" {count(facts.whole('links'), 'link')}{when}"
+    )
+    return [head, *(f"  {word:11} {text}" for word, text in entries)]
+
+
+def _several(meshes: Sequence[MeshReport], report: Report) -> list[str]:
+    lines = [f"{count(len(meshes), 'mesh', 'meshes')}, {count(report.rows, 'row')}"]
+    lines[0] += _rejected(report)
+    found = []
+    for mesh in meshes:
+        facts = Facts(mesh.snapshot)
+        status = status_of(sections_of(mesh, facts, report.parameters))
+        spof = len(facts.articulation) + len(facts.bridges)
+        text = (
+            f"  {shorten(mesh.mesh, _ROOM)}: {count(facts.whole('daemons'), 'daemon')} in"
+            f" {count(facts.whole('components'), 'part')},"
+            f" {count(spof, 'single point of failure', 'single points of failure')}:"
+            f" {status.word}"
+        )
+        found.append((-status, -spof, mesh.mesh, text))
+    texts = [text for *_, text in sorted(found)]
+    room = LINES - 1
+    if len(texts) > room:
+        texts[room - 1 :] = [f"  and {len(texts) - room + 1:,} more"]
+    return lines + texts
+
+
+def _value(facts: Facts, name: str) -> str:
+    """Return a metric's value, as a person reads it."""
+    found = facts.metric(name)
+    return quantity(found.value, METRICS[name].unit, found.error)
+
+
+def _rejected(report: Report) -> str:
+    bad = {reason: n for reason, n in sorted(report.rejects.items()) if n}
+    if not bad:
+        return ", none rejected"
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in bad.items())
+    return f", {sum(bad.values()):,} rejected ({reasons})"
+
+
+def _coverage(mesh: MeshReport) -> str:
+    known = mesh.coverage
+    if mesh.window is None or "exporters" not in known:
+        return "a bare list does not say who has seen its links"
+    text = f"{known['exporters']:,} of {count(known.get('named', 0), 'daemon')} export"
+    if known.get("age_seconds") is not None:
+        text += f", oldest word {duration(known['age_seconds'])} old"
+    return text
+
+
+def _partitions(facts: Facts) -> str:
+    parts, daemons = facts.whole("components"), facts.whole("daemons")
+    if parts <= 1:
+        return "none: each daemon reaches each other one" if daemons else NOTHING
+    return (
+        f"{number(parts)} parts, {number(daemons - facts.whole('largest_component'))} daemons"
+        " apart from the largest"
+    )
+
+
+def _failure(facts: Facts) -> str:
+    spof, bridges = len(facts.articulation), len(facts.bridges)
+    if not spof and not bridges:
+        return "no daemon and no link can split the mesh alone"
+    text = f"{count(spof, 'articulation daemon')}, {count(bridges, 'bridge')}"
+    worst = facts.articulation.slice(0, 1).to_pylist()
+    if worst:
+        share = worst[0]["size"] / max(facts.whole("daemons"), 1)
+        text += (
+            f"; {shorten(worst[0]['id'], _ROOM)} cuts off {number(worst[0]['size'])}"
+            f" ({percent(share)})"
+        )
+    return text
+
+
+def _one_sided(mesh: MeshReport, facts: Facts) -> str:
+    if mesh.window is None:
+        return "not judged in a bare list"
+    return (
+        f"{count(facts.whole('one_way_links'), 'link')} told by one end only,"
+        f" {len(mesh.asymmetric):,} whose ends differ"
+    )
+
+
+def _advice(mesh: MeshReport, facts: Facts) -> str:
+    links = facts.whole("advice_links")
+    text = f"{count(links, 'new link')} would leave no single point of failure"
+    for kind in KINDS:
+        first = facts.advice(kind, 1)
+        if first and (links or kind == "shortcut"):
+            here, _, option = dialling(first[0], mesh.addresses)
+            start = text if links else "nothing has to be added; for shorter paths"
+            return f"{start}; on {shorten(here, _ROOM)}: {option}"
+    return "nothing has to be added"

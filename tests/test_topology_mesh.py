@@ -1,0 +1,67 @@
+"""From real daemons to the report: what broke, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pubsubd.topology.job import Job, run_in
+from pubsubd.topology.tables import read_table
+from tests.daemons import wait_until
+from tests.meshes import Mesh
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Two rings of five; what the rings say to each other goes through e.
+EDGES = ["ab", "bc", "cd", "da", "ae", "be", "ef", "eg", "fg", "gh", "hi", "ij", "jf"]
+EXPORTS = 60  # of all ten together, before and after: several of each
+
+ALL_TIME = 10**10  # seconds: one window, whatever the time of day is
+
+
+def test_the_report_names_the_daemon_that_was_killed_and_when(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    exported = tmp_path / "exported"
+
+    def wait_exports(count: int) -> None:
+        wanted = count + sum(1 for _ in exported.glob("edges-*"))
+        wait_until(lambda: sum(1 for _ in exported.glob("edges-*")) >= wanted, "exports")
+
+    mesh = Mesh(tmp_path / "mesh", EDGES)
+    try:
+        mesh.start(None, "--export-edges", str(exported), "--export-interval", "0.2")
+        mesh.wait_settled()
+        wait_exports(EXPORTS)
+        before = datetime.now(UTC)
+        mesh.kill("e")
+        wait_exports(EXPORTS)
+        after = datetime.now(UTC)
+    finally:
+        mesh.stop()
+
+    healthy = run_in(
+        spark, Job([str(exported)], tmp_path / "healthy", window=ALL_TIME, until=before), print
+    )
+    assert healthy.conditions == {"spof"}
+    points = read_table(tmp_path / "healthy", "articulation").to_pylist()
+    assert [(row["id"], row["cut_off"]) for row in points] == [("e", 4)]
+
+    broken = run_in(spark, Job([str(exported)], tmp_path / "broken", window=ALL_TIME), print)
+    assert broken.conditions == {"partition"}
+    events = read_table(tmp_path / "broken", "events").to_pylist()
+    lost = [row for row in events if row["at"] >= before - timedelta(seconds=1)]
+    assert {(row["kind"], row["src"], row["dst"]) for row in lost} == {
+        ("link-down", "a", "e"),
+        ("link-down", "b", "e"),
+        ("link-down", "e", "f"),
+        ("link-down", "e", "g"),
+        ("daemon-left", "e", None),
+    }
+    assert all(row["at"] <= after for row in lost)
+    daemons = read_table(tmp_path / "broken", "daemons").to_pylist()
+    parts = {row["id"]: row["component"] for row in daemons}
+    assert parts == dict.fromkeys("fghij", 0) | dict.fromkeys("abcd", 1)
+    assert any("partition" in line and "2" in line for line in broken.summary)

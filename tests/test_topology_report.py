@@ -1,0 +1,442 @@
+"""Does a report say what the tables say, to a person and to a program?"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pubsubd.topology.report import (
+    Report,
+    as_json,
+    encode,
+    schema,
+    terminal_summary,
+    write_report,
+)
+from pubsubd.topology.report.facts import Facts
+from pubsubd.topology.report.parts import FULL
+from pubsubd.topology.report.schema import LIMIT
+from pubsubd.topology.report.sections import sections_of, verdict
+from pubsubd.topology.report.texts import (
+    duration,
+    number,
+    peer_option,
+    percent,
+    quantity,
+    shorten,
+    visible,
+)
+from tests.daemons import ROOT
+from tests.reports import (
+    SAMPLES,
+    Rows,
+    bare,
+    mesh_of,
+    metric,
+    report_of,
+    sample,
+    snapshot,
+    two_triangles,
+)
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("n01", "n01"),
+        ("\u65e5\u672c", "\u65e5\u672c"),
+        ("a\x1b[31m", "a\\x1b[31m"),
+        ("\u202egnirts", "\\u202egnirts"),
+        ("a\u200bb", "a\\u200bb"),
+        ("\U000e0041", "\\U000e0041"),
+        ("\ue000", "\\ue000"),
+        ("a\u2028b", "a\\u2028b"),
+        ("a b", "a b"),
+    ],
+)
+def test_what_is_not_seen_in_a_name_is_written_out(name: str, shown: str) -> None:
+    assert visible(name) == shown
+
+
+def test_a_long_name_keeps_both_of_its_ends() -> None:
+    assert shorten("node-0000000017", 9) == "node\u20260017"
+    assert shorten("node", 4) == "node"
+    assert [len(shorten("n" * 255, room)) for room in (2, 7, 8)] == [2, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.0, "0 %"),
+        (1.0, "100 %"),
+        (0.143, "14.3 %"),
+        (0.99999, "> 99.9 %"),
+        (0.000256, "0.0256 %"),
+        (None, "\u2013"),
+        (math.nan, "\u2013"),
+    ],
+)
+def test_a_share_is_all_only_if_it_is(share: float | None, shown: str) -> None:
+    assert percent(share) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (62586, "62,586"),
+        (5.9362, "5.936"),
+        (12345.6, "12,346"),
+        (3.2e-7, "3.2e-07"),
+        (None, "\u2013"),
+    ],
+)
+def test_numbers_have_what_is_significant(value: float | None, shown: str) -> None:
+    assert number(value) == shown
+
+
+def test_what_is_sampled_is_shown_with_its_error() -> None:
+    assert quantity(5.884, "hops", 0.0123) == "5.884 \u00b1 0.012"
+    assert quantity(0.25, "share", 0.01) == "25 % \u00b1 1 %"
+    assert quantity(5.884, "hops") == "5.884"
+
+
+def test_a_time_span_is_in_the_unit_that_fits() -> None:
+    spans = (0.5, 119, 120, 7200, 172_800)
+    assert [duration(one) for one in spans] == ["0.5 s", "119 s", "2 min", "2 h", "2 d"]
+
+
+@pytest.mark.parametrize(
+    ("address", "option"),
+    [
+        ("10.0.0.7:9015", "--peer 10.0.0.7:9015"),
+        ("[::1]:9015", "--peer '[::1]:9015'"),
+        ("$(reboot):1", "--peer '$(reboot):1'"),
+        ("a:1\nreboot", "--peer 'a:1\\x0areboot'"),
+        (None, "--peer HOST:PORT"),
+    ],
+)
+def test_an_option_to_paste_is_two_words_for_a_shell(address: str | None, option: str) -> None:
+    assert peer_option(address) == option
+
+
+# What is said
+
+
+def section(report: Report, key: str) -> Any:
+    mesh = report.meshes[0]
+    found = sections_of(mesh, Facts(mesh.snapshot), report.parameters)
+    return {one.key: one for one in found}[key]
+
+
+def figures(report: Report, key: str) -> dict[str, tuple[str, str]]:
+    return {f.label: (f.value, f.status.word) for f in section(report, key).figures}
+
+
+def changed(report: Report, **metrics: float) -> Report:
+    """Return the report of one mesh with other values of some metrics."""
+    mesh = report.meshes[0]
+    rows = [row for row in mesh.snapshot.to_pylist() if row["name"] not in metrics]
+    rows += [metric(name, value) for name, value in metrics.items()]
+    return replace(report, meshes=[replace(mesh, snapshot=snapshot(rows))])
+
+
+def test_sections_come_in_the_order_in_which_they_matter() -> None:
+    mesh = sample().meshes[0]
+    assert [one.key for one in sections_of(mesh, Facts(mesh.snapshot), {})] == [
+        *("coverage", "partitions", "failure", "asymmetry", "overload", "hops", "redundancy"),
+        *("resilience", "twin", "advice", "churn", "clustering"),
+    ]
+
+
+def test_each_section_has_one_sentence_of_advice() -> None:
+    for make in SAMPLES.values():
+        for mesh in make().meshes:
+            for one in sections_of(mesh, Facts(mesh.snapshot), {}):
+                assert one.advice.endswith(".")
+
+
+def test_who_is_silent_is_named() -> None:
+    report = sample()
+    assert figures(report, "coverage") == {
+        "Daemons that tell of their links": ("5 of 6", "worth a look"),
+        "Oldest last word": ("12 s", "healthy"),
+    }
+    assert section(report, "coverage").listings[0].rows == [["b"]]
+
+
+def test_an_old_word_is_judged_by_what_is_stale_in_this_run() -> None:
+    report = sample()
+    report.parameters["stale_seconds"] = 10
+    assert figures(report, "coverage")["Oldest last word"] == ("12 s", "worth a look")
+
+
+def test_an_id_that_two_daemons_have_is_to_be_acted_on() -> None:
+    report = sample()
+    report.meshes[0].coverage["duplicate_ids"] = ["x"]
+    assert figures(report, "coverage")["Ids that several daemons have"] == ("1", "act")
+
+
+def test_parts_of_a_mesh_are_named_with_their_members() -> None:
+    rows = [{"kind": "daemon", "id": f"n{i}", "degree": 1, "component": i // 3} for i in range(5)]
+    numbers = {"daemons": 5, "components": 2, "largest_component": 3}
+    report = report_of(mesh_of(rows + [metric(*one) for one in numbers.items()]))
+    found = section(report, "partitions")
+    assert found.status.word == "act"
+    assert [list(row) for row in found.listings[0].rows] == [["2", "n3, n4"]]
+    assert verdict(Facts(report.meshes[0].snapshot)).startswith(
+        "The mesh is in 2 parts: 2 of 5 daemons cannot reach the largest one."
+    )
+
+
+def test_single_points_of_failure_come_with_what_they_cut_off() -> None:
+    found = section(sample(), "failure")
+    daemons, links = found.listings
+    assert daemons.rows == [["1", "c", "3", "50 %", "3"], ["2", "d", "3", "50 %", "3"]]
+    assert links.rows == [["c", "d", "3"]]
+    assert verdict(Facts(sample().meshes[0].snapshot)) == (
+        "The loss of c alone would cut off 3 daemons (50 %), and there is 1 more such daemon."
+    )
+
+
+def test_a_mesh_that_nothing_can_split_says_so() -> None:
+    rows = [
+        row
+        for row in two_triangles()
+        if row["kind"] not in {"articulation", "bridge", "advice", "metric"}
+    ]
+    good = {"daemons": 6, "components": 1, "articulation_daemons": 0, "bridges": 0, "leaves": 0}
+    report = report_of(mesh_of(rows + [metric(*one) for one in good.items()]))
+    assert verdict(Facts(report.meshes[0].snapshot)) == (
+        "No daemon and no link can split the mesh alone."
+    )
+    assert section(report, "failure").status.word == "healthy"
+
+
+def test_links_of_one_end_are_held_against_a_mesh_but_not_against_a_list() -> None:
+    assert figures(sample(), "asymmetry")["One-sided links"] == ("1", "worth a look")
+    assert section(bare(), "asymmetry").silent
+
+
+def test_ends_that_differ_are_listed_with_what_differs() -> None:
+    listing = section(sample(), "asymmetry").listings[1]
+    assert list(listing.columns) == ["From", "To", "rtt_factor"]
+    assert [list(row) for row in listing.rows] == [["b", "c", "8"]]
+
+
+@pytest.mark.parametrize(("most", "status"), [(20, "healthy"), (21, "worth a look")])
+def test_a_hub_is_judged_by_the_median(most: int, status: str) -> None:
+    assert figures(changed(sample(), degree_max=most), "overload")["Largest degree"][1] == status
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "label", "good", "bad"),
+    [
+        ("hops_mean", "hops", "Mean hops", 1.7 * 1.25, 2.2),
+        ("half_lost_targeted", "resilience", "Half lost, targeted", 0.35, 0.34),
+    ],
+)
+def test_distances_and_resilience_are_judged_by_the_twin(
+    name: str, key: str, label: str, good: float, bad: float
+) -> None:
+    assert figures(changed(sample(), **{name: good}), key)[label][1] == "healthy"
+    assert figures(changed(sample(), **{name: bad}), key)[label][1] == "worth a look"
+
+
+def test_pairs_beyond_the_hops_that_messages_may_go_are_counted() -> None:
+    report = sample()
+    report.parameters["ttl"] = 1
+    label = "Pairs more than 1 hops apart"
+    assert figures(report, "hops")[label] == ("53.3 %", "worth a look")
+
+
+def test_the_twin_is_compared_where_both_values_are_known() -> None:
+    rows = section(sample(), "twin").listings[0].rows
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("Mean hops", "worse"),
+        ("Half lost, targeted", "worse"),
+    ]
+
+
+def test_what_could_not_be_computed_says_why() -> None:
+    figure = section(sample(), "redundancy").figures[-1]
+    assert (figure.value, figure.note) == ("\u2013", "it did not converge")
+
+
+def test_an_advised_link_is_added_where_the_other_end_can_be_dialled() -> None:
+    before_and_after, links = section(sample(), "advice").listings
+    assert before_and_after.rows == [["none", "3"], ["all 1", "0"]]
+    effect = "no single point of failure is left"
+    assert links.rows == [["1", "a", "f", "--peer 10.0.0.6:9015", effect]]
+    swapped = sample()
+    swapped.meshes[0].addresses = {"a": "10.0.0.1:9015"}
+    assert section(swapped, "advice").listings[1].rows[0][1:4] == [
+        *("f", "a", "--peer 10.0.0.1:9015")
+    ]
+
+
+def test_of_equal_hubs_the_first_by_name_are_listed() -> None:
+    rows: Rows = [{"kind": "daemon", "id": f"n{i:02}", "degree": 3} for i in range(40)]
+    facts = Facts(snapshot(rows[::3] + rows[1::3] + rows[2::3]))
+    hubs = facts.worst_daemons("degree", 10)
+    assert [row["id"] for row in hubs] == [f"n{i:02}" for i in range(10)]
+
+
+def test_what_is_not_finite_is_no_value() -> None:
+    facts = Facts(
+        snapshot([metric("diameter", math.inf), metric("hops_mean", 1.0, error=math.nan)])
+    )
+    assert facts.value("diameter") is None
+    assert (facts.metric("hops_mean").value, facts.metric("hops_mean").error) == (1.0, None)
+
+
+def test_churn_names_the_least_available_and_the_latest_events() -> None:
+    found = section(sample(), "churn")
+    least, events = found.listings
+    assert least.rows == [["e", "25 %", "25 %"]]
+    assert [row[1] for row in events.rows] == ["link up", "daemon left"]
+    assert found.pictures == ["churn", "trend", "availability"]
+    assert figures(sample(), "churn")["Links kept from window to window"] == (
+        "91.7 %",
+        "healthy",
+    )
+
+
+def test_a_list_without_times_has_no_history_and_says_so_in_one_line() -> None:
+    found = section(bare(), "churn")
+    assert found.silent
+    assert [*found.figures, *found.listings, *found.pictures] == []
+
+
+# JSON
+
+
+@pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
+def test_json_is_as_its_schema_says(make: Any) -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    text = encode(make())
+    assert text.isascii()
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 2},
+        {"rows": "100"},
+        {"unknown": 1},
+        {"meshes": [{}]},
+    ],
+)
+def test_the_schema_refuses_what_is_not_a_report(change: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(as_json(sample()) | change, schema())
+
+
+def test_json_has_what_the_tables_have() -> None:
+    report = as_json(sample())
+    mesh = report["meshes"][0]
+    assert report["rejects"] == {"short": 2, "utf8": 1}
+    assert (mesh["mesh"], mesh["window"]) == ("lab", "2026-11-28T00:00:00.000Z")
+    assert (mesh["status"], mesh["coverage"]["silent"]) == ("act", ["b"])
+    assert mesh["metrics"]["hops_mean"] == {
+        "value": 1.8,
+        "error": 0.05,
+        "unit": "hops",
+        "why": None,
+    }
+    assert mesh["metrics"]["algebraic_connectivity"]["why"] == "it did not converge"
+    assert mesh["articulation_daemons"]["items"][0] == {"id": "c", "cut_off": 3}
+    assert mesh["bridges"]["items"] == [{"src": "c", "dst": "d", "cut_off": 3}]
+    assert mesh["histograms"]["degree"] == [[2, 4], [3, 2]]
+    assert mesh["curves"]["targeted"] == [[0, 1], [0.5, 0.2], [1, 0]]
+    assert mesh["advice"]["redundancy"]["items"][0]["option"] == "--peer 10.0.0.6:9015"
+    assert mesh["events"]["items"][-1]["at"] == "2026-11-28T02:00:00.000Z"
+    assert mesh["series"]["bridges"][2] == ["2026-11-28T02:00:00.000Z", 2]
+
+
+def test_numbers_that_are_none_are_null() -> None:
+    rows = [metric("hops_mean", math.nan), metric("diameter", math.inf, error=math.nan)]
+    found = as_json(report_of(mesh_of(rows)))["meshes"][0]["metrics"]
+    assert [found[name]["value"] for name in ("hops_mean", "diameter")] == [None, None]
+
+
+def test_long_lists_are_cut_and_say_how_long_they_are() -> None:
+    rows: Rows = [
+        {"kind": "bridge", "id": f"n{i:04}", "other": "x", "size": i} for i in range(LIMIT + 5)
+    ]
+    found = as_json(report_of(mesh_of(rows)))["meshes"][0]["bridges"]
+    assert (found["total"], len(found["items"])) == (LIMIT + 5, LIMIT)
+    assert found["items"][0]["cut_off"] == LIMIT + 4
+
+
+def test_of_meshes_beyond_the_first_ones_lists_are_short() -> None:
+    many: Rows = [{"kind": "bridge", "id": f"n{i:02}", "other": "x", "size": 1} for i in range(20)]
+    meshes = [mesh_of([metric("daemons", 9), *many], f"m{i:02}") for i in range(FULL + 1)]
+    found = as_json(report_of(*meshes))["meshes"]
+    assert [len(one["bridges"]["items"]) for one in found] == [20] * FULL + [10]
+    assert found[-1]["bridges"]["total"] == 20
+
+
+def test_the_page_of_the_manual_names_all_keys() -> None:
+    text = (ROOT / "man" / "pubsubd-topology.1").read_text()
+    part = text[text.index(".Sh REPORT.JSON") : text.index(".Sh ENVIRONMENT")]
+    named = set(re.findall(r"\w+", part))
+    report = as_json(sample())
+    assert {*report, *report["meshes"][0]} <= named
+
+
+# The terminal
+
+
+def test_one_mesh_is_told_in_ten_lines() -> None:
+    for make in (sample, bare):
+        lines = terminal_summary(make())
+        assert len(lines) == 10
+        assert all(len(line) < 120 for line in lines)
+    text = "\n".join(terminal_summary(sample()))
+    assert "lab: 6 daemons, 7 links, window of 2026-11-28 00:00 UTC" in text
+    assert "100 rows, 3 rejected (2 short, 1 utf8)" in text
+    assert "2 articulation daemons, 1 bridge; c cuts off 3 (50 %)" in text
+    assert "on a: --peer 10.0.0.6:9015" in text
+
+
+def test_many_meshes_are_told_in_ten_lines_the_worst_first() -> None:
+    good = [mesh_of([metric("daemons", 9), metric("components", 1)], f"m{i:02}") for i in range(20)]
+    lines = terminal_summary(report_of(*good, mesh_of(two_triangles(), "worst")))
+    assert len(lines) == 10
+    assert lines[0].startswith("21 meshes, 100 rows")
+    assert lines[1].strip().startswith("worst: 6 daemons in 1 part, 3 single points of failure")
+    assert lines[-1].strip() == "and 13 more"
+
+
+@pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
+def test_a_summary_cannot_steer_the_terminal(make: Any) -> None:
+    lines = terminal_summary(make())
+    assert 1 <= len(lines) <= 10
+    assert all(line.isprintable() for line in lines)
+
+
+# Files
+
+
+def test_a_report_is_two_files_and_nothing_else(tmp_path: Path) -> None:
+    write_report(sample(), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
+    assert (tmp_path / "report.json").read_bytes() == encode(sample())
+
+
+def test_a_file_that_cannot_be_written_is_not_left_in_part(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    (tmp_path / "report.html" / "x").touch()
+    with pytest.raises(OSError, match=re.escape("report.html")):
+        write_report(sample(), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "report.json"]
