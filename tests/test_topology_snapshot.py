@@ -259,3 +259,21 @@ def test_real_topologies_are_as_they_are_known(name: str) -> None:
     if known["directed_edges"]:
         assert found["arcs"] + found["self_loops"] == int(known["directed_edges"])
         assert found["largest_component_arcs"] == int(known["wcc_edges"])
+
+
+def test_what_a_sample_would_tell_nothing_of_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pubsubd.topology.kernel.snapshot.LARGE", 9)
+    table = analyse(SMALL["barbell"])
+    why = {row["name"]: row["text"] for row in rows_of(table, "metric") if row["value"] is None}
+    left_out = {
+        "betweenness_max",
+        "shortcut_hops_mean",
+        "twin_hops_mean",
+        "twin_effective_diameter",
+    }
+    assert {name for name, text in why.items() if "not computed" in text} == left_out
+    assert rows_of(table, "advice", "shortcut") == []
+    assert {row["betweenness"] for row in rows_of(table, "daemon")} == {None}
+    assert rows_of(table, "advice", "redundancy") != []

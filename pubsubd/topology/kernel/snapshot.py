@@ -79,6 +79,12 @@ map_link     ``id``, ``other``: keys; ``name``: role; ``size``: links
 """
 
 
+LARGE = 200_000
+"""Daemons above which betweenness, shortcuts and the twin's distances are not computed: what a
+sample tells of them in half a minute is no more than its own error."""
+
+_TOO_LARGE = f"not computed for more than {LARGE:,} daemons"
+
 _OF_TWIN = (
     "degree",
     "hops_mean",
@@ -251,8 +257,11 @@ def _tell_daemons(
     facts.metric("transitivity", clustered.transitivity)
     ranks = pagerank(graph).ranks
     facts.metric("pagerank_max", _largest(ranks))
-    between = betweenness(graph, parts.labels, seed)
-    facts.metric("betweenness_max", _largest(between.shares), between.worst_error)
+    between = None if graph.n > LARGE else betweenness(graph, parts.labels, seed)
+    if between is None:
+        facts.metric("betweenness_max", None, why=_TOO_LARGE)
+    else:
+        facts.metric("betweenness_max", _largest(between.shares), between.worst_error)
     cut_off = np.zeros(graph.n, np.int64)
     cut_off[found.articulation] = found.cut_off
     facts.rows(
@@ -268,8 +277,8 @@ def _tell_daemons(
             "cut_off": cut_off,
             "clustering": clustered.local,
             "pagerank": ranks,
-            "betweenness": between.shares,
-            "betweenness_error": between.errors,
+            "betweenness": None if between is None else between.shares,
+            "betweenness_error": None if between is None else between.errors,
         },
     )
 
@@ -329,10 +338,14 @@ def _tell_twin(facts: Facts, graph: Graph, parts: Components, seed: int) -> None
     other = twin(parts.largest, links, seed)
     labels = np.zeros(other.n, np.int32)
     facts.metric("twin_degree", twin_degree(parts.largest, links))
-    # For comparison a sample will do, where all pairs take longer than a second.
-    found = hops(other, labels, seed, batches=4, rounds=0, most=WORK / 8)
-    facts.metric("twin_hops_mean", found.mean, found.mean_error)
-    facts.metric("twin_effective_diameter", found.effective)
+    if other.n > LARGE:
+        for name in ("hops_mean", "effective_diameter"):
+            facts.metric(f"twin_{name}", None, why=_TOO_LARGE)
+    else:
+        # For comparison a sample will do, where all pairs take longer than a second.
+        found = hops(other, labels, seed, batches=4, rounds=0, most=WORK / 8)
+        facts.metric("twin_hops_mean", found.mean, found.mean_error)
+        facts.metric("twin_effective_diameter", found.effective)
     _tell_eigenvalue(facts, "twin_spectral_gap", spectrum(other, labels, seed).gap)
     curves = resilience(other, seed)
     _tell_curves(facts, "twin_", curves.random, curves.targeted)
@@ -366,6 +379,9 @@ def _tell_advice(
     facts.metric("advice_links_least", joins + advice.redundancy.least)
     facts.metric("bridge_links", joins + advice.bridge.count)
     facts.metric("bridge_links_least", joins + advice.bridge.least)
+    if graph.n > LARGE:
+        facts.metric("shortcut_hops_mean", None, why=_TOO_LARGE)
+        return
     shortcuts = advise_shortcuts(
         graph, parts.labels, seed, mean=None if math.isnan(distances.mean) else distances.mean
     )
