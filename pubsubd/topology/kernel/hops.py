@@ -100,7 +100,7 @@ def hops(
     seed: int,
     batches: int = SAMPLE,
     rounds: int = ROUNDS,
-    most: float = WORK,
+    most: float | None = None,
 ) -> Hops:
     """Return the distances inside the largest component.
 
@@ -110,14 +110,14 @@ def hops(
         seed: of the sample, where one is taken.
         batches: of 64 sources then, 2 at least.
         rounds: of 64 searches to narrow the diameter then; with 0, the upper bound is a formality.
-        most: words to join up to which no sample is taken.
+        most: words to join up to which no sample is taken; :data:`WORK` if None.
     """
     inner = largest_component(graph, labels)
     if inner.n < 2:
         return Hops(inner.n, inner.n, np.ones(inner.n), np.nan, None, np.nan, 0, 0)
     steps = long_way(inner)
     native, work = cheaper(inner, steps, inner.n)
-    if work <= most:
+    if work <= (WORK if most is None else most):
         pairs = _sum(_native_pairs(inner, range(inner.n))) if native else _all_pairs(inner)
         return summarise(pairs, inner.n, inner.n, None, len(pairs) - 1, len(pairs) - 1)
     return _sampled(inner, steps, seed, batches, rounds)
