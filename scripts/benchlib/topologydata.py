@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 _BEGAN = 1_790_000_000_000  # milliseconds since the epoch
@@ -113,18 +114,13 @@ def make_links(target: Path, links: int) -> None:
     weights = np.arange(1, daemons + 1) ** -0.4
     cumulated = np.cumsum(weights / weights.sum())
     order = rng.permutation(daemons)
-    for part in range(8):
-        count = links // 8 + (part < links % 8)
-        ends = [order[np.searchsorted(cumulated, rng.random(count))] for _ in range(2)]
-        names = [pa.array(np.char.add("n", one.clip(0).astype(str)), pa.string()) for one in ends]
-        with (target / f"part-{part}.txt").open("wb") as file:
-            columns = pa.table({"src": names[0], "dst": names[1]})
-            import pyarrow.csv  # noqa: PLC0415
-
-            options = pyarrow.csv.WriteOptions(
-                include_header=False, delimiter="\t", quoting_style="none"
-            )
-            pyarrow.csv.write_csv(columns, file, options)
+    options = pyarrow.csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    # One file, as each list is a mesh of its own.
+    with (target / "links.txt").open("wb") as file:
+        for _ in range(8):
+            drawn = [order[np.searchsorted(cumulated, rng.random(links // 8))] for _ in range(2)]
+            src, dst = (pa.array(np.char.add("n", one.astype(str)), pa.string()) for one in drawn)
+            pyarrow.csv.write_csv(pa.table({"src": src, "dst": dst}), file, options)
 
 
 if __name__ == "__main__":
