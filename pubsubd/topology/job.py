@@ -192,7 +192,8 @@ def _analyse(spark: SparkSession, job: Job, scratch: Path, made: Path, stage: St
         write_table(table, scratch, made)
 
     stage(f"analysing {len(graphs):,} graph{'s' if len(graphs) > 1 else ''}")
-    facts = _state_facts(spark, job, arcs, graphs, stage)
+    # Kept, since to sort is to compute twice: Spark looks at a sample first.
+    facts = keep(_state_facts(spark, job, arcs, graphs, stage))
     write_kinds(facts, ROWS, _KINDS, scratch, made)
     stage("putting the report together")
     return Report(

@@ -137,11 +137,12 @@ def read(src: pa.Array | pa.ChunkedArray, dst: pa.Array | pa.ChunkedArray) -> Gr
         dst: as many names. A null tells only that ``src`` exists, the name itself a self-loop.
     """
     chunks = [*_chunks(src), *_chunks(dst)]
-    coded = pa.chunked_array(chunks, pa.string()).dictionary_encode().unify_dictionaries()
+    # In one piece: to merge the dictionaries of many chunks takes longer than all the rest.
+    coded = pa.chunked_array(chunks, pa.large_string()).combine_chunks().dictionary_encode()
     if not len(coded):
         return build([], np.zeros(0, np.int32), np.zeros(0, np.int32))
-    names = coded.chunk(0).dictionary
-    codes = pc.fill_null(pa.chunked_array([c.indices for c in coded.chunks], pa.int32()), -1)
+    names = pc.cast(coded.dictionary, pa.string())
+    codes = pc.fill_null(coded.indices, -1)
     order = pc.sort_indices(names)  # strings compare by their bytes
     # One more place, for null: it is code -1, the last one.
     places = np.empty(len(names) + 1, np.int32)
@@ -180,7 +181,8 @@ def build(ids: pa.Array | Iterable[str] | int, tails: Ints | Longs, heads: Ints 
 
 
 def _chunks(names: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
-    whole = pc.cast(names, pa.string())
+    # Large, as the names of all arcs together may be more than 2 GiB.
+    whole = pc.cast(names, pa.large_string())
     return whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
 
 
