@@ -109,10 +109,11 @@ def test_json_that_is_no_object_or_lacks_a_column_is_told_and_empty_lines_are_no
 ) -> None:
     whole = as_json()
     short = json.dumps({name: GOOD[name] for name in COLUMNS if name != "bytes"}).encode()
-    texts = [whole[:90], b"[1]", b"5", whole + b" more", b"", b"  ", short, as_json(ts=None)]
+    texts = [whole[:90], b"[1]", b"5", whole + b" more", whole + whole, whole + b"," + whole]
+    texts += [b"[" + whole + b"]", b"", b"  ", short, as_json(ts=None)]
     more = as_json(color="blue")
     found = reasons(check_jsonl(lines(spark, [*texts, b"\t" + whole + b" ", more])))
-    assert found == ["json", "json", "json", "json", "short", "short", None, None]
+    assert found == [*["json"] * 7, "short", "short", None, None]
 
 
 def test_csv_may_have_quotes_and_its_header_anywhere_but_not_more_or_fewer_columns(

@@ -54,6 +54,7 @@ SHOWN = 200
 SELF_LOOP = "self-loop"
 
 _TEXTS = ", ".join(f"`{name}` string" for name in COLUMNS)
+_TYPED = ", ".join(f"`{name}`: string" for name in COLUMNS)
 _HEADER = ",".join(COLUMNS)
 _TITLES = (("src", "dst"), ("source", "target"), ("from", "to"), ("fromnodeid", "tonodeid"))
 _YEAR = r"^[0-9]{4}-"  # Spark takes a time of day for one of today
@@ -80,13 +81,13 @@ def check_jsonl(lines: DataFrame) -> DataFrame:
 
     What an object has besides an edge list's columns is left alone.
     """
-    schema = f"{_TEXTS}, _broken string"
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_broken"}
-    row = F.from_json("line", schema, options)
-    parsed = lines.where(F.trim("line") != "").select("file", "line", _once(row))
-    # A parser stops at the end of the first object.
-    broken = F.col("_broken").isNotNull() | ~F.endswith(F.rtrim("line"), F.lit("}"))
-    return _check_texts(parsed, broken=broken, long=F.lit(False))
+    # As a list, since of a bare object the parser would not see what follows it.
+    rows = F.from_json(F.concat(F.lit("["), "line", F.lit("]")), f"array<struct<{_TYPED}>>")
+    one = F.when(F.rlike("line", F.lit(r"^\s*\{")) & (F.size(rows) == 1), rows)
+    # Without a row there is none to make columns of: all of them are null then.
+    parsed = lines.where(F.trim("line") != "").select("file", "line", F.inline_outer(one))
+    missing = reduce(Column.__and__, [F.col(name).isNull() for name in COLUMNS])
+    return _check_texts(parsed, broken=missing, long=F.lit(False))
 
 
 def check_csv(lines: DataFrame) -> DataFrame:
