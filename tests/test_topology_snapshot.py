@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from pubsubd.topology.kernel.facts import SCHEMA
 from pubsubd.topology.kernel.graph import read
-from pubsubd.topology.kernel.snapshot import SCHEMA, snapshot
+from pubsubd.topology.kernel.snapshot import snapshot
 from pubsubd.topology.metrics import METRICS
 from tests import topologies
 from tests.topologies import SMALL, Arcs

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pubsubd.topology.kernel.facts import SCHEMA
 from pubsubd.topology.kernel.graph import read
-from pubsubd.topology.kernel.snapshot import SCHEMA, snapshot
+from pubsubd.topology.kernel.snapshot import snapshot
 
 GRAPH = ("mesh", "window")
 """The columns that tell which graph a row belongs to."""

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pubsubd.topology.kernel import cuts, structure
+from pubsubd.topology.kernel.facts import Facts
 from pubsubd.topology.kernel.graph import Ints
 from pubsubd.topology.kernel.resilience import Resilience
 from pubsubd.topology.kernel.snapshot import (
-    Facts,
     tell_blocks,
     tell_components,
     tell_degrees,
