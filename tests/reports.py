@@ -34,6 +34,7 @@ HISTORY = {
         "jaccard": pa.float64(),
     },
     "availability": {"id": pa.string(), "window": MOMENT, "availability": pa.float64()},
+    "chronic": {"id": pa.string(), "windows": pa.int64(), "share": pa.float64()},
     "events": {
         "at": MOMENT,
         **dict.fromkeys(("kind", "src", "dst", "detail"), pa.string()),
@@ -164,6 +165,7 @@ def sample() -> Report:
             for window in windows
             for name, share in (("a", 1.0), ("e", 0.25))
         ],
+        chronic=[{"id": "c", "windows": 2, "share": 2 / 3}],
         events=[
             {"at": windows[1], "kind": "daemon-left", "src": "e", "detail": "told by d"},
             {"at": windows[2], "kind": "link-up", "src": "d", "dst": "e"},
@@ -187,6 +189,7 @@ def nasty() -> Report:
     for names in (NASTY[:6], NASTY[6:]):
         history: dict[str, Rows] = {
             "availability": [{"id": n, "window": START, "availability": 0.5} for n in names],
+            "chronic": [{"id": n, "windows": 1, "share": 1.0} for n in names],
             "events": [{"at": START, "kind": "daemon-left", "src": n, "detail": n} for n in names],
             "one_sided": [{"src": names[0], "dst": names[1], "told_by": names[0]}],
         }

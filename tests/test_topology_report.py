@@ -300,8 +300,9 @@ def test_what_is_not_finite_is_no_value() -> None:
 
 def test_churn_names_the_least_available_and_the_latest_events() -> None:
     found = section(sample(), "churn")
-    least, events = found.listings
+    least, chronic, events = found.listings
     assert least.rows == [["e", "25 %", "25 %"]]
+    assert chronic.rows == [["c", "2", "66.7 %"]]
     assert [row[1] for row in events.rows] == ["link up", "daemon left"]
     assert found.pictures == ["churn", "trend", "availability"]
     assert figures(sample(), "churn")["Links kept from window to window"] == (

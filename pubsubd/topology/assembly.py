@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from pubsubd.topology.kernel.snapshot import SCHEMA
+from pubsubd.topology.kernel.facts import SCHEMA
 from pubsubd.topology.report import Coverage, MeshReport
 
 WINDOWS = 2_000
@@ -20,7 +20,8 @@ EVENTS = 1_000
 """The latest events of a mesh that are shown."""
 
 WORST = 40
-"""Daemons whose availability is shown, those with the least in the mean."""
+"""Daemons whose availability is shown, those with the least in the mean; and as many of those
+that were articulation daemons in the most windows."""
 
 NAMED = 100
 """Daemons that are named where there may be many."""
@@ -69,6 +70,9 @@ def _assemble_one(
         snapshot=snapshot.select(SCHEMA.names).cast(SCHEMA),
         series=series.filter(_since_lately(series["window"])),
         churn=_read(made, "churn", shown),
+        chronic=_find_chronic(
+            _read(made, "articulation", shown), pc.count_distinct(series["window"]).as_py()
+        ),
         availability=_find_worst(_read(made, "daemon_history", shown)),
         events=_read(made, "events", here)[-EVENTS:].drop_columns("mesh"),
         one_sided=links.filter(pc.field("one_sided")).select(["src", "dst", "told_by"]),
@@ -102,6 +106,17 @@ def _find_worst(daemons: pa.Table) -> pa.Table:
     worst = means.sort_by(order)["id"][:WORST]
     rows = told.filter(pc.is_in(told["id"], worst))
     return rows.select(["id", "window", "availability"])
+
+
+def _find_chronic(points: pa.Table, windows: int) -> pa.Table:
+    """Return ``id``, ``windows``, ``share`` of the :data:`WORST` articulation daemons."""
+    counts = (
+        points.filter(pc.field("window").is_valid()).group_by("id").aggregate([([], "count_all")])
+    )
+    order = [("count_all", "descending"), ("id", "ascending")]
+    worst = counts.sort_by(order)[:WORST]
+    share = pc.divide(worst["count_all"].cast(pa.float64()), float(max(1, min(windows, WINDOWS))))
+    return pa.table({"id": worst["id"], "windows": worst["count_all"], "share": share})
 
 
 def _cover(daemons: pa.Table, snapshot: pa.Table, nodes: pa.Table | None) -> Coverage:

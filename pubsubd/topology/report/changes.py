@@ -147,6 +147,16 @@ def churn(mesh: MeshReport) -> Section:
             [[name, percent(mean), percent(worst)] for name, mean, worst in lowest[:MORE]],
         )
     )
+    order = [("windows", "descending"), ("id", "ascending")]
+    chronic = mesh.chronic.sort_by(order).to_pylist()
+    section.add(
+        Listing(
+            "Articulation daemons in most windows",
+            {"Daemon": "name", "Windows": "number", "Of all": "number"},
+            [[row["id"], number(row["windows"]), percent(row["share"])] for row in chronic[:MORE]],
+            len(chronic),
+        )
+    )
     events = _latest(mesh)
     section.add(
         Listing(

@@ -40,6 +40,8 @@ class MeshReport:
         series: ``window, name, value``: metrics of all windows.
         churn: ``window, daemons, joined, left, links, new_links, lost_links, jaccard``.
         availability: ``id, window, availability``: shares, of the daemons that are worst.
+        chronic: ``id, windows, share``: daemons that were articulation daemons, in how many
+            windows, and in what share of them; the most often first.
         events: ``at, kind, src`` or ``id``, ``dst, detail``: the latest ones.
         one_sided: ``src, dst, told_by``.
         asymmetric: ``src, dst`` and what differs between the ends.
@@ -53,6 +55,7 @@ class MeshReport:
     series: pa.Table
     churn: pa.Table
     availability: pa.Table
+    chronic: pa.Table
     events: pa.Table
     one_sided: pa.Table
     asymmetric: pa.Table

@@ -131,6 +131,7 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
         "curves": {name: _pairs(facts.curve(name)) for name in _CURVES},
         "advice": {kind: _advice(mesh, facts, kind, most) for kind in KINDS},
         "churn": _ordered(mesh.churn, most, "window", latest=True),
+        "chronic": _ordered(mesh.chronic, most),
         "availability": _ordered(mesh.availability, _CELLS * most, "id", "window"),
         "events": _ordered(mesh.events, most, "at", "kind", latest=True),
         "series": _series(mesh.series, most),
