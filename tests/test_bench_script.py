@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
+from benchlib import topology
 from benchlib.cases import idle_texts, mixed, names_own, new_names
 from benchlib.hubcases import CASES, GROUPS
 from benchlib.meter import Cores
@@ -37,6 +38,35 @@ def test_list_names_every_case_in_its_group() -> None:
     groups = ("line", "hub", "mesh")
     assert listed == [word for group in groups for word in (f"{group}:", *GROUPS[group])]
     assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"], *GROUPS["mesh"]]
+
+
+def test_the_analysis_has_cases_of_its_own() -> None:
+    done = bench("topology", "--list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(topology.CASES)
+    wrong = bench("topology", "beauty")
+    assert (wrong.returncode, "no such case: 'beauty'" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("kind", "number"), [("mesh", 3), ("windows", 2), ("links", 800)])
+def test_the_analysis_is_measured_on_the_same_data_each_time(
+    kind: str, number: int, tmp_path: Path
+) -> None:
+    program = str(BENCH.parent / "benchlib" / "topologydata.py")
+    made = []
+    for name in ("one", "other"):
+        words = [sys.executable, program, kind, str(tmp_path / name), str(number)]
+        subprocess.run(words, check=True, timeout=60)
+        files = sorted((tmp_path / name).iterdir())
+        made.append([(file.name, file.read_bytes()) for file in files])
+    assert made[0] == made[1] != []
+
+
+def test_what_a_run_took_is_held_against_its_bound() -> None:
+    slow = topology.Target("total", 20, "s")
+    fast = topology.Target("times as fast", 10, "x")
+    verdicts = [topology.judge(one, at) for at in (9.0, 21.0) for one in (slow, fast)]
+    assert [words.split()[-1] for words in verdicts] == ["ok", "MISS", "MISS", "ok"]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pubsubd.edges import write_jsonl
 from pubsubd.topology.metrics import METRICS
-from tests.daemons import environment
+from tests.daemons import ROOT, environment
+from tests.test_edges import row
 
 LONGEST = 300  # seconds: a guard only
 
@@ -49,11 +54,6 @@ def test_it_says_what_it_does_and_what_it_has_found_and_leaves_nothing_else(plac
     assert sorted(path.name for path in place.iterdir()) == ["mesh.txt", "report"]
 
 
-def test_what_is_not_the_case_is_no_failure(place: Path) -> None:
-    done = run("mesh.txt", "--out", "report", "--fail-on", "partition", "--quiet", cwd=place)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -81,6 +81,7 @@ def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], 
     [
         (["--out", "report"], "Missing argument 'INPUT...'"),
         (["mesh.txt"], "Missing option '--out'"),
+        (["mesh.txt", "--out", "s3a://bucket/r"], "no URL"),
         (["mesh.txt", "--out", "r", "--window", "0h"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--window", "5"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--since", "yesterday"], "is not a time"),
@@ -162,3 +163,55 @@ def test_a_disk_that_is_full_is_told_in_one_line(place: Path) -> None:
     (line,) = done.stderr.splitlines()
     assert "a disk is full" in line
     assert done.stdout == ""
+
+
+def examples() -> list[list[str]]:
+    """Return the words of the manual's examples that need neither a cluster nor a browser."""
+    page = (ROOT / "man" / "pubsubd-topology.1").read_text(encoding="utf-8")
+    shown = page.split(".Sh EXAMPLES")[1].replace(" \\e\n", " ")
+    lines = re.findall(r"^pubsubd topology (.*)$", shown, flags=re.MULTILINE)
+    commands = [shlex.split(line.partition(" || ")[0]) for line in lines]
+    return [words for words in commands if "--master" not in words and words[0][0] != "/"]
+
+
+def test_there_are_these_examples() -> None:
+    assert [words[0] for words in examples()] == ["edges/", "--explain", "p2p-Gnutella31.txt.gz"]
+
+
+@pytest.mark.parametrize("words", examples(), ids=lambda words: words[0].strip("-/"))
+def test_the_examples_of_the_manual_work(place: Path, words: list[str]) -> None:
+    (place / "edges").mkdir()
+    with (place / "edges" / "edges-1.jsonl").open("wb") as file:
+        write_jsonl([row(), row(observer="b")], file)
+    packed = gzip.compress((place / "mesh.txt").read_bytes())
+    (place / "p2p-Gnutella31.txt.gz").write_bytes(packed)
+    done = run(*words, cwd=place)
+    assert done.returncode == (3 if "--fail-on" in words else 0), done.stderr
+    if "--out" in words:
+        assert (place / words[words.index("--out") + 1] / "report.html").exists()
+
+
+def test_spark_submit_on_a_cluster_of_two_workers_makes_the_same_report(place: Path) -> None:
+    submit = Path(sys.executable).parent / "spark-submit"
+    job = ROOT / "contrib" / "spark" / "pubsubd_topology.py"
+    cluster = [sys.executable, ROOT / "scripts" / "spark-cluster", "--timeout", str(LONGEST)]
+    done = subprocess.run(
+        [*cluster, submit, job, "mesh.txt", "--out", "far", "--quiet"],
+        cwd=place,
+        env=environment() | {"TMPDIR": str(place)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST + 60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "6 daemons, 7 links" in done.stdout
+    # What is not the case is no failure.
+    here = run("mesh.txt", "--out", "near", "--quiet", "--fail-on", "partition", cwd=place)
+    assert (here.returncode, here.stderr) == (0, "")
+    far, near = (
+        {path.name: path.read_bytes() for path in (place / name).iterdir()}
+        for name in ("far", "near")
+    )
+    assert far == near

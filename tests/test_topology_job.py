@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -153,6 +155,31 @@ def test_what_is_spread_over_all_workers_is_the_same_as_on_one(
             assert value == pytest.approx(one[name][metric], abs=1e-9), (name, metric)
 
 
+def test_a_window_that_is_spread_over_all_workers_is_the_same_one_in_every_time_zone(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports = write_exports(tmp_path / "exports")
+    ended = datetime(2026, 11, 28, 1, tzinfo=UTC)
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        analyse(spark, exports, tmp_path / "one", until=ended)
+        analyse(spark, exports, tmp_path / "all", until=ended, local_edges=0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    one, spread = (
+        {
+            (row["window"], row["name"], row["value"])
+            for row in read_table(tmp_path / name, "metrics").to_pylist()
+            if row["name"] in {"daemons", "links", "bridges", "diameter"}
+        }
+        for name in ("one", "all")
+    )
+    assert one == spread
+    assert {window for window, _, _ in one} == {datetime(2026, 11, 28, tzinfo=UTC)}
+
+
 def test_the_history_tells_who_left_and_when(tmp_path: Path, spark: SparkSession) -> None:
     exports = write_exports(tmp_path / "exports")
     outcome = analyse(spark, exports, tmp_path / "out")
@@ -179,6 +206,8 @@ def test_the_history_tells_who_left_and_when(tmp_path: Path, spark: SparkSession
     jsonschema.validate(report, schema())
     (mesh,) = report["meshes"]
     assert mesh["mesh"] == "m"
+    chronic = [(one["id"], one["windows"]) for one in mesh["chronic"]["items"]]
+    assert chronic == [("b", 3), ("c", 3), ("d", 2)]
     html = (out / "report.html").read_text()
     assert "02:25:30" in html
 

@@ -33,7 +33,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False),
     metavar="DIR",
     required=True,
     help="Where the report goes; made when it is not there.",
@@ -81,7 +81,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="N",
     default=10_000_000,
     show_default=True,
-    help="Links up to which a window is analysed as a whole by one worker.",
+    help="Arcs up to which one worker analyses a window; a link that both ends tell of has two.",
 )
 @click.option(
     "--fail-on",
@@ -110,7 +110,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     help="Print what a metric means, and exit.",
 )
 def command(
-    inputs: tuple[str, ...], fail_on: tuple[str, ...], quiet: bool, **parameters: Any
+    inputs: tuple[str, ...], out: str, fail_on: tuple[str, ...], quiet: bool, **parameters: Any
 ) -> int:
     """Report where the mesh would break.
 
@@ -127,10 +127,12 @@ def command(
       3    done, and one of --fail-on is the case
       130  interrupted (Ctrl-C)
     """  # noqa: D301  (click wants the character)
+    if "://" in out:
+        raise click.UsageError("--out is a directory that this machine and all workers see, no URL")
     job = _load()
     progress = _Progress(quiet)
     try:
-        outcome = job.run(job.Job(inputs=inputs, **parameters), progress.stage)
+        outcome = job.run(job.Job(inputs=inputs, out=Path(out), **parameters), progress.stage)
     finally:
         progress.end()
     for line in outcome.summary:

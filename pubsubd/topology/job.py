@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -249,16 +249,21 @@ def _state_facts(
     for one in large:
         stage(f"analysing {one['arcs']:,} arcs of {one['mesh']}, spread over all workers")
         table = analyse(arcs.where(_is_of(one)).select("src", "dst"), job.seed)
-        named = label(table, one["mesh"], one["window"])
+        named = label(table, one["mesh"], _window_of(one))
         facts = facts.union(spark.createDataFrame(named, facts.schema))
     return facts
 
 
 def _is_of(graph: Row) -> Column:
     """Whether a row is one of ``graph``."""
-    return (F.col("mesh") == F.lit(graph["mesh"])) & F.col("window").eqNullSafe(
-        F.lit(graph["window"])
-    )
+    window = F.col("window").eqNullSafe(F.lit(_window_of(graph)))
+    return (F.col("mesh") == F.lit(graph["mesh"])) & window
+
+
+def _window_of(graph: Row) -> datetime | None:
+    """Return a window's start with its time zone: Spark gives it in this machine's, unnamed."""
+    window: datetime | None = graph["window"]
+    return None if window is None else window.astimezone(UTC)
 
 
 def _stale(job: Job) -> int:

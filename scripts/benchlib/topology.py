@@ -321,7 +321,8 @@ def main(arguments: Sequence[str]) -> int:
             bounds = {target.metric: target for target in case.targets}
             for metric, value in results[name].items():
                 target = bounds.get(metric)
-                print(f"    {metric:36} {value:9.2f}{_verdict(value, target)}", flush=True)
+                verdict = "" if target is None else judge(target, value)
+                print(f"    {metric:36} {value:9.2f}{verdict}", flush=True)
                 missed |= target is not None and not _good(value, target)
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
@@ -334,9 +335,8 @@ def _good(value: float, target: Target) -> bool:
     return value >= target.bound if target.metric == "times as fast" else value <= target.bound
 
 
-def _verdict(value: float, target: Target | None) -> str:
-    if target is None:
-        return ""
+def judge(target: Target, value: float) -> str:
+    """Return the bound and whether a figure keeps it."""
     kind = "at least" if target.metric == "times as fast" else "at most"
     word = "ok" if _good(value, target) else "MISS"
     return f" {target.unit:4} {kind} {target.bound:g}  {word}"
