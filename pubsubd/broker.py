@@ -36,6 +36,7 @@ from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
 from pubsubd.stats import Statistics, rss
 from pubsubd.targets import Fork, Targets
+from pubsubd.terms import Terms
 
 LF, CR = 10, 13
 
@@ -59,6 +60,7 @@ class Broker(Delivery):
     """The peers, their subscriptions, and what happens when one of them speaks.
 
     Attributes, besides those of :class:`~pubsubd.delivery.Delivery`:
+        terms: of peers that come by no listener, such as those that were dialled.
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
@@ -67,7 +69,7 @@ class Broker(Delivery):
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self.limits = limits
+        self.terms = Terms("", limits)
         self.peers: dict[int, Peer] = {}
         self.requests: dict[bytes, Request] = {
             b"//pubsubd/ping": lambda _peer, data: data,
@@ -98,6 +100,7 @@ class Broker(Delivery):
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None] = stay,
+        terms: Terms | None = None,
     ) -> Peer:
         """Return a new peer.
 
@@ -105,10 +108,11 @@ class Broker(Delivery):
             label: what it is called in logs.
             send: takes whole frames for it, never waiting.
             end: closes its connection, for a code and a text.
+            terms: what holds for it; None for the daemon's own.
         """
         self.counters.connections_total += 1
         number = self.counters.connections_total
-        peer = self.peers[number] = Peer(number, label, send, end)
+        peer = self.peers[number] = Peer(number, label, send, end, terms or self.terms)
         return peer
 
     def leave(self, peer: Peer) -> Iterator[None]:
@@ -172,7 +176,7 @@ class Broker(Delivery):
         router = self.router
         get, learn, index = router.routes.get, router.learn, router.index
         sizes = self._sizes
-        match_header, max_payload = self.match_header, self.limits.max_payload
+        match_header, max_payload = self.match_header, peer.terms.limits.max_payload
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
         end, at, start, count, total = len(buf), 0, 1, 0, 0
@@ -321,7 +325,7 @@ class Broker(Delivery):
             return False
         size = self._sizes[match[2]]
         missing = match.end() - 1 + size + 1 - len(data)
-        if missing < 0 or size > self.limits.max_payload or (not missing and data[-1] != LF):
+        if missing < 0 or size > peer.terms.limits.max_payload or (not missing and data[-1] != LF):
             return False
         if missing:
             peer.parts[0] = data
@@ -402,7 +406,7 @@ class Broker(Delivery):
                 return 0, 1
             self.tell(peer, error)
             return stop, 0
-        wire.check_size(size, self.limits.max_payload)
+        wire.check_size(size, peer.terms.limits.max_payload)
         stop = head + size
         if stop >= len(buf):
             return 0, stop + 1 - len(buf)
@@ -436,12 +440,13 @@ class Broker(Delivery):
         if peer.relayed:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
         if verb == b"sub":
-            if len(peer.substrings) >= self.limits.max_subscriptions:
+            most = peer.terms.limits.max_subscriptions
+            if len(peer.substrings) >= most:
                 if substring in peer.substrings:
                     return
                 raise ProtocolError(
                     "too-many-subscriptions",
-                    f"{wire.quote(substring)} would be one over {self.limits.max_subscriptions}",
+                    f"{wire.quote(substring)} would be one over {most}",
                 )
             self.router.subscribe(peer, substring)
         elif not self.router.unsubscribe(peer, substring):

@@ -9,12 +9,13 @@ from pubsubd import wire
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
 from pubsubd.outbox import Pieces
+from pubsubd.terms import Terms
 
 
 class LineTalk:
     """One connection of the line protocol; see :class:`pubsubd.session.Talk`."""
 
-    __slots__ = ("_broker", "_timeout", "max_pending", "peer", "receive")
+    __slots__ = ("_broker", "peer", "receive")
 
     end_of_frame = staticmethod(wire.end_of_frame)
     count_frames = staticmethod(wire.count_frames)
@@ -26,12 +27,17 @@ class LineTalk:
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None],
+        *,
+        terms: Terms | None = None,
     ) -> None:
         self._broker = broker
-        self._timeout = broker.limits.command_timeout
-        self.max_pending = broker.limits.max_pending
-        self.peer = broker.join(label, send, end)
+        self.peer = broker.join(label, send, end, terms)
         self.receive = partial(broker.receive, self.peer)
+
+    @property
+    def max_pending(self) -> int:
+        """Bytes that may wait for it."""
+        return self.peer.terms.limits.max_pending
 
     @property
     def wanted(self) -> int:
@@ -50,9 +56,10 @@ class LineTalk:
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if half a command has come and nothing since ``heard``."""
-        if not self.peer.halfway or now - heard <= self._timeout:
+        timeout = self.peer.terms.limits.command_timeout
+        if not self.peer.halfway or now - heard <= timeout:
             return None
-        text = f"{self._timeout:g} s of silence in the middle of a command"
+        text = f"{timeout:g} s of silence in the middle of a command"
         return ProtocolError("command-timeout", text)
 
     def leave(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from typing import Protocol
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
+from pubsubd.terms import DEFAULT, Terms
 from pubsubd.wildcards import Pattern
 
 
@@ -53,6 +54,7 @@ class Peer:
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
         remote: False: it is not another daemon that is reached over links.
+        terms: what holds for it, as for all connections of its listener.
     """
 
     remote = False
@@ -78,6 +80,7 @@ class Peer:
         "relayed",
         "send",
         "substrings",
+        "terms",
         "width",
     )
 
@@ -87,8 +90,10 @@ class Peer:
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None] = stay,
+        terms: Terms = DEFAULT,
     ) -> None:
         self.number = number
+        self.terms = terms
         self.label = label
         self.send = send
         self.end = end

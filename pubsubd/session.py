@@ -44,11 +44,13 @@ class Talk(Protocol):
 
     Attributes:
         peer: the connection as the broker sees it.
-        max_pending: bytes that may wait for it.
     """
 
     peer: Peer
-    max_pending: int
+
+    @property
+    def max_pending(self) -> int:
+        """Bytes that may wait for it."""
 
     @property
     def wanted(self) -> int:

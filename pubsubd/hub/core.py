@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from pubsubd.broker import Broker
@@ -30,6 +31,7 @@ from pubsubd.hub.synap import Synap
 from pubsubd.hub.topics import TopicTable
 from pubsubd.limits import HubLimits
 from pubsubd.peer import Peer
+from pubsubd.terms import Terms
 
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
@@ -52,6 +54,7 @@ class Hub:
         wall: seconds since the epoch.
 
     Attributes:
+        terms: of connections that come by no listener.
         talks: those of all connections, by the number of the peer.
         touched: talks that have something to send.
         ignored: envelopes that were malformed.
@@ -73,8 +76,15 @@ class Hub:
     ) -> None:
         self.broker = broker
         self.limits = limits
-        self.max_subscriptions = max_subscriptions
-        self.command_timeout = command_timeout
+        self.terms = Terms(
+            "hub",
+            replace(
+                broker.terms.limits,
+                max_subscriptions=max_subscriptions,
+                command_timeout=command_timeout,
+            ),
+            limits,
+        )
         self.authority = authority
         self.hosts = hosts
         self.origins = origins

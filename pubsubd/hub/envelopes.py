@@ -42,7 +42,7 @@ def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
         return False
     payload = bytes(message.payload)
     data = to_line(name, kind, talk.sender, payload)
-    if len(data) > hub.broker.limits.max_payload:
+    if len(data) > talk.peer.terms.limits.max_payload:
         return False
     hub.topics.note(name, hub.wall())
     note = None if kind == PLAIN else Message(name, kind, payload, talk.sender)
@@ -62,7 +62,8 @@ def _subscribe(talk: HubTalk, message: Incoming, on: bool) -> bool:
         talk.holdings.remove(name, Form.ENVELOPE)
         return True
     hub = talk.hub
-    if not talk.may("subscribe") or len(talk.holdings) >= hub.max_subscriptions:
+    most = talk.peer.terms.limits.max_subscriptions
+    if not talk.may("subscribe") or len(talk.holdings) >= most:
         return False
     try:
         hub.synap.check_name(name)

@@ -49,6 +49,8 @@ from pubsubd.wildcards import Pattern
 if TYPE_CHECKING:
     from pubsubd.hub.auth import Identity
     from pubsubd.hub.core import Hub
+    from pubsubd.limits import HubLimits
+    from pubsubd.terms import Terms
 
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests, 11 ms
 _HTTP_IDLE = 60.0  # seconds that an HTTP connection is kept for a further request
@@ -93,7 +95,6 @@ class HubTalk:
         "holdings",
         "hub",
         "identity",
-        "max_pending",
         "out",
         "peer",
         "sender",
@@ -108,10 +109,11 @@ class HubTalk:
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None],
+        *,
+        terms: Terms | None = None,
     ) -> None:
         self.hub = hub
-        self.peer = hub.broker.join(label, self._deliver)
-        self.max_pending = hub.limits.max_pending
+        self.peer = hub.broker.join(label, self._deliver, terms=terms or hub.terms)
         self.sender = address(self.peer)
         self.framing: Framing = NDJSON
         self.signal: Signal | None = None
@@ -128,6 +130,16 @@ class HubTalk:
         hub.talks[self.peer.number] = self
 
     # What the session asks
+
+    @property
+    def limits(self) -> HubLimits:
+        """What holds for this connection."""
+        return self.peer.terms.hub_limits
+
+    @property
+    def max_pending(self) -> int:
+        """Bytes that may wait for it."""
+        return self.peer.terms.hub_limits.max_pending
 
     @property
     def wanted(self) -> int:
@@ -160,7 +172,7 @@ class HubTalk:
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if it has been silent since ``heard`` for too long."""
-        limit = self.hub.command_timeout
+        limit = self.peer.terms.limits.command_timeout
         if self.halfway:
             if now - heard > limit:
                 text = f"{limit:g} s of silence in the middle of a message"
@@ -169,7 +181,7 @@ class HubTalk:
             if now - heard > _HTTP_IDLE:
                 return ProtocolError("goodbye", "")
         elif self.signal is not None and self.signal.expects_heartbeat:
-            limit = self.hub.limits.heartbeat
+            limit = self.limits.heartbeat
             if now - heard > limit:
                 return ProtocolError("heartbeat-timeout", f"no heartbeat for {limit:g} s")
         return None
@@ -267,7 +279,7 @@ class HubTalk:
         if reader is None:
             if not data.strip():
                 return []
-            limits = self.hub.limits
+            limits = self.limits
             if data.lstrip()[:1] == b"{":
                 reader = self._reader = LineReader(limits.max_message)
             else:
@@ -297,7 +309,7 @@ class HubTalk:
         """Go on as a WebSocket, with what has come behind the request."""
         self.put_raw(reader.accept())
         self.framing = WEBSOCKET
-        self._reader = WebSocketReader(self.hub.limits.max_message)
+        self._reader = WebSocketReader(self.limits.max_message)
         trailing = reader.trailing
         if trailing:
             events.extend(self._reader.receive(trailing))
@@ -362,7 +374,7 @@ class HubTalk:
         if self._speaks_envelopes():
             self.hub.ignored += 1
             return
-        most = self.hub.limits.max_message
+        most = self.limits.max_message
         details = {"actualSize": size, "maxSize": most}
         text = f"{size} bytes, over {most}"
         if self.subscriber is not None and self.signal is None:

@@ -113,7 +113,7 @@ class Signal:
     )
 
     def __init__(self, talk: HubTalk) -> None:
-        limits = talk.hub.limits
+        limits = talk.limits
         self.talk = talk
         self.dialect = ""  # "A" or "B", once it is known; B until then
         self.session_id = ""
@@ -160,7 +160,7 @@ class Signal:
         if not connecting:
             wait = self._bucket.take(hub.clock())
             if wait:
-                per_minute = f"{hub.limits.rate:g} messages a minute"
+                per_minute = f"{self.talk.limits.rate:g} messages a minute"
                 seconds = math.ceil(wait)
                 raise RefusedError("rate_limited", f"over {per_minute}", {"retryAfter": seconds})
             whole = isinstance(message.sender, str) and isinstance(message.to, str)

@@ -65,8 +65,8 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
         m.Connected(
             session_id=signal.session_id,
             server_version=m.VERSION_A,
-            max_message_size=hub.limits.max_message,
-            heartbeat_interval=int(hub.limits.heartbeat * 1000 / 2),
+            max_message_size=signal.talk.limits.max_message,
+            heartbeat_interval=int(signal.talk.limits.heartbeat * 1000 / 2),
             capabilities=in_a if signal.dialect == "A" else in_b,
             actor_identity=actor,
             server_time=hub.now(),

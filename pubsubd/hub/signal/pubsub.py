@@ -37,8 +37,9 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
     subscription = signal.topics.get(topic)
     if subscription is None:
         held = signal.parse_topic(topic)
-        if len(talk.holdings) >= hub.max_subscriptions:
-            raise RefusedError("internal_error", f"over {hub.max_subscriptions} subscriptions")
+        most = talk.peer.terms.limits.max_subscriptions
+        if len(talk.holdings) >= most:
+            raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
         else:
@@ -86,7 +87,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
     line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
-    most = hub.broker.limits.max_payload
+    most = signal.talk.peer.terms.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)

@@ -144,7 +144,7 @@ class Synap:
         peer, sender = (None, HTTP) if session is None else (session.peer, session.sender)
         id_ = "msg_" + new_id().replace("-", "")
         data = to_line(name, TYPE, sender, encode(value), id_, metadata)
-        most = self._broker.limits.max_payload
+        most = self._broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
         self._table.note(name, self._wall())
