@@ -28,23 +28,28 @@ from dataclasses import asdict
 from typing import NoReturn
 
 from pubsubd import __version__, wire
-from pubsubd.delivery import NO_ROUTE, Delivery
+from pubsubd.access import Access, AuthError, Check, Login, origin
+from pubsubd.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.errors import ProtocolError
 from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
 from pubsubd.stats import Statistics, rss
-from pubsubd.targets import Fork, Targets
+from pubsubd.targets import Denied, Fork, Route, Targets
 from pubsubd.terms import Terms
 
 LF, CR = 10, 13
+
+FAILURES = 3
+"""Logins of one connection that may fail; it ends with the last one."""
 
 _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon command
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _NO_MESSAGE = "another daemon sends messages and nothing else"
+_OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no right
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -61,6 +66,7 @@ class Broker(Delivery):
 
     Attributes, besides those of :class:`~pubsubd.delivery.Delivery`:
         terms: of peers that come by no listener, such as those that were dialled.
+        access: who may come in, and what they may do then.
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
@@ -68,17 +74,19 @@ class Broker(Delivery):
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
+        super().__init__(clock)
         self.terms = Terms("", limits)
         self.peers: dict[int, Peer] = {}
+        self.access = Access(self.peers, self.router, clock)
+        self.wall = time.time
         self.requests: dict[bytes, Request] = {
+            AUTH: self._auth,
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: self.describe(),
             b"//pubsubd/explain": lambda _peer, data: explain(self.router, data),
             b"//pubsubd/peers": _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
-        self._clock = clock
         self._started = clock()
         self._sizes = wire.Sizes()
         self.reserved: tuple[bytes, ...] = ()
@@ -113,7 +121,12 @@ class Broker(Delivery):
         self.counters.connections_total += 1
         number = self.counters.connections_total
         peer = self.peers[number] = Peer(number, label, send, end, terms or self.terms)
+        self.access.meet(peer)
         return peer
+
+    def login(self, peer: Peer, identity: str) -> None:
+        """Let ``peer`` be who its connection says: a user of this machine, or a certificate's."""
+        self.access.enter(peer, identity)
 
     def leave(self, peer: Peer) -> Iterator[None]:
         """Forget ``peer``, in steps of bounded work: iterate to the end."""
@@ -133,7 +146,8 @@ class Broker(Delivery):
 
         Returns:
             Whether work was left for a further turn, which ``receive(peer, b"")`` takes,
-            because this one has used up :data:`~pubsubd.limits.WORK_PER_TURN`.
+            because this one has used up :data:`~pubsubd.limits.WORK_PER_TURN`, or because
+            there is a ``peer.job`` now, which has to be done and finished before.
 
         Where the input breaks the protocol beyond repair, ``peer.ending`` is set, the
         peer is told, and all input from there on is ignored.
@@ -173,15 +187,18 @@ class Broker(Delivery):
         # `start`, where the run begins. The run is `count` frames for `targets`, the last of
         # which is `length` bytes long and is known to be whole only when `buf[at]` exists
         # and is LF. A header is looked up with the LF before it, `width` bytes in all.
-        router = self.router
-        get, learn, index = router.routes.get, router.learn, router.index
+        router, gate = self.router, peer.gate
+        get: Callable[[bytes], Route | None] = router.routes.get
+        learn, index = router.learn, router.index
         sizes = self._sizes
         match_header, max_payload = self.match_header, peer.terms.limits.max_payload
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
+        elif gate is not None:
+            get, learn, max_payload = gate.get, gate.learn, gate.limit(max_payload)
         end, at, start, count, total = len(buf), 0, 1, 0, 0
         route, length, width = NO_ROUTE, 0, peer.width
-        targets: Targets | Fork = router.nobody
+        targets: Targets | Fork | Denied = router.nobody
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         touched = self._touched
@@ -269,6 +286,9 @@ class Broker(Delivery):
                         break
                     at = stop
                     start = at + 1
+                    if peer.gate is not gate or peer.job is not None:
+                        more = True  # what follows is by other rights
+                        break
                     continue
 
             if following.targets is not targets or targets.special:
@@ -297,6 +317,8 @@ class Broker(Delivery):
             self.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
+        if gate is not None:
+            self.tell_refusals(peer)
         peer.width = width
         if ending is not None:
             parts.append(b"\n")
@@ -325,7 +347,7 @@ class Broker(Delivery):
             return False
         size = self._sizes[match[2]]
         missing = match.end() - 1 + size + 1 - len(data)
-        if missing < 0 or size > peer.terms.limits.max_payload or (not missing and data[-1] != LF):
+        if missing < 0 or size > _most(peer) or (not missing and data[-1] != LF):
             return False
         if missing:
             peer.parts[0] = data
@@ -352,6 +374,10 @@ class Broker(Delivery):
         This has to be the first thing that a read leads to: it overtakes what is put.
         """
         _, name, digits, _ = key.split(b" ")
+        if peer.gate is not None and not peer.gate.allows(name):
+            self.deny(peer, name)
+            self.tell_refusals(peer)
+            return
         route = self.router.routes.get(key) or self.router.learn(key, name, int(digits))
         pieces = Pieces(parts)
         peer.expected = pieces.size
@@ -406,7 +432,7 @@ class Broker(Delivery):
                 return 0, 1
             self.tell(peer, error)
             return stop, 0
-        wire.check_size(size, peer.terms.limits.max_payload)
+        wire.check_size(size, _most(peer))
         stop = head + size
         if stop >= len(buf):
             return 0, stop + 1 - len(buf)
@@ -419,7 +445,9 @@ class Broker(Delivery):
         data = buf[head : head + size]
         try:
             wire.check_name(name)
-            if name.startswith(wire.OWN):
+            if peer.gate is not None and name not in _OPEN and not peer.gate.allows(name):
+                self.deny(peer, name)
+            elif name.startswith(wire.OWN):
                 self._request(peer, name, data)
             elif self.reserved and name.startswith(self.reserved):
                 self._refuse(name, data)
@@ -439,7 +467,9 @@ class Broker(Delivery):
     def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
         if peer.relayed:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
-        if verb == b"sub":
+        if peer.gate is not None and peer.gate.closed:
+            self.deny(peer, substring)
+        elif verb == b"sub":
             most = peer.terms.limits.max_subscriptions
             if len(peer.substrings) >= most:
                 if substring in peer.substrings:
@@ -461,6 +491,57 @@ class Broker(Delivery):
         answer = request(peer, data)
         if answer is not None:
             self.answer(peer, wire.frame(name, answer))
+
+    # Logging in
+
+    def _auth(self, peer: Peer, data: bytes) -> bytes | None:
+        """Carry out ``//pubsubd/auth``: a name and a password, or a token alone."""
+        name, gap, secret = data.decode("utf-8", "surrogateescape").partition(" ")
+        try:
+            found = self.access.check(
+                origin(peer), name if gap else None, secret if gap else name, self.wall()
+            )
+            if isinstance(found, Login):
+                return self._enter(peer, found)
+        except AuthError as error:
+            raise self._failure(peer, error) from None
+        peer.job = _Auth(self, peer, found)
+        return None
+
+    def _enter(self, peer: Peer, login: Login) -> bytes:
+        identity = login.identity
+        if identity is not None and not (
+            identity.allows("publish") and identity.allows("subscribe")
+        ):
+            # Capabilities are the hub port's; here there would be nothing to hold it to them.
+            raise AuthError("login-failed", "the token allows too little for the line port")
+        expires_at = None if identity is None else identity.expires_at
+        self.access.enter(peer, login.name, login.credential, expires_at)
+        return b"ok " + wire.escape(login.name).encode()
+
+    def _failure(self, peer: Peer, error: AuthError) -> ProtocolError:
+        """Return what tells a peer that its login has failed, and ends it if that is too often."""
+        peer.failures += 1
+        if peer.failures < FAILURES:
+            return ProtocolError(error.code, error.text)
+        self.counters.errors[error.code] += 1
+        return ProtocolError("too-many-failures", f"{peer.failures} logins: {error.text}")
+
+    def finish_auth(self, peer: Peer, check: Check) -> None:
+        """Act on a password of a peer that has been checked."""
+        if peer.ending is not None:
+            return
+        ending = None
+        try:
+            self.answer(peer, wire.frame(AUTH, self._enter(peer, check.result)))
+        except AuthError as failure:
+            error = self._failure(peer, failure)
+            self.tell(peer, error)
+            if error.closes:
+                peer.parts[:] = [b"\n"]
+                ending = error
+        self.send()
+        peer.ending = ending
 
     # Statistics
 
@@ -493,6 +574,26 @@ class Broker(Delivery):
     def describe(self) -> bytes:
         """Return the statistics as the JSON object that ``//pubsubd/stats`` carries."""
         return json.dumps(asdict(self.statistics())).encode()
+
+
+class _Auth:
+    """A password that is to be checked for a peer; see :class:`pubsubd.peer.Job`."""
+
+    __slots__ = ("_broker", "_check", "_peer", "run")
+
+    def __init__(self, broker: Broker, peer: Peer, check: Check) -> None:
+        self._broker, self._peer, self._check = broker, peer, check
+        self.run = check.run
+
+    def finish(self) -> None:
+        """Tell the peer."""
+        self._broker.finish_auth(self._peer, self._check)
+
+
+def _most(peer: Peer) -> int:
+    """Return how many bytes of data a frame of ``peer`` may have."""
+    most = peer.terms.limits.max_payload
+    return most if peer.gate is None else peer.gate.limit(most)
 
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:

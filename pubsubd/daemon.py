@@ -2,21 +2,22 @@
 
 One nursery holds everything. The first SIGTERM or SIGINT drains: what has been received
 is carried out and delivered, every peer is told, and :func:`run` returns. The second one
-raises :class:`~pubsubd.errors.AbortedError` at once.
+raises :class:`~pubsubd.errors.AbortedError` at once. SIGHUP reads the settings again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
-import gc
+import functools
 import json
 import logging
+import os
 import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,94 +25,48 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pubsubd import wire
+from pubsubd.config import Config, MeshOptions
 from pubsubd.errors import AbortedError, ConfigError
-from pubsubd.limits import MIB, HubLimits, Limits
+from pubsubd.garbage import Garbage
+from pubsubd.lag import LoopLag
+from pubsubd.limits import MIB
 from pubsubd.line import LineTalk
-from pubsubd.listen import Door, Refusal, Reserve, accept_all, listen, raise_descriptors
+from pubsubd.listen import (
+    Bound,
+    Door,
+    Refusal,
+    Reserve,
+    accept_all,
+    check_address,
+    describe,
+    listen,
+    raise_descriptors,
+    resolve,
+)
+from pubsubd.reload import Prepared, Reloader, prepare
 from pubsubd.server import OnBackpressure, Server
-from pubsubd.session import MakeTalk
+from pubsubd.session import MakeTalk, name_address
+from pubsubd.systemd import Notifier, take_sockets
+from pubsubd.terms import Terms
 
 if TYPE_CHECKING:
-    from pubsubd.hub.auth import Authority
+    from pubsubd.hub.core import Hub
     from pubsubd.mesh.dial import Mesher
+    from pubsubd.metrics import Metrics
 
 log = logging.getLogger("pubsubd")
 
 _SWEEP = 1.0  # seconds between two looks at all sessions
+_STATUS = 10.0  # seconds between two lines for the service manager
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-@dataclass(frozen=True, slots=True)
-class MeshOptions:
-    """How to take part in a mesh of daemons; see pubsubd-mesh(7).
-
-    Attributes:
-        peers: ``HOST:PORT`` of daemons to dial for ever.
-        name: of the mesh.
-        node: this daemon's id in it; None for its address.
-        secret_file: the file with the secret that all daemons of the mesh share; None for none.
-        discover: whether to dial daemons that others tell of: ``linked`` those that linked daemons
-            do, ``any`` those that any client does; empty for none.
-        allow: networks that discovered addresses have to be in, as ``10.0.0.0/8``.
-        max_peers: links up to which discovered daemons are dialled.
-        advertise: ``HOST:PORT`` by which others can dial this daemon; None for where it listens.
-        heartbeat: seconds between two signs of life on a link.
-        export: directory for edge lists; None for none.
-        export_interval: seconds between two of them.
-    """
-
-    peers: tuple[str, ...] = ()
-    name: str = "default"
-    node: str | None = None
-    secret_file: str | None = None
-    discover: str = ""
-    allow: tuple[str, ...] = ()
-    max_peers: int = 8
-    advertise: str | None = None
-    heartbeat: float = 1.0
-    export: str | None = None
-    export_interval: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """What to listen on.
-
-    Attributes:
-        host: a name or address, all of whose addresses are bound; None for no TCP at all.
-        port: of the line protocol; 0 takes a free one.
-        hub_port: of the hub port, as ``port``; None for none.
-        unix: path of a Unix socket, or None.
-        ports_file: where the real addresses are written as JSON once they accept.
-        insecure: allow a ``host`` that is not loopback although nobody has to log in.
-        limits: see :class:`~pubsubd.limits.Limits`.
-        hub_limits: see :class:`~pubsubd.limits.HubLimits`.
-        hub_auth: the file with the key that tokens are checked with on the hub port; None where
-            none is asked for.
-        hub_hosts: names by which browsers may reach the hub port, besides localhost and addresses.
-        hub_origins: web pages that may use it, besides its own, as ``https://example.org``.
-        mesh: how to take part in a mesh; None for not at all.
-    """
-
-    host: str | None = "127.0.0.1"
-    port: int = 9014
-    hub_port: int | None = 9015
-    unix: str | None = None
-    ports_file: str | None = None
-    insecure: bool = False
-    limits: Limits = field(default_factory=Limits)
-    hub_limits: HubLimits = field(default_factory=HubLimits)
-    hub_auth: str | None = None
-    hub_hosts: tuple[str, ...] = ()
-    hub_origins: tuple[str, ...] = ()
-    mesh: MeshOptions | None = None
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def run(
     config: Config,
     *,
     early_signals: Sequence[int] = (),
+    reload: Callable[[], Config] | None = None,
     on_backpressure: OnBackpressure | None = None,
     task_status: trio.TaskStatus[dict[str, Any]] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -120,6 +75,7 @@ async def run(
     Args:
         config: what to listen on, and the limits.
         early_signals: signals that came before this was called, if someone caught them.
+        reload: returns what SIGHUP is to put into force, or raises ConfigError; None for nothing.
         on_backpressure: called with a slow peer and the bytes it had waiting.
         task_status: ``started`` is called with ``{"line": {"host", "port"}, "hub": {"host",
             "port"}, "unix", "pid"}`` (as far as they are there) once all listeners accept.
@@ -129,97 +85,142 @@ async def run(
         OSError: a socket or file cannot be had.
         AbortedError: a second signal came before everything was delivered.
     """
-    authority = _load_key(config)
-    limits = dataclasses.replace(config.limits, max_connections=raise_descriptors(config.limits))
+    prepared = prepare(config)
+    limits = replace(config.limits, max_connections=raise_descriptors(config.limits))
     drained = False
     _keep_memory()
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(_signals())
-        listeners, ports = listen(
-            config.host,
-            {"line": config.port, "hub": config.hub_port},
-            config.unix,
-            insecure=config.insecure,
-            stack=stack,
+        signals = stack.enter_context(_signals(*_ENDS))
+        hangups = stack.enter_context(_signals(signal.SIGHUP))
+        notifier = stack.enter_context(contextlib.closing(Notifier()))
+        all_bound = listen(
+            config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
         )
-        try:
-            async with trio.open_nursery() as nursery:
-                server = Server(limits, nursery, on_backpressure)
-                kinds: dict[str, tuple[MakeTalk, Refusal]] = {
-                    "line": (partial(LineTalk, server.broker), wire.error_frame)
-                }
-                sweeps = [server.sweep]
-                if "hub" in ports:
-                    kinds["hub"], sweep = _open_hub(config, server, authority)
-                    sweeps.append(sweep)
-                mesher = _open_mesh(config.mesh, server, ports) if config.mesh else None
-                all_doors = [Door(listener, *kinds[name]) for name, listener in listeners]
-                reserve = Reserve()
-                stack.callback(reserve.close)
-                doors, closed = trio.CancelScope(), trio.Event()
-                dialling = trio.CancelScope()
-                if mesher is not None:
-                    nursery.start_soon(_run_mesh, mesher, dialling)
-                nursery.start_soon(accept_all, all_doors, server, reserve, doors, closed)
-                nursery.start_soon(_sweep, sweeps, min(_SWEEP, limits.command_timeout / 4))
-                nursery.start_soon(_publish_statistics, server)
-                if config.ports_file is not None:
-                    _write_ports(Path(config.ports_file), ports, stack)
-                gc.freeze()  # what start-up made stays; no collection has to look at it again
-                log.info("event=ready %s", _describe(ports))
-                task_status.started(ports)
-                if not early_signals:
-                    await _wait_signal(signals)
-                log.info("event=draining connections=%d", len(server.sessions))
-                nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
-                doors.cancel()
-                dialling.cancel()
-                await closed.wait()
-                server.drain()
-                await server.wait_empty()
-                log.info("event=stopped")
-                drained = True
-                nursery.cancel_scope.cancel()
-        finally:
-            gc.unfreeze()
+        ports = describe(all_bound)
+        async with trio.open_nursery() as nursery:
+            server = Server(limits, nursery, on_backpressure)
+            reloader = Reloader(server)
+            all_doors = _open_doors(all_bound, reloader, config)
+            if config.mesh is not None:
+                reloader.mesher = _open_mesh(config.mesh, server, all_bound)
+            reloader.apply(prepared)
+            reserve = Reserve()
+            stack.callback(reserve.close)
+            doors, closed = trio.CancelScope(), trio.Event()
+            dialling = trio.CancelScope()
+            if reloader.mesher is not None:
+                nursery.start_soon(_run_mesh, reloader.mesher, dialling)
+            nursery.start_soon(accept_all, all_doors, server, reserve, doors, closed)
+            garbage = Garbage(
+                lambda: len(server.sessions), lambda: server.broker.counters.connections_total
+            )
+            sweeps = [garbage.sweep]
+            if reloader.hub is not None:
+                sweeps.append(reloader.hub.sweep)
+                nursery.start_soon(_open_metrics(reloader.hub, reloader).run)
+            nursery.start_soon(_sweep, server, sweeps, min(_SWEEP, limits.command_timeout / 4))
+            nursery.start_soon(_publish_statistics, server)
+            nursery.start_soon(_tell_manager, server, notifier)
+            read = None if reload is None else partial(_read_again, reload, all_bound)
+            nursery.start_soon(_reload_on_signal, hangups, read, reloader, notifier)
+            if config.ports_file is not None:
+                _write_ports(Path(config.ports_file), ports, stack)
+            stack.enter_context(garbage.keep())
+            log.info("event=ready %s", _describe(all_bound))
+            notifier.ready()
+            task_status.started(ports)
+            if not early_signals:
+                await _wait_signal(signals)
+            log.info("event=draining connections=%d", len(server.sessions))
+            notifier.stopping()
+            if reloader.hub is not None:
+                reloader.hub.ready = False
+            nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
+            doors.cancel()
+            dialling.cancel()
+            await closed.wait()
+            server.drain()
+            await server.wait_empty()
+            log.info("event=stopped")
+            drained = True
+            nursery.cancel_scope.cancel()
     if not drained:
         raise AbortedError("ended by a second signal; what had not been delivered is lost")
+
+
+def check(config: Config, all_bound: Sequence[Bound] = ()) -> Prepared:
+    """Check what can be checked without serving, and return what there is in the files.
+
+    Args:
+        config: what is to hold.
+        all_bound: the sockets that there are, if the daemon serves already.
+
+    Raises:
+        ConfigError: the daemon would not start, or not reload, with these settings.
+    """
+    prepared = prepare(config)
+    for one in config.all_listeners():
+        if one.unix is None:
+            resolve(one, insecure=config.insecure)
+        for bound in all_bound:  # a service manager may have bound it elsewhere
+            if bound.config.name == one.name and bound.listener.family != socket.AF_UNIX:
+                check_address(one, bound.listener.getsockname()[0], insecure=config.insecure)
+    return prepared
 
 
 # Starting
 
 
-def _load_key(config: Config) -> Authority | None:
-    if config.hub_auth is None:
-        return None
-    from pubsubd.hub.tokens import load_key  # noqa: PLC0415  (11 MiB that few need)
+def _open_doors(all_bound: Sequence[Bound], reloader: Reloader, config: Config) -> list[Door]:
+    """Return what listens, and let the reloader know what holds there."""
+    server, doors = reloader.server, []
+    for bound in all_bound:
+        one = bound.config
+        terms = reloader.terms.get(one.name)
+        if terms is None:
+            terms = reloader.terms[one.name] = Terms(one.name, one.limits, one.hub_limits)
+        if one.protocol == "hub":
+            if reloader.hub is None:
+                reloader.hub = _make_hub(config, server)
+            make, refusal = _hub_door(reloader.hub, terms)
+            doors.append(Door(bound, terms, make, refusal))
+        else:
+            make = partial(LineTalk, server.broker, terms=terms)
+            doors.append(Door(bound, terms, make, wire.error_frame))
+    return doors
 
-    return load_key(Path(config.hub_auth))
 
-
-def _open_hub(
-    config: Config, server: Server, authority: Authority | None
-) -> tuple[tuple[MakeTalk, Refusal], Callable[[], None]]:
-    """Return what serves the hub port, and what is to be called about once a second."""
+def _make_hub(config: Config, server: Server) -> Hub:
     # Without a hub port, what it stands on is not loaded: 8 MiB and 60 ms.
     from pubsubd.hub.core import Hub  # noqa: PLC0415
+
+    return Hub(server.broker, config.hub_limits, clock=trio.current_time)
+
+
+def _hub_door(hub: Hub, terms: Terms) -> tuple[MakeTalk, Refusal]:
     from pubsubd.hub.session import HubTalk  # noqa: PLC0415
     from pubsubd.hub.web import refusal  # noqa: PLC0415
 
-    hub = Hub(
-        server.broker,
-        config.hub_limits,
-        max_subscriptions=server.limits.max_subscriptions,
-        command_timeout=server.limits.command_timeout,
-        authority=authority,
-        hosts=frozenset((*config.hub_hosts, config.host or "")),
-        origins=frozenset(config.hub_origins),
-        clock=trio.current_time,
-    )
-    return (partial(HubTalk, hub), refusal), hub.sweep
+    return partial(HubTalk, hub, terms=terms), refusal
 
 
-def _open_mesh(options: MeshOptions, server: Server, ports: dict[str, Any]) -> Mesher:
+def _open_metrics(hub: Hub, reloader: Reloader) -> LoopLag:
+    """Let the hub port tell the metrics; return what has to run for that."""
+    lag = LoopLag()
+
+    @functools.cache
+    def metrics() -> Metrics:
+        # Loaded when somebody asks: 4 MiB and 60 ms.
+        from pubsubd.metrics import Metrics, Sources  # noqa: PLC0415
+
+        mesh = None if reloader.mesher is None else reloader.mesher.report
+        return Metrics(Sources(reloader.server.broker, hub, lag, mesh, reloader))
+
+    hub.scrape = lambda accept: metrics().render(accept)
+    return lag
+
+
+def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[Bound]) -> Mesher:
     """Return the daemon's part in the mesh.
 
     Raises:
@@ -229,9 +230,11 @@ def _open_mesh(options: MeshOptions, server: Server, ports: dict[str, Any]) -> M
     from pubsubd.mesh.dial import Mesher  # noqa: PLC0415
     from pubsubd.mesh.settings import read_settings  # noqa: PLC0415
 
-    if "line" not in ports:
-        raise ConfigError("a mesh needs a TCP port for the line protocol")
-    return Mesher(server, read_settings(options, ports["line"]["host"], ports["line"]["port"]))
+    for bound in all_bound:
+        if bound.config.protocol == "line" and bound.listener.family != socket.AF_UNIX:
+            host, port = bound.listener.getsockname()[:2]
+            return Mesher(server, read_settings(options, host, port))
+    raise ConfigError("a mesh needs a TCP port for the line protocol")
 
 
 async def _run_mesh(mesher: Mesher, scope: trio.CancelScope) -> None:
@@ -250,16 +253,16 @@ def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack)
     stack.callback(path.unlink, missing_ok=True)
 
 
-def _describe(ports: dict[str, Any]) -> str:
-    words = [f"pid={ports['pid']}"]
-    words += [
-        f"{kind}={ports[kind]['host']}:{ports[kind]['port']}"
-        for kind in ("line", "hub")
-        if kind in ports
-    ]
-    if "unix" in ports:
-        words.append(f"unix={wire.escape(ports['unix'])}")
-    return " ".join(words)
+def _describe(all_bound: Sequence[Bound]) -> str:
+    words = {"pid": str(os.getpid())}
+    for bound in all_bound:
+        address = bound.listener.getsockname()
+        if bound.listener.family == socket.AF_UNIX:
+            shown = wire.escape(os.fsdecode(address))
+        else:
+            shown = name_address(*address[:2])
+        words.setdefault(wire.escape(bound.config.name), shown)
+    return " ".join(f"{key}={value}" for key, value in words.items())
 
 
 def _keep_memory() -> None:
@@ -277,9 +280,10 @@ def _keep_memory() -> None:
 # Background
 
 
-async def _sweep(sweeps: Sequence[Callable[[], None]], interval: float) -> None:
+async def _sweep(server: Server, sweeps: Sequence[Callable[[], None]], interval: float) -> None:
     while True:
         await trio.sleep(interval)
+        await server.sweep()
         for sweep in sweeps:
             sweep()
 
@@ -290,14 +294,63 @@ async def _publish_statistics(server: Server) -> None:
         server.publish_statistics()
 
 
+async def _tell_manager(server: Server, notifier: Notifier) -> None:
+    """Tell the service manager that all is well, from the loop that does the work, and how much."""
+    interval = _STATUS
+    if notifier.watchdog is not None:
+        interval = min(interval, notifier.watchdog / 3)
+    counters, told, at = server.broker.counters, 0, trio.current_time()
+    while True:
+        notifier.alive()
+        now = trio.current_time()
+        if now - at >= _STATUS or not told:
+            rate = (counters.messages_in - told) / max(now - at, interval)
+            told, at = counters.messages_in, now
+            notifier.status(f"{len(server.sessions)} connections, {rate:.0f} messages/s")
+        await trio.sleep(interval)
+
+
+# Reloading
+
+
+def _read_again(reload: Callable[[], Config], all_bound: Sequence[Bound]) -> Prepared:
+    """Return settings that can be put into force; whatever goes wrong is a ConfigError."""
+    try:
+        return check(reload(), all_bound)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"an unexpected failure: {error!r:.200}") from error
+
+
+async def _reload_on_signal(
+    signals: Any, read: Callable[[], Prepared] | None, reloader: Reloader, notifier: Notifier
+) -> None:
+    while True:
+        await _wait_signal(signals)
+        notifier.reloading()
+        try:
+            if read is None:
+                raise ConfigError("there are no settings to read again")
+            # In a thread: files may be slow, and nobody has to wait for them.
+            reloader.apply(await trio.to_thread.run_sync(read))
+        except ConfigError as error:
+            reloader.failed = True
+            told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}
+            reloader.server.publish_event(told, logging.ERROR)
+        else:
+            reloader.server.publish_event({"event": "reloaded"})
+        notifier.ready()
+
+
 # Ending
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[Any]:
+def _signals(*numbers: int) -> Iterator[Any]:
     """Receive signals where that is possible: in the main thread."""
     try:
-        receiver = trio.open_signal_receiver(*_SIGNALS)
+        receiver = trio.open_signal_receiver(*numbers)
         with receiver as signals:
             yield signals
     except RuntimeError:

@@ -11,10 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pubsubd import wire
+from pubsubd.acl import OUTSIDE
+from pubsubd.errors import ProtocolError
+from pubsubd.gate import Refusals
 from pubsubd.peer import Peer
 from pubsubd.routing import Router
 from pubsubd.stats import Counters
-from pubsubd.targets import Fork, Route, Targets
+from pubsubd.targets import Denied, Fork, Route, Targets
+
+AUTH = b"//pubsubd/auth"
+"""The request that logs in."""
 
 
 class Delivery:
@@ -28,14 +34,15 @@ class Delivery:
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.router = Router()
         self.counters = Counters()
         self.speaker: Peer | None = None
         self.notes: tuple[bytes, list[object]] = (b"", [])
         self.outbound: Sequence[object] = ()
         self.ship: Callable[[], None] = lambda: None
-        self._touched: list[Targets | Fork] = []
+        self._touched: list[Targets | Fork | Denied] = []
         self._run = _Run(self.router.nobody)
 
     def put(
@@ -121,7 +128,13 @@ class Delivery:
         self.speaker = speaker  # it may be in the middle of something
 
     def deliver(
-        self, targets: Targets | Fork, route: Route, buf: bytes, start: int, stop: int, count: int
+        self,
+        targets: Targets | Fork | Denied,
+        route: Route,
+        buf: bytes,
+        start: int,
+        stop: int,
+        count: int,
     ) -> None:
         """Put the run of ``count`` frames at ``buf[start:stop]`` to its receivers."""
         if isinstance(targets, Fork):
@@ -139,9 +152,42 @@ class Delivery:
             if not targets.pending:
                 self._touched.append(targets)
             targets.pending += count
+        elif isinstance(targets, Denied):
+            assert self.speaker is not None
+            self.deny(self.speaker, buf[start + 4 : buf.index(b" ", start + 4)], count)
+            self.counters.messages_in -= count  # as who has put them counts them
+
+    def deny(self, peer: Peer, name: bytes, count: int = 1) -> None:
+        """Refuse messages of a peer, the first of which has that name, for lack of rights.
+
+        They are counted one by one, and told by :meth:`tell_refusals`.
+        """
+        assert peer.gate is not None
+        self.counters.errors[peer.gate.code] += count
+        if peer.refusals is None:
+            peer.refusals = Refusals()
+        peer.refusals.add(peer.gate.code, name, count)
+
+    def tell_refusals(self, peer: Peer) -> None:
+        """Put one line to a peer about all that has been refused to it and is not told yet."""
+        refusals = peer.refusals
+        if refusals is None or not refusals.due(self._clock()):
+            return
+        what, more = wire.quote(refusals.name), refusals.count - 1
+        if more:
+            what += f" and {more} more"
+        if refusals.code == OUTSIDE.code:
+            text = f"{what}: pub {AUTH.decode()} <length> <name> <password> comes first"
+        else:
+            text = f"{what}: no right to publish that"
+        refusals.count = 0
+        frame = wire.error_frame(ProtocolError(refusals.code, text))
+        self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
 
     def answer(self, peer: Peer, frame: bytes) -> None:
-        """Put a frame to one peer."""
+        """Put a frame to one peer, behind what has been refused to it before."""
+        if peer.refusals is not None:
+            self.tell_refusals(peer)
         self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
 
     def send(self) -> None:

@@ -17,6 +17,10 @@ STAYS = {
     "bad-request": "a request whose data cannot be used",
     "no-mesh": "a request about the mesh to a daemon that is not part of one",
     "forged-advert": "a pub to a name that is for the daemons of the mesh alone",
+    "not-allowed": "a pub to a name that the rules do not let this connection publish",
+    "login-required": "a command of a connection that has to log in first",
+    "login-failed": "a login with a name, password or token that is not good",
+    "login-throttled": "a login from an address from which too many have failed",
 }
 """Faults that cost one command: the connection goes on."""
 
@@ -26,8 +30,14 @@ CLOSES = {
     "line-too-long": "1088 bytes without a line feed",
     "http-request": "an HTTP request, perhaps sent by a browser on a stranger's behalf",
     "command-timeout": "half a command, then silence for command_timeout",
+    "too-many-failures": "three logins of one connection have failed",
+    "login-timeout": "no login for auth_timeout where one is required",
+    "login-revoked": "what the connection had logged in with holds no longer",
     "too-many-connections": "one more connection than max_connections",
     "slow-consumer": "the backlog is over max_pending",
+    "tls-required": "something that is not TLS, where TLS is spoken",
+    "tls-failed": "TLS that cannot be understood, or a certificate that is not good",
+    "tls-timeout": "not encrypted after handshake_timeout",
     "shutting-down": "the daemon is ending",
     "internal-error": "a fault of the daemon's own",
 }
@@ -51,6 +61,7 @@ MESH_CLOSES = {
     "self-link": "between daemons, a daemon that has dialled itself",
     "duplicate-link": "between daemons, a second link between the same two",
     "duplicate-node": "between daemons, another one has the same id",
+    "unlinked": "between daemons, the other one is no longer told to dial this one",
     "link-timeout": "between daemons, nothing was heard for two heartbeats",
 }
 """Faults that end a link to another daemon, or a connection that was to become one."""

@@ -17,6 +17,9 @@ MAX_LINE = MAX_NAME + 64
 MAX_DIGITS = 10
 """Digits of a length: enough for any payload, too few to be a denial of service to ``int``."""
 
+MAX_LOGIN_PAYLOAD = 16 * KIB
+"""Bytes of data of one who has to log in first: enough for any token or password."""
+
 READ_SIZE = 256 * KIB
 """Bytes taken from a socket at once: large enough that costs per read vanish per message."""
 
@@ -113,6 +116,12 @@ class Limits:
 
     drain_timeout: float = 10.0
     """How long an ending daemon goes on delivering what it had received."""
+
+    auth_timeout: float = 10.0
+    """How long a connection may take to say who it is, where that is asked for."""
+
+    handshake_timeout: float = 10.0
+    """How long a connection may take until it is encrypted."""
 
     linger: float = 2.0
     """How long a connection that is being cut may take to read the reason."""

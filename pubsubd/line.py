@@ -55,8 +55,20 @@ class LineTalk:
         return bool(self.peer.substrings) and self.peer.echo
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
-        """Return why it ends now, if half a command has come and nothing since ``heard``."""
-        timeout = self.peer.terms.limits.command_timeout
+        """Return why it ends now: it has not logged in, or half a command has come.
+
+        The latter if nothing has come since ``heard``. What has been refused to it, and was not
+        told because that was too much at once, is told.
+        """
+        broker, peer = self._broker, self.peer
+        if peer.terms.login or peer.expires_at is not None:
+            outside = broker.access.overdue(peer, now, broker.wall())
+            if outside is not None:
+                return outside
+        if peer.refusals is not None:
+            broker.tell_refusals(peer)
+            broker.flush()
+        timeout = peer.terms.limits.command_timeout
         if not self.peer.halfway or now - heard <= timeout:
             return None
         text = f"{timeout:g} s of silence in the middle of a command"

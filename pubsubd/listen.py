@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import ipaddress
 import os
+import pwd
 import resource
 import socket
 import stat
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +19,18 @@ from typing import Any
 
 import trio
 
+from pubsubd.config import ListenerConfig
 from pubsubd.errors import ConfigError, ProtocolError
 from pubsubd.limits import Limits
 from pubsubd.server import Server
 from pubsubd.session import MakeTalk, name_address, open_session, tune
+from pubsubd.terms import Terms
+from pubsubd.tls import TlsSocket
 
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
 _AT_ONCE = 64  # connections accepted before others get their turn
 _RESERVED = 16  # descriptors kept for the daemon itself
+_CREDENTIALS = struct.Struct("3i")  # process, user and group (unix(7))
 
 
 Refusal = Callable[[ProtocolError], bytes]
@@ -31,86 +38,158 @@ Refusal = Callable[[ProtocolError], bytes]
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A listening socket.
+
+    Attributes:
+        config: what it was made for.
+        listener: the socket.
+        inherited: whether it belongs to the service manager, and goes on without this process.
+    """
+
+    config: ListenerConfig
+    listener: socket.socket
+    inherited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Door:
     """A listening socket and what is spoken behind it.
 
     Attributes:
+        bound: the socket.
+        terms: what holds for connections that come by it.
         make: makes the talk of a connection.
         refusal: what to send to one that is not let in.
     """
 
-    listener: socket.socket
+    bound: Bound
+    terms: Terms
     make: MakeTalk
     refusal: Refusal
 
 
 def listen(
-    host: str | None,
-    wanted: dict[str, int | None],
-    unix: str | None,
+    listeners: Sequence[ListenerConfig],
+    inherited: dict[str, list[socket.socket]],
     *,
     insecure: bool,
     stack: contextlib.ExitStack,
-) -> tuple[list[tuple[str, socket.socket]], dict[str, Any]]:
-    """Return listening sockets, each with its name, and their addresses.
-
-    The addresses are ``{name: {"host", "port"}, ..., "unix", "pid"}`` as far as they are there.
+) -> list[Bound]:
+    """Return listening sockets.
 
     Args:
-        host: a name or address, all of whose addresses are bound; None for no TCP at all.
-        wanted: name -> port: 0 takes a free one, the same for all addresses; None for no TCP.
-        unix: path of a Unix socket, whose name is the first of ``wanted``, or None.
-        insecure: whether a host that is not loopback will do.
-        stack: closes the sockets and removes the path.
+        listeners: what to listen on.
+        inherited: name of a listener -> sockets to take instead of binding its address.
+        insecure: whether an address that is not loopback will do without login or TLS.
+        stack: closes the sockets and removes the paths.
 
     Raises:
-        ConfigError: the host cannot be used, or there is nothing to listen on.
+        ConfigError: an address cannot be used, or there is nothing to listen on.
         OSError: an address is taken or not allowed; the message names it.
     """
-    listeners: list[tuple[str, socket.socket]] = []
-    ports: dict[str, Any] = {"pid": os.getpid()}
-    for name, wanted_port in wanted.items():
-        port = wanted_port
-        if host is None or port is None:
-            continue
-        for family, address in _resolve(host, port, insecure=insecure):
-            listener = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            _bind(listener, (address, port), f"{address}:{port}")
-            port = listener.getsockname()[1]  # with port 0, all addresses take the same one
-            listeners.append((name, listener))
-            ports.setdefault(name, {"host": address, "port": port})
-    if unix is not None:
-        path = Path(unix)
-        _remove_stale(path)
-        listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-        _bind(listener, unix, unix)
-        stack.callback(path.unlink, missing_ok=True)
-        listeners.append((next(iter(wanted)), listener))
-        ports["unix"] = unix
+    for sockets in inherited.values():
+        for sock in sockets:
+            stack.enter_context(sock)
+    unknown = inherited.keys() - {one.name for one in listeners}
+    if unknown:
+        raise ConfigError(
+            f"the service manager has a socket named {min(unknown)!r}, and no listener has that"
+            " name"
+        )
     if not listeners:
         raise ConfigError("nothing to listen on: neither a host nor a Unix socket")
-    for _, listener in listeners:
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    return listeners, ports
+    found: list[Bound] = []
+    for one in listeners:
+        if one.name in inherited:
+            for sock in inherited[one.name]:
+                if sock.family != socket.AF_UNIX:
+                    check_address(one, sock.getsockname()[0], insecure=insecure)
+                found.append(Bound(one, sock, inherited=True))
+        elif one.unix is not None:
+            found.append(Bound(one, _listen_unix(one.unix, stack)))
+        else:
+            found += [Bound(one, sock) for sock in _listen_tcp(one, stack, insecure=insecure)]
+    for bound in found:
+        if not bound.inherited:
+            bound.listener.listen(_BACKLOG)
+        bound.listener.setblocking(False)
+    return found
 
 
-def _resolve(host: str, port: int, *, insecure: bool) -> Sequence[tuple[int, str]]:
+def _listen_tcp(
+    one: ListenerConfig, stack: contextlib.ExitStack, *, insecure: bool
+) -> list[socket.socket]:
+    port, found = one.port, []
+    for family, address in resolve(one, insecure=insecure):
+        sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        _bind(sock, (address, port), f"{address}:{port}")
+        port = sock.getsockname()[1]  # with port 0, all addresses take the same one
+        found.append(sock)
+    return found
+
+
+def _listen_unix(path: str, stack: contextlib.ExitStack) -> socket.socket:
+    _remove_stale(Path(path))
+    sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    _bind(sock, path, path)
+    stack.callback(Path(path).unlink, missing_ok=True)
+    return sock
+
+
+def describe(all_bound: Sequence[Bound]) -> dict[str, Any]:
+    """Return the addresses of listening sockets.
+
+    They are ``{NAME: {"host", "port"} or {"unix"}, ..., "unix", "pid"}``: of each listener the
+    first one, and in ``unix`` the path of the first Unix socket.
+    """
+    ports: dict[str, Any] = {"pid": os.getpid()}
+    for bound in all_bound:
+        address = bound.listener.getsockname()
+        if bound.listener.family != socket.AF_UNIX:
+            ports.setdefault(bound.config.name, {"host": address[0], "port": address[1]})
+            continue
+        path = os.fsdecode(address)
+        ports.setdefault("unix", path)
+        ports.setdefault(bound.config.name, {"unix": path})
+    return ports
+
+
+def resolve(one: ListenerConfig, *, insecure: bool) -> Sequence[tuple[int, str]]:
+    """Return the addresses that a listener is to be bound to, each with its family.
+
+    Raises:
+        ConfigError: there is none, or one that is open to others than this machine.
+    """
+    host = one.host or ""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, one.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError, OverflowError) as error:
         raise ConfigError(f"cannot resolve {host!r}: {error}") from None
     addresses = list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))
     for _, address in addresses:
-        if not insecure and not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
-            raise ConfigError(
-                f"{address} is not loopback, and anyone who reaches it could read and publish"
-                " everything; --insecure allows that"
-            )
+        check_address(one, address, insecure=insecure)
     return addresses
+
+
+def check_address(one: ListenerConfig, address: str, *, insecure: bool) -> None:
+    """Refuse an address that others than this machine reach, unless it is safe.
+
+    Raises:
+        ConfigError: there is no login, or no TLS.
+    """
+    if insecure or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return
+    danger = ""
+    if not one.login:
+        danger = "anyone who reaches it could read and publish everything, as there is no login"
+    elif one.tls is None:
+        danger = "what is said there, passwords included, could be read on its way, without TLS"
+    if danger:
+        raise ConfigError(f"{address} is not loopback, and {danger}; --insecure allows that")
 
 
 def _bind(listener: socket.socket, address: Any, label: str) -> None:
@@ -180,14 +259,15 @@ async def accept_all(
             for door in all_doors:
                 nursery.start_soon(_accept, door, server, reserve)
     for door in all_doors:
-        _accept_waiting(door, server, reserve)
-        door.listener.close()
+        if not door.bound.inherited:  # those who wait there are for the next process
+            _accept_waiting(door, server, reserve)
+        door.bound.listener.close()
     closed.set()
 
 
 async def _accept(door: Door, server: Server, reserve: Reserve) -> None:
     while True:
-        await trio.lowlevel.wait_readable(door.listener)
+        await trio.lowlevel.wait_readable(door.bound.listener)
         if not _accept_waiting(door, server, reserve, _AT_ONCE):
             await trio.sleep(0.1)  # out of descriptors: do not spin
 
@@ -196,7 +276,7 @@ def _accept_waiting(door: Door, server: Server, reserve: Reserve, most: int = _B
     """Accept the connections that wait; False if the system does not let us."""
     for _ in range(most):
         try:
-            sock, address = door.listener.accept()
+            sock, address = door.bound.listener.accept()
         except BlockingIOError:
             return True
         except OSError as error:
@@ -204,21 +284,39 @@ def _accept_waiting(door: Door, server: Server, reserve: Reserve, most: int = _B
                 continue  # that one connection broke off
             reserve.close()
             with contextlib.suppress(OSError):
-                sock, address = door.listener.accept()
+                sock, address = door.bound.listener.accept()
                 _refuse(sock, server, door, "no descriptors are left")
             reserve.take()
             return False
-        if len(server.sessions) >= server.limits.max_connections:
-            limit = server.limits.max_connections
-            _refuse(sock, server, door, f"there are {limit} connections, which is the limit")
+        limit = server.limits.max_connections
+        own = door.terms.limits.max_connections
+        if len(server.sessions) >= limit or door.terms.connections >= own:
+            text = f"there are {min(limit, own)} connections, which is the limit"
+            _refuse(sock, server, door, text)
             continue
         sock.setblocking(False)
-        label = "unix"
-        if sock.family != socket.AF_UNIX:
-            label = name_address(*address[:2])
-            tune(sock)
-        open_session(server, sock, label, door.make)
+        if sock.family == socket.AF_UNIX:
+            peer = open_session(server, sock, "unix", door.make)
+            server.broker.access.enter(peer, _user(sock))
+            continue
+        tune(sock)
+        label, tls = name_address(*address[:2]), door.terms.tls
+        open_session(server, sock if tls is None else TlsSocket(sock, tls), label, door.make)
     return True
+
+
+def _user(sock: socket.socket) -> str:
+    """Return the name of the user whose process is at the other end of a Unix socket."""
+    packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _user_name(_CREDENTIALS.unpack(packed)[1])
+
+
+@functools.lru_cache(1_024)
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"uid:{number}"
 
 
 def _refuse(sock: socket.socket, server: Server, door: Door, text: str) -> None:
@@ -226,6 +324,7 @@ def _refuse(sock: socket.socket, server: Server, door: Door, text: str) -> None:
     server.refuse(error)
     with sock, contextlib.suppress(OSError):
         sock.setblocking(False)
-        sock.send(door.refusal(error))
+        if door.terms.tls is None:
+            sock.send(door.refusal(error))
         sock.shutdown(socket.SHUT_WR)
         sock.recv(65536)  # what is unread when a socket closes resets the connection

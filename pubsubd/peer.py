@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
 from pubsubd.terms import DEFAULT, Terms
 from pubsubd.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.acl import Permission
+    from pubsubd.gate import Gate, Refusals
 
 
 def stay(code: str, text: str) -> None:
@@ -27,6 +31,16 @@ class Link(Protocol):
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; see :meth:`pubsubd.broker.Broker.receive`."""
+
+
+class Job(Protocol):
+    """What takes too long for the loop, and has to be done before more input of a peer is."""
+
+    def run(self) -> None:
+        """Do it, in a thread."""
+
+    def finish(self) -> None:
+        """Act on what has come of it, in the loop, before the peer's input is gone on with."""
 
 
 class Peer:
@@ -55,18 +69,35 @@ class Peer:
         busy: whether it is not read at present, because others have to be waited for.
         remote: False: it is not another daemon that is reached over links.
         terms: what holds for it, as for all connections of its listener.
+        identity: who it is; None for one who has not logged in, empty for somebody without a name.
+        credential: by what it has logged in, for :class:`~pubsubd.access.Access` to tell whether
+            that still holds; None if it cannot be taken back.
+        expires_at: until when it may stay logged in, in seconds since the epoch; None for ever.
+        permission: what it may publish and receive; None for everything.
+        gate: what it publishes by; None if, and only if, ``permission`` is.
+        trusted: whether it may do everything, whatever the rules: it is another daemon.
+        refusals: what has been refused to it; None if nothing has.
+        failures: how often its login has failed.
+        outside_since: since when it has had to log in; None if it has not, or has just come.
+        job: what has to be done before more of its input is; its owner's, once it is there.
     """
 
     remote = False
 
     __slots__ = (
         "busy",
+        "credential",
         "echo",
         "end",
         "ending",
         "expected",
+        "expires_at",
+        "failures",
         "fresh",
+        "gate",
         "gone",
+        "identity",
+        "job",
         "label",
         "large",
         "link",
@@ -74,13 +105,17 @@ class Peer:
         "names",
         "number",
         "outbox",
+        "outside_since",
         "parts",
         "patterns",
+        "permission",
         "put",
+        "refusals",
         "relayed",
         "send",
         "substrings",
         "terms",
+        "trusted",
         "width",
     )
 
@@ -114,10 +149,20 @@ class Peer:
         self.expected = 0
         self.width = 0
         self.ending: ProtocolError | None = None
+        self.identity: str | None = None
+        self.credential: object = None
+        self.expires_at: float | None = None
+        self.permission: Permission | None = None
+        self.gate: Gate | None = None
+        self.trusted = False
+        self.refusals: Refusals | None = None
+        self.failures = 0
+        self.outside_since: float | None = None
+        self.job: Job | None = None
 
     def release(self) -> None:
         """Let go of all that is held for a peer that has left and is closed."""
-        self.send = _discard
+        self.send, self.end = discard, stay
         self.fresh.clear()
         self.parts.clear()
         self.large = b""
@@ -134,5 +179,5 @@ class Peer:
         return bool(self.large) or sum(map(len, self.parts)) > 1
 
 
-def _discard(data: bytes | Pieces) -> None:
+def discard(data: bytes | Pieces) -> None:
     """Take what is sent to a peer that is closed."""

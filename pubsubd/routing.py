@@ -21,7 +21,9 @@ Invariants:
 - ``_few`` has all of ``index.values`` if these are few, and is empty otherwise.
 - ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
   ``_names`` and ``_wildcards.values``.
-- ``_others`` tells whether any name or wildcard is subscribed.
+- ``_others`` tells whether any name or wildcard is subscribed, or ``guarded`` is set.
+- While ``guarded`` is set, answers have nobody who may not receive the name; who changes the rights
+  of a peer calls :meth:`Router.reconsider`.
 - ``forwarded`` counts what peers of this daemon subscribe under ``//fwd/``: that is what other
   daemons send it, and only these subscriptions count in ``relays``, which is ``routes`` for what
   they send.
@@ -91,6 +93,7 @@ class Router:
         forwarded: what begins with ``//fwd/`` of this daemon's own peers' subscriptions -> how
             many there are.
         on_forwarded: called when ``forwarded`` has changed, with whether it has a key more or less.
+        guarded: whether there are peers who may not receive everything; see :meth:`guard`.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class Router:
         self.index: SubstringIndex[Targets | _Crowd] = SubstringIndex()
         self._names: dict[bytes, Targets | _Crowd] = {}
         self._wildcards: WildcardIndex[Targets | _Crowd] = WildcardIndex()
+        self.guarded = False
         self._others = False
         self._most_names = 0  # at a time, since their table was made
         self._strain = 0  # work that changes of wildcards have been since all was forgotten
@@ -265,7 +269,7 @@ class Router:
             if len(self._names) < self._most_names // 8 and self._most_names > _LARGE:
                 self._names = {**self._names}  # a dict never shrinks by itself
                 self._most_names = len(self._names)
-            self._others = bool(self._names or self._wildcards.values)
+            self._note_others()
 
     def _remove_pattern(self, peer: Receiver, pattern: Pattern) -> None:
         self._count -= 1
@@ -273,7 +277,10 @@ class Router:
             self._want(peer, pattern.start, -1)
         if not self._let_out(self._wildcards.values, pattern, peer):
             self._wildcards.remove(pattern)
-            self._others = bool(self._names or self._wildcards.values)
+            self._note_others()
+
+    def _note_others(self) -> None:
+        self._others = bool(self._names or self._wildcards.values or self.guarded)
 
     def _want(self, peer: Receiver, text: bytes, change: int = 1) -> None:
         """Take note that ``peer`` wants, or no longer wants, what other daemons have."""
@@ -380,7 +387,7 @@ class Router:
                 if pattern.start.startswith(FORWARD)
             ]
             self.index.work += wildcards.work - before
-        return self._union(holders)
+        return self._admit(self._union(holders), name)
 
     def receivers(self, name: bytes) -> Targets | Fork:
         """Return who gets ``name``, or its copy; for those who publish without a header.
@@ -415,10 +422,10 @@ class Router:
         a wildcard over everything brings statistics.
         """
         holders = [self.index.values[s] for s in self.index.find(name) if s.startswith(OWN)]
-        return self._union(holders + self._holders_of_others(name))
+        return self._admit(self._union(holders + self._holders_of_others(name)), name)
 
     def explain(self, name: bytes) -> Iterator[tuple[Receiver, bytes, Reasons]]:
-        """Yield who would receive ``name``: the peer, the name it would see, and why.
+        """Yield who would receive ``name``, and may: the peer, the name it would see, and why.
 
         The name seen is that of the copy for those who get only that.
         """
@@ -438,11 +445,32 @@ class Router:
             for pattern in self._wildcards.find(seen):
                 for peer in _peers(self._wildcards.values[pattern], told):
                     reasons.setdefault(peer, Reasons()).patterns.append(pattern.text)
+            told.update(reasons)
             for peer, why in reasons.items():
+                if peer.permission is not None and not peer.permission.may_receive(seen):
+                    continue
                 why.substrings.sort()
                 why.patterns.sort()
                 yield peer, seen, why
-            told.update(reasons)
+
+    def guard(self, guarded: bool) -> None:
+        """Look, or look no more, at what peers may receive; everything is forgotten."""
+        self.guarded = guarded
+        self._note_others()
+        self.clear()
+
+    def reconsider(self, peer: Receiver) -> None:
+        """Forget the answers to all names that ``peer`` subscribes: its rights have changed."""
+        names, patterns = peer.names or (), peer.patterns or ()
+        if len(peer.substrings) + len(names) + len(patterns) > _FEW:
+            self.clear()
+            return
+        for substring in peer.substrings:
+            self._change(substring)
+        for name in names:
+            self._change_name(name)
+        for pattern in patterns:
+            self._change_pattern(pattern)
 
     def clear(self) -> None:
         """Forget every answer; they are made anew when asked for."""
@@ -477,7 +505,9 @@ class Router:
             holders = [holder for substring, holder in self._few if substring in name]
         else:
             holders = [values[substring] for substring in self.index.find(name)]
-        return self._union(holders + self._holders_of_others(name) if self._others else holders)
+        if not self._others:
+            return self._union(holders)
+        return self._admit(self._union(holders + self._holders_of_others(name)), name)
 
     def _holders_of_others(self, name: bytes) -> list[Targets | _Crowd]:
         """Return who has ``name`` itself, or a wildcard that matches it."""
@@ -501,6 +531,21 @@ class Router:
         if first.targets is None:
             first.targets = self._intern(frozenset(first.members))
         return first.targets
+
+    def _admit(self, targets: Targets, name: bytes) -> Targets:
+        """Return those of ``targets`` that may receive ``name``."""
+        members = targets.members
+        if not self.guarded or not members:
+            return targets
+        if len(members) == 1:
+            right = members[0].permission
+            return targets if right is None or right.may_receive(name) else self.nobody
+        self.index.work += len(members)
+        rights = {peer.permission for peer in members}
+        refused = {one for one in rights if one is not None and not one.may_receive(name)}
+        if not refused:
+            return targets
+        return self._intern(frozenset(peer for peer in members if peer.permission not in refused))
 
     def _intern(self, peers: frozenset[Receiver]) -> Targets:
         targets = self._interned.get(peers)

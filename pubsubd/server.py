@@ -16,6 +16,8 @@ from pubsubd.peer import Peer
 
 log = logging.getLogger("pubsubd")
 
+_IN_A_TURN = 64  # sessions looked at by a sweep before others have theirs
+
 OnBackpressure = Callable[[Peer, int], None]
 """Called when a peer is cut or loses messages for being slow, with the bytes it had waiting."""
 
@@ -61,6 +63,7 @@ class Server:
     ) -> None:
         self.limits = limits
         self.broker = Broker(limits, trio.current_time)
+        self.broker.access.failed = self._report_login
         self.nursery = nursery
         self.on_backpressure = on_backpressure
         self.sessions: set[Member] = set()
@@ -73,8 +76,7 @@ class Server:
         self._reading_out: set[Member] = set()
         self._all_read_out = trio.Event()
         self._empty = trio.Event()
-        self._lines = 0.0
-        self._lines_at = 0.0
+        self._lines: dict[int, tuple[float, float]] = {}  # level -> how many count, and when
 
     def drain(self) -> None:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
@@ -84,11 +86,17 @@ class Server:
         for session in self.sessions:
             session.interrupt()
 
-    def sweep(self) -> None:
-        """Let all sessions notice what no input tells them; to be called about once a second."""
+    async def sweep(self) -> None:
+        """Let all sessions notice what no input tells them; to be called about once a second.
+
+        Others have their turns in between: many sessions that end at once are much work.
+        """
         self.now = trio.current_time()
-        for session in list(self.sessions):
-            session.check()
+        for number, session in enumerate(list(self.sessions)):
+            if session in self.sessions:
+                session.check()
+            if number % _IN_A_TURN == _IN_A_TURN - 1:
+                await trio.lowlevel.checkpoint()
 
     def close(self, session: Member) -> None:
         """Take note that ``session`` has ended."""
@@ -118,7 +126,7 @@ class Server:
         """Count and log that a connection was not let in."""
         self.broker.counters.errors[error.code] += 1
         self.broker.counters.closed[error.code] += 1
-        if self._may_log():
+        if self.may_log(logging.WARNING):
             log.warning("event=refused reason=%s detail=%s", error.code, json.dumps(error.text))
 
     def publish_statistics(self) -> None:
@@ -131,12 +139,17 @@ class Server:
         self.broker.counters.closed[error.code] += 1
         self._tell("closed", peer, error.code, error.text)
 
+    def _report_login(self, address: str, code: str) -> None:
+        """Log that a login has failed."""
+        if self.may_log(logging.WARNING):
+            log.warning("event=login address=%s reason=%s", json.dumps(address), code)
+
     def report_drops(self, peer: Peer, count: int) -> None:
         """Log and publish that a slow peer has lost ``count`` messages and can take more again."""
         self._tell("dropped", peer, "slow-consumer", f"{count} messages")
 
     def _tell(self, event: str, peer: Peer, reason: str, detail: str) -> None:
-        if self._may_log():
+        if self.may_log(logging.WARNING):
             log.warning(
                 "event=%s connection=%d peer=%s reason=%s detail=%s",
                 event,
@@ -154,23 +167,24 @@ class Server:
         }
         self._publish(told)
 
-    def publish_event(self, event: dict[str, object]) -> None:
-        """Log and publish what has happened in the mesh."""
-        if self._may_log():
+    def publish_event(self, event: dict[str, object], level: int = logging.INFO) -> None:
+        """Log and publish what has happened to the daemon, or in the mesh."""
+        if self.may_log(level):
             words = [f"{key}={json.dumps(event[key])}" for key in event if key != "event"]
-            log.info("event=%s %s", event["event"], " ".join(words))
+            log.log(level, "%s", " ".join((f"event={event['event']}", *words)))
         self._publish(event)
 
     def _publish(self, event: dict[str, object]) -> None:
         self.broker.publish(b"//pubsubd/events", json.dumps(event).encode())
         self.pressed.clear()
 
-    def _may_log(self) -> bool:
-        """Let clients cause ten lines a second, and a hundred at once, in the log."""
-        now = trio.current_time()
-        self._lines = max(0.0, self._lines - (now - self._lines_at) * 10)
-        self._lines_at = now
-        if self._lines >= 100:
+    def may_log(self, level: int) -> bool:
+        """Let clients cause ten lines a second, and a hundred at once, of each level in the log."""
+        if not log.isEnabledFor(level):
             return False
-        self._lines += 1
-        return True
+        now = trio.current_time()
+        count, at = self._lines.get(level, (0.0, now))
+        count = max(0.0, count - (now - at) * 10)
+        room = count < 100
+        self._lines[level] = count + room, now
+        return room

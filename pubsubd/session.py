@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import logging
 import select
 import socket
+import ssl
 import traceback
 from collections.abc import Callable, Iterator
 from time import perf_counter
@@ -31,11 +33,14 @@ from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
 from pubsubd.server import Server
+from pubsubd.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
+_JOBS = trio.CapacityLimiter(2)  # threads at a time: each check of a password takes 16 MiB
+_GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
 _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
 
@@ -95,7 +100,9 @@ ends it from outside of ``receive``, for a code and a text.
 """
 
 
-def open_session(server: Server, sock: socket.socket, label: str, make: MakeTalk) -> Peer:
+def open_session(
+    server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeTalk
+) -> Peer:
     """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
     session = Session(server, sock, label, make)
     server.sessions.add(session)
@@ -122,7 +129,8 @@ class Session:
     """A connection, from its socket to its peer.
 
     Attributes:
-        heard: the trio time, to a sweep of the daemon, of the last input.
+        heard: the trio time, to a sweep of the daemon, of the last input; until TLS is spoken, of
+            the beginning.
         listening: whether the peer has shut down its sending side and goes on receiving.
         leaving: whether nothing is read any more but what the peer says after the end.
     """
@@ -140,6 +148,7 @@ class Session:
         "_server",
         "_sock",
         "_talk",
+        "_tls",
         "_writing",
         "heard",
         "leaving",
@@ -147,10 +156,13 @@ class Session:
         "peer",
     )
 
-    def __init__(self, server: Server, sock: socket.socket, label: str, make: MakeTalk) -> None:
+    def __init__(
+        self, server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeTalk
+    ) -> None:
         self._server = server
         self._broker = server.broker
         self._sock = sock
+        self._tls = sock if isinstance(sock, TlsSocket) else None
         self._scope = trio.CancelScope()
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._patience: Patience | None = None
@@ -165,6 +177,10 @@ class Session:
         self._talk = make(label, self._send, self.end)
         self._half = self._talk.max_pending // 2
         self.peer = self._talk.peer
+        self.peer.terms.connections += 1
+        if self._tls is not None and not self._tls.secure:
+            self.heard = trio.current_time()
+            self._tls.secured = self._identify
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
@@ -174,17 +190,23 @@ class Session:
                 await self._serve()
             if self._server.draining and peer.ending is None and not self._gone:
                 await self._drain()
+        except ProtocolError as error:  # before there was anything that could be said
+            self.end(error.code, error.text)
+        except ssl.SSLError as error:
+            self.end("tls-failed", explain(error))
         except OSError as error:
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename}:{place.lineno}"
-            log.error("event=fault connection=%d error=%r at=%s", peer.number, error, where)
+            told = peer.number, json.dumps(repr(error)), json.dumps(where)
+            if self._server.may_log(logging.ERROR):
+                log.error("event=fault connection=%d error=%s at=%s", *told)
             self.end("internal-error", type(error).__name__)
         finally:
             self.leaving = True
             self._server.read_out(self)
-            if self._talk.halfway and peer.ending is None:
+            if self._talk.halfway and peer.ending is None and self._server.may_log(logging.DEBUG):
                 log.debug("event=half-frame connection=%d peer=%s", peer.number, peer.label)
             with trio.CancelScope(shield=True):
                 for _ in self._talk.leave():
@@ -198,11 +220,19 @@ class Session:
                 trio.lowlevel.notify_closing(self._sock)
                 self._sock.close()
                 peer.release()
+                peer.terms.connections -= 1
                 self._server.close(self)
 
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
         self._scope.cancel()
+
+    def _identify(self) -> None:
+        """Let in who has shown a certificate."""
+        assert self._tls is not None
+        self.heard = self._server.now
+        if (identity := self._tls.identity) is not None:
+            self._broker.access.enter(self.peer, identity)
 
     def end(self, code: str, text: str) -> None:
         """Let the session end, for a reason that its peer is told."""
@@ -217,6 +247,12 @@ class Session:
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
         now = self._server.now
+        self._half = self._talk.max_pending // 2  # a reload may have changed it
+        if self._tls is not None and not self._tls.secure:
+            limit = self.peer.terms.limits.handshake_timeout
+            if now - self.heard > limit:
+                self.end("tls-timeout", f"not encrypted after {limit:g} s")
+            return
         if self.listening:
             poll = select.poll()
             poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
@@ -268,10 +304,18 @@ class Session:
                 return
 
     async def _go_on(self, more: bool) -> None:
-        """Wait for the consumers that a read has filled, and take the turns that are left of it."""
+        """Wait for the consumers that a read has filled, and take the turns that are left of it.
+
+        What takes long, the check of a password, is done in a thread meanwhile.
+        """
         server = self._server
         while True:
-            if server.pressed:
+            if (job := self.peer.job) is not None:
+                await trio.to_thread.run_sync(job.run, limiter=_JOBS)
+                self.peer.job = None
+                job.finish()
+                self.heard, more = server.now, True  # the silence was ours
+            elif server.pressed:
                 pressed, server.pressed = server.pressed, []
                 begun = trio.current_time()
                 self.peer.busy = True
@@ -292,12 +336,14 @@ class Session:
         with trio.move_on_at(self._server.drain_deadline):
             await self._go_on(more=True)
             while room > 0 and peer.ending is None:
-                with trio.move_on_after(QUIET):
+                with trio.move_on_after(QUIET) as quiet:
                     await trio.lowlevel.wait_readable(sock)
                 try:
                     data = sock.recv(self._talk.wanted)
                 except (BlockingIOError, InterruptedError):
-                    break
+                    if quiet.cancelled_caught:
+                        break
+                    continue  # part of a record
                 if not data:
                     break
                 room -= len(data)
@@ -341,8 +387,10 @@ class Session:
         except OSError as error:
             self._lose(error)
             return
-        if sent < (data.size if isinstance(data, Pieces) else len(data)):
+        unsent = sent < (data.size if isinstance(data, Pieces) else len(data))
+        if unsent:
             outbox.put(data.whole() if isinstance(data, Pieces) else data, sent)
+        if unsent or (self._tls is not None and self._tls.pending):
             self._moved = trio.current_time()
             if not self._writing:
                 self._writing = True
@@ -352,15 +400,16 @@ class Session:
         """Send what waits until nothing does; one such task a session, and only then."""
         outbox = self.peer.outbox
         try:
-            while outbox.size:
+            while outbox.size or (self._tls is not None and self._tls.pending):
                 await trio.lowlevel.wait_writable(self._sock)
-                if self._gone or not outbox.size:
+                if self._gone:
                     break
                 try:
                     sent = self._sock.send(outbox.head())
                 except (BlockingIOError, InterruptedError):
                     continue
-                outbox.sent(sent)
+                if sent:
+                    outbox.sent(sent)
                 self._moved = trio.current_time()
                 if outbox.size <= self._half:
                     self._wake()
@@ -378,12 +427,13 @@ class Session:
         """Take note that the peer is gone: nothing can be sent to it any more."""
         if not self._gone:
             self._gone = True
-            log.debug(
-                "event=lost connection=%d peer=%s error=%s",
-                self.peer.number,
-                self.peer.label,
-                errno.errorcode.get(getattr(error, "errno", 0) or 0, type(error).__name__),
-            )
+            if self._server.may_log(logging.DEBUG):
+                log.debug(
+                    "event=lost connection=%d peer=%s error=%s",
+                    self.peer.number,
+                    self.peer.label,
+                    errno.errorcode.get(getattr(error, "errno", 0) or 0, type(error).__name__),
+                )
             self.interrupt()
 
     # Slow consumers
@@ -443,7 +493,7 @@ class Session:
             waited = now
             endless = self._server.draining or not budget
             left = float("inf") if endless else self._patience.left(now)
-            stalled_at = max(begun, self._moved) + stall
+            stalled_at = max(begun + min(_GRACE, stall), self._moved + stall)
             if left <= 0 or now >= stalled_at:
                 self._given_up = True
                 self._wake()
@@ -475,7 +525,8 @@ class Session:
             await self._wait_drained()
             self._sock.shutdown(socket.SHUT_WR)
             # A socket closed with input unread resets the connection, and the reason with it.
+            raw = self._sock if self._tls is None else self._tls.raw
             while True:
-                await trio.lowlevel.wait_readable(self._sock)
-                if not self._sock.recv(READ_SIZE):
+                await trio.lowlevel.wait_readable(raw)
+                if not raw.recv(READ_SIZE):
                     break

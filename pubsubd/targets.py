@@ -8,10 +8,13 @@ the same peers, and ``route is previous`` that they have the same lengths as wel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pubsubd.outbox import Pieces
 from pubsubd.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.acl import Permission
 
 _SHAPES = 4_096  # routes remembered for one set of receivers
 
@@ -36,10 +39,12 @@ class Receiver(Sink, Protocol):
     Attributes:
         label: what it is called in answers.
         remote: whether it is another daemon, which is reached over links.
+        permission: what it may receive; None for everything.
     """
 
     label: str
     remote: bool
+    permission: Permission | None
     substrings: set[bytes]
     names: set[bytes] | None
     patterns: set[Pattern] | None
@@ -107,6 +112,23 @@ class Fork:
         self.shapes: dict[tuple[int, int], Route] = {}
 
 
+class Denied:
+    """The receivers of what its publisher may not publish: nobody."""
+
+    __slots__ = ("shapes",)
+
+    special = True
+    far = None
+    members: tuple[Receiver, ...] = ()
+    peers: tuple[Sink, ...] = ()
+    puts: tuple[Callable[[bytes], None], ...] = ()
+    put = None
+    pending = 0
+
+    def __init__(self) -> None:
+        self.shapes: dict[tuple[int, int], Route] = {}
+
+
 class Route:
     """Where the frames with one kind of header go.
 
@@ -118,7 +140,7 @@ class Route:
 
     __slots__ = ("length", "targets", "width")
 
-    def __init__(self, targets: Targets | Fork, width: int, length: int) -> None:
+    def __init__(self, targets: Targets | Fork | Denied, width: int, length: int) -> None:
         self.targets = targets
         self.width = width
         self.length = length
@@ -141,7 +163,7 @@ class Reasons:
         self.patterns: list[str] = []
 
 
-def shape(targets: Targets | Fork, width: int, length: int) -> Route:
+def shape(targets: Targets | Fork | Denied, width: int, length: int) -> Route:
     """Return the route to ``targets`` of frames that have these lengths."""
     route = targets.shapes.get((width, length))
     if route is None:

@@ -241,6 +241,11 @@ class Decoder:
         self._parts: list[bytes] = []
         self._missing = 1
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last frame has come in part only."""
+        return any(self._parts)
+
     def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
         """Return the messages that ``data`` completes.
 

@@ -15,15 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.certificates import Certificates, make
 from tests.daemons import Daemon, Line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_LONG = 32  # characters of a value that make no good name for a test
+
+
 def pytest_configure() -> None:
     """Let SIGTERM do what Ctrl-C does, so that daemons are ended as well when the tests are."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a test the same in each run, although what it is given may be a key made for the run."""
+    if not isinstance(val, str | bytes):
+        return None
+    return argname if len(val) > _LONG or not val.isascii() else None
 
 
 @pytest.fixture
@@ -67,6 +78,12 @@ def dial(start: Callable[..., Daemon]) -> Iterator[Callable[..., Line]]:
     yield dial_one
     for line in lines:
         line.close()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Certificates for servers and clients, good ones and bad ones, in files."""
+    return make(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="session")

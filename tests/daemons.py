@@ -201,6 +201,7 @@ class Daemon:
         directory: where its ports file and its log go.
         flags: more arguments for ``serve``.
         descriptors: the most file descriptors it may have, if that matters.
+        ports: whether flags tell it to take free ports; otherwise its settings have to.
         wait: whether to return only once it accepts connections.
 
     Attributes:
@@ -213,14 +214,17 @@ class Daemon:
         directory: Path,
         *flags: str,
         descriptors: int | None = None,
+        ports: bool = True,
         wait: bool = True,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.ports_file = directory / "ports.json"
         self.log_file = directory / "log"
         self.ports: dict[str, Any] = {}
-        command = [sys.executable, "-m", "pubsubd", "serve", "--port", "0"]
-        command += ["--hub-port", "0", "--ports-file", str(self.ports_file), *flags]
+        command = [sys.executable, "-m", "pubsubd", "serve"]
+        if ports:
+            command += ["--port", "0", "--hub-port", "0"]
+        command += ["--ports-file", str(self.ports_file), *flags]
         if descriptors is not None:
             limit = f'ulimit -n {descriptors} && exec "$0" "$@"'
             command = ["/bin/sh", "-c", limit, *command]

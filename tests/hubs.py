@@ -26,6 +26,7 @@ from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.wire import Decoder
 from tests.daemons import DEADLINE, Daemon
+from tests.rights import say, work
 
 HUB_A = "@(cloudflare/signal-hub)"
 HUB_B = "cloudflare/signal-hub"
@@ -150,12 +151,11 @@ class Room:
         """Let a connection say ``data`` in one read, and take as many turns as it leads to."""
         talk = self.talks.get(name)
         if talk is None:
-            for_line = self.lines[name]
-            while self.broker.receive(for_line, data):
-                data = b""
+            say(self.broker, self.lines[name], data)
             return
         while talk.receive(data):
             data = b""
+            work(talk.peer)
         if talk.peer.ending is not None and name in self.talks:
             self.ended[name] = talk.peer.ending.code, talk.peer.ending.text
             self.leave(name)

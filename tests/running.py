@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import trio
 
@@ -16,23 +16,23 @@ from pubsubd import daemon
 from pubsubd.client import Client, open_client
 from pubsubd.limits import Limits
 
+Ports: TypeAlias = dict[str, int]
+Stop: TypeAlias = Callable[[], Awaitable[None]]
+
 
 @asynccontextmanager
-async def serving(port: int = 0, unix: str | None = None, **limits: Any) -> AsyncIterator[int]:
-    """Run a daemon, yield its port, and end it without a drain."""
-    config = daemon.Config(port=port, hub_port=None, unix=unix, limits=Limits(**limits))
+async def running(config: daemon.Config) -> AsyncIterator[Ports]:
+    """Run a daemon, yield its ports by listener, and end it without a drain."""
     async with trio.open_nursery() as nursery:
-        ports = await nursery.start(daemon.run, config)
-        yield ports["line"]["port"]
+        found = await nursery.start(daemon.run, config)
+        yield {name: one["port"] for name, one in found.items() if name in ("line", "hub")}
         nursery.cancel_scope.cancel()
 
 
-async def serve_until_stopped(
-    port: int = 0,
-    *,
-    task_status: trio.TaskStatus[tuple[int, Callable[[], Awaitable[None]]]],
+async def run_until_stopped(
+    config: daemon.Config, *, task_status: trio.TaskStatus[tuple[Ports, Stop]]
 ) -> None:
-    """Run one as a task, for what outlives a daemon: starts with its port and how to stop it."""
+    """Run one as a task, for what outlives a daemon: starts with its ports and how to stop it."""
     stopped = trio.Event()
     with trio.CancelScope() as scope:
 
@@ -40,10 +40,28 @@ async def serve_until_stopped(
             scope.cancel()
             await stopped.wait()
 
-        async with serving(port) as found:
-            task_status.started((found, stop))
+        async with running(config) as ports:
+            task_status.started((ports, stop))
             await trio.sleep_forever()
     stopped.set()
+
+
+@asynccontextmanager
+async def serving(port: int = 0, unix: str | None = None, **limits: Any) -> AsyncIterator[int]:
+    """As :func:`running`, with the line port alone."""
+    config = daemon.Config(port=port, hub_port=None, unix=unix, limits=Limits(**limits))
+    async with running(config) as ports:
+        yield ports["line"]
+
+
+async def serve_until_stopped(
+    port: int = 0, *, task_status: trio.TaskStatus[tuple[int, Stop]]
+) -> None:
+    """As :func:`run_until_stopped`, with the line port alone."""
+    async with trio.open_nursery() as nursery:
+        config = daemon.Config(port=port, hub_port=None)
+        ports, stop = await nursery.start(run_until_stopped, config)
+        task_status.started((ports["line"], stop))
 
 
 async def wait_subscribed(port: int, name: str, count: int = 1) -> None:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from pubsubd.errors import ConfigError
-from pubsubd.hub.auth import AuthError, Authority, bearer
+from pubsubd.hub.auth import AuthError, Authority, credentials
 from pubsubd.hub.tokens import load_key
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -87,6 +87,22 @@ def test_a_good_token_tells_who_it_is_for(secret: Authority) -> None:
     assert secret.verify(sign(sub=None), NOW).actor is None
     null = jwt.encode(CLAIMS | {"sub": None, "actorId": "x/y"}, SECRET, algorithm="HS256")
     assert secret.verify(null, NOW).actor == "x/y"
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [
+        (SECRET, SECRET + b"x"),
+        (pem_of(RSA), pem_of(rsa.generate_private_key(65537, 2048))),
+        (pem_of(ED), pem_of(ed25519.Ed25519PrivateKey.generate())),
+    ],
+)
+def test_what_checks_with_the_same_key_is_equal(tmp_path: Path, key: bytes, other: bytes) -> None:
+    assert load(tmp_path, key) == load(tmp_path, key)
+    assert hash(load(tmp_path, key)) == hash(load(tmp_path, key))
+    assert load(tmp_path, key) != load(tmp_path, other)
+    assert load(tmp_path, key) != load(tmp_path, SECRET[::-1])
+    assert load(tmp_path, key) is not None
 
 
 @pytest.mark.parametrize(
@@ -259,15 +275,15 @@ def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "token"),
+    ("header", "given"),
     [
         (None, None),
         ("", None),
         ("Bearer", None),
-        ("Bearer abc", "abc"),
-        ("bearer  abc ", "abc"),
-        ("Basic " + base64.b64encode(b"user:abc").decode(), "abc"),
-        ("Basic " + base64.b64encode(b"user:a:b").decode(), "a:b"),
+        ("Bearer abc", (None, "abc")),
+        ("bearer  abc ", (None, "abc")),
+        ("Basic " + base64.b64encode(b"user:abc").decode(), ("user", "abc")),
+        ("Basic " + base64.b64encode(b"user:a:b").decode(), ("user", "a:b")),
         ("Basic " + base64.b64encode(b"user").decode(), None),
         ("Basic " + base64.b64encode(b"user:").decode(), None),
         ("Basic !!", None),
@@ -275,5 +291,7 @@ def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ("Digest abc", None),
     ],
 )
-def test_a_token_comes_as_bearer_or_as_a_password(header: str | None, token: str | None) -> None:
-    assert bearer(header) == token
+def test_a_header_holds_a_token_or_a_name_and_a_password(
+    header: str | None, given: tuple[str | None, str] | None
+) -> None:
+    assert credentials(header) == given

@@ -308,6 +308,9 @@ def test_an_answer_has_its_length_and_what_was_asked_for() -> None:
     assert response.headers == [
         (b"content-type", b"text/html"),
         (b"content-length", b"4"),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cross-origin-resource-policy", b"same-origin"),
         (b"allow", b"GET"),
     ]
     assert not reader.ended

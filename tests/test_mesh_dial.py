@@ -169,7 +169,7 @@ def test_networks_that_are_not_allowed_are_not_dialled(start: Callable[..., Daem
         (["--node", "a", "--advertise", "0.0.0.0:1"], "no address that others could dial"),
         (["--node", "a", "--mesh-secret-file", "/nowhere"], "cannot read the secret /nowhere"),
         (["--node", "a", "--discover-allow", "10.0.0.1/8"], "--discover-allow: "),
-        (["--mesh-secret-file", "/nowhere"], "of no use without --peer or --mesh"),
+        (["--mesh-secret-file", "/nowhere"], "of no use without peer or mesh"),
         (["--node", "a", "--host", "", "--unix", "/tmp/never"], "a mesh needs a TCP port"),
     ],
 )

@@ -30,10 +30,13 @@ from pubsubd.broker import Broker
 from pubsubd.cli import COMMANDS, group
 from pubsubd.cli.formats import FIELDS
 from pubsubd.limits import KIB, MIB, Limits
+from pubsubd.settings.table import SETTINGS
 from pubsubd.stats import Statistics
+from pubsubd.users import hash_password
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
 
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
+CONF, OPERATIONS = "pubsubd.conf.5", "pubsubd-operations.7"
 HUB, MESH, TOPOLOGY = "pubsubd-hub.7", "pubsubd-mesh.7", "pubsubd-topology.1"
 PAGES = sorted(path.name for path in (ROOT / "man").iterdir())
 
@@ -81,7 +84,7 @@ def items(text: str, kind: str) -> list[str]:
 
 def documented_options(text: str) -> dict[str, str]:
     """Return the long options that ``text`` lists, with what it says about each."""
-    parts = re.split(r"^\.It (Fl .*)\n", text, flags=re.MULTILINE)
+    parts = re.split(r"^\.It (?:Cm \S+ Pq )?(Fl .*)\n", text, flags=re.MULTILINE)
     return {
         f"-{name}": about
         for tag, about in zip(parts[1::2], parts[2::2], strict=True)
@@ -91,7 +94,7 @@ def documented_options(text: str) -> dict[str, str]:
 
 def option_section(command: str) -> str:
     if command == "serve":
-        return source(DAEMON)
+        return source(DAEMON) + source(CONF)
     if command == "topology":
         return section(TOPOLOGY, "DESCRIPTION")
     return section(COMMAND, f"pubsubd {command}")
@@ -115,7 +118,18 @@ def command_of(name: str) -> click.Command:
     return found
 
 
-COMMON = ("host", "port", "unix")
+COMMON = (
+    "host",
+    "port",
+    "unix",
+    "tls",
+    "tls_ca",
+    "tls_certificate",
+    "tls_key",
+    "user",
+    "password_file",
+    "token_file",
+)
 
 
 def options_of(command: str, *, common: bool | None = None) -> dict[str, click.Option]:
@@ -142,7 +156,8 @@ def default_of(command: str, option: click.Option) -> str | None:
     return str(shown)
 
 
-CLIENTS = [name for name in COMMANDS if name not in ("serve", "schema", "mesh-sim", "topology")]
+OTHERS = ("serve", "passwd", "schema", "mesh-sim", "topology")
+CLIENTS = [name for name in COMMANDS if name not in OTHERS]
 
 
 # The pages themselves
@@ -160,7 +175,7 @@ def test_mandoc_finds_nothing_to_complain_about(page: str) -> None:
 
 
 def test_there_are_these_pages() -> None:
-    assert sorted([DAEMON, COMMAND, HUB, MESH, PROTOCOL, TOPOLOGY]) == PAGES
+    assert sorted([DAEMON, COMMAND, CONF, HUB, MESH, OPERATIONS, PROTOCOL, TOPOLOGY]) == PAGES
 
 
 # Options
@@ -185,7 +200,10 @@ def test_a_synopsis_shows_every_option_and_argument(command: str) -> None:
     shown = synopsis(command)
     common = None if command == "serve" else False
     named = {f"-{name}" for name in re.findall(r"(?:Fl|\|) (-\S+)", shown)}
-    assert named == set(options_of(command, common=common))
+    wanted = set(options_of(command, common=common))
+    if command == "serve":  # one stands for all settings, which have a page of their own
+        wanted = wanted - {setting.flag for setting in SETTINGS.values()} | {"--setting"}
+    assert named == wanted
     arguments = [p for p in command_of(command).params if isinstance(p, click.Argument)]
     for argument in arguments:
         word = (argument.metavar or argument.name or "").lower().strip(".")
@@ -203,9 +221,10 @@ def test_a_page_names_the_real_defaults(command: str) -> None:
 
 
 def test_the_daemon_s_page_tells_the_variables() -> None:
-    assert "name in upper case, with `_' for `-', after PUBSUBD_." in rendered(DAEMON)
+    assert "its flag in upper case, with `_' for `-', after PUBSUBD_." in rendered(DAEMON)
     for name, option in options_of("serve").items():
-        assert option.envvar == "PUBSUBD_" + name[2:].replace("-", "_").upper()
+        if name != "--check":
+            assert option.envvar == "PUBSUBD_" + name[2:].replace("-", "_").upper()
 
 
 @pytest.mark.parametrize("command", CLIENTS)
@@ -216,7 +235,7 @@ def test_the_commands_page_tells_the_variables(command: str) -> None:
 
 
 def test_the_daemon_s_page_tells_every_choice() -> None:
-    told = documented_options(source(DAEMON))
+    told = documented_options(source(CONF))
     for name, option in options_of("serve").items():
         if isinstance(option.type, click.Choice):
             for choice in option.type.choices:
@@ -289,8 +308,6 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         f"has {real.linger:g} seconds to read it",
         f"published every {real.stats_interval:g} seconds",
         f"after {idle} seconds without traffic and come every {interval} seconds; after {probes}",
-        f"How long, in any {real.stall_window:g} seconds, publishers wait",
-        f"descriptors it may have minus {listen_module._RESERVED}.",
         f"one read of {limits.READ_SIZE // KIB} KiB, or of up to {limits.MAX_READ // MIB} MiB",
         f"at once, up to {limits.READ_SIZE // KIB} KiB",
         f"less than {limits.EAGER * 1e3:g} milliseconds between its inputs",
@@ -300,6 +317,11 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         silence,
     ):
         assert sentence in rendered(DAEMON)
+    for sentence in (
+        f"How long, in any {real.stall_window:g} seconds, publishers wait",
+        f"descriptors it may have minus {listen_module._RESERVED}.",
+    ):
+        assert sentence in rendered(CONF)
 
 
 def test_half_a_command_is_looked_for_as_often_as_the_page_says() -> None:
@@ -350,16 +372,28 @@ def test_the_daemon_s_page_tells_every_event_of_the_log() -> None:
     assert set(items(section(DAEMON, "LOGGING"), "Li")) == logged
 
 
+def test_the_operator_s_guide_says_what_to_do_about_every_event_and_every_reason() -> None:
+    listed = re.findall(r"^\.It Li (.*)$", section(OPERATIONS, "LOG"), flags=re.MULTILINE)
+    told = [word for words in listed for word in words.split(" , ")]
+    assert len(told) == len(set(told))
+    reasons = {*errors.CLOSES, *errors.HUB_CLOSES, *errors.MESH_CLOSES}
+    reasons -= {"too-many-connections"}  # of "refused"
+    assert set(told) == set(items(section(DAEMON, "LOGGING"), "Li")) | reasons
+
+
 # The examples of the protocol page
 
 
 def examples() -> Iterator[list[tuple[str, int, bytes]]]:
-    """Yield each example: its lines, as who speaks (C or D), the client's number, and what."""
-    displays = r"^\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed"
-    for block in re.findall(displays, source(PROTOCOL), flags=re.MULTILINE):
+    """Yield each example: its lines, as who speaks (C or D), the client's number, and what.
+
+    Before the first one may stand what kind of daemon there is, as a line of ``daemon``.
+    """
+    displays = r'^(?:\.\\" daemon: (.*)\n)?\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed'
+    for kind, block in re.findall(displays, source(PROTOCOL), flags=re.MULTILINE):
         lines = [re.fullmatch(r"([CD])(\d?): (.*)", line) for line in block.splitlines()]
         if all(lines):
-            yield [
+            yield [("daemon", 0, kind.encode())] * bool(kind) + [
                 (who, int(number or 1), bytes_of(text))
                 for who, number, text in (line.groups() for line in lines if line)
             ]
@@ -390,13 +424,29 @@ EXAMPLES = list(examples())
 def test_the_protocol_page_has_its_examples() -> None:
     # An example with a slip in its form would otherwise be left out.
     spoken = re.findall(r"^[CD]\d?: ", source(PROTOCOL), flags=re.MULTILINE)
-    assert len(spoken) == sum(map(len, EXAMPLES)) > 50
+    assert len(spoken) == sum(e[0] != "daemon" for example in EXAMPLES for e in example) > 50
+
+
+def with_ann(directory: Path) -> Path:
+    """Return settings by which ann logs in, and may publish what she does in the example."""
+    people = directory / "users"
+    people.write_text(f"ann:{hash_password('correct horse')}\n")
+    people.chmod(0o600)
+    config = directory / "pubsubd.toml"
+    rule = '[[acl]]\nwho = ["ann"]\npublish = ["chat/"]\nreceive = ["#"]\n'
+    config.write_text(f'users_file = "{people}"\n{rule}')
+    return config
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e[0][2][:24].decode("latin-1"))
 def test_an_example_of_the_protocol_page_is_byte_exact(
-    example: list[tuple[str, int, bytes]], daemon: Daemon, dial: Dial
+    example: list[tuple[str, int, bytes]], start: Start, dial: Dial, tmp_path: Path
 ) -> None:
+    if example[0] == ("daemon", 0, b"ann"):
+        example = example[1:]
+        daemon = start("--config", str(with_ann(tmp_path)))
+    else:
+        daemon = start()
     lines: dict[int, Line] = {}
     ended: set[int] = set()
     heard: dict[int, bytes] = defaultdict(bytes)

@@ -12,12 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pubsubd.acl import OUTSIDE, Acl, AclRule, Permission
 from pubsubd.explain import explain
 from pubsubd.routing import Router
 from pubsubd.targets import Fork, Targets
 from pubsubd.wildcards import Pattern
 from pubsubd.wire import OWN, copy_name, header
 from tests.model import Listener
+from tests.rights import may
 from tests.tables import Table
 
 texts = st.text(alphabet="ab/.", min_size=1, max_size=6).map(str.encode)
@@ -56,6 +58,7 @@ class Ear:
 
     remote = False
     label = "ear"
+    permission: Permission | None = None
 
     def __init__(self) -> None:
         self.substrings: set[bytes] = set()
@@ -64,6 +67,18 @@ class Ear:
         self.fresh: list[bytes] = []
         self.put = self.fresh.append
         self.send = self.fresh.append
+        self.texts: tuple[str, ...] | None = None  # what it may receive; None for everything
+
+    def may(self, name: bytes) -> bool:
+        return self.texts is None or may([AclRule(("*",), (), self.texts)], None, "receive", name)
+
+
+RIGHTS: list[tuple[str, ...] | None] = [None, (), ("#",), ("a", "//fwd/b"), ("//a", "//pubsubd/")]
+PERMISSIONS = {
+    rights: rights if rights is None else Acl([AclRule(("*",), (), rights)]).permission(None)
+    for rights in RIGHTS
+}
+PERMISSIONS[()] = OUTSIDE
 
 
 def compile_pattern(separator: str, text: str) -> Pattern:
@@ -154,6 +169,16 @@ class RouterAgainstScan(RuleBasedStateMachine):
         self.peers[who] = Ear()
         self.truth[self.peers[who]] = Listener()
 
+    @rule(who=whos, rights=st.sampled_from(RIGHTS))
+    def limit(self, who: int, rights: tuple[str, ...] | None) -> None:
+        """Let a peer have other rights."""
+        peer = self.peers[who]
+        peer.texts, peer.permission = rights, PERMISSIONS[rights]
+        if peer.permission is not None and not self.router.guarded:
+            self.router.guard(True)
+        else:
+            self.router.reconsider(peer)
+
     @rule(name=names, size=st.integers(0, 3))
     def ask(self, name: bytes, size: int) -> None:
         self.check(name, size)
@@ -217,18 +242,20 @@ class RouterAgainstScan(RuleBasedStateMachine):
             )
 
     def wanted(self, name: bytes) -> tuple[set[Ear], set[Ear]]:
-        direct = {peer for peer, mine in self.truth.items() if mine.wants(name)}
+        told = {peer: mine for peer, mine in self.truth.items() if peer.may(name)}
+        direct = {peer for peer, mine in told.items() if mine.wants(name)}
         copy = None if name.startswith(OWN) else copy_name(name)
         if copy is None:
             return direct, set()
         return direct, {
-            peer for peer, mine in self.truth.items() if peer not in direct and mine.wants(copy)
+            peer for peer, mine in told.items() if peer not in direct and mine.wants(copy)
         }
 
     def teardown(self) -> None:
         for who in range(len(self.peers)):
             self.leave(who, 0)
         assert self.router._wildcards.values == self.router._names == self.router.index.values == {}
+        self.router.guard(False)
         assert not self.router._others
         assert all(root.empty for root in self.router._wildcards._roots.values())
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "serve": "Run the daemon in the foreground.",
     "pub": "Publish messages.",
     "sub": "Print the messages whose names contain a text.",
+    "passwd": "Set the password of a user, or make a token.",
     "stats": "Show the daemon's counters.",
     "explain": "Show who would receive a name, and why.",
     "peers": "Show the daemon's links to others, and the daemons it knows.",

@@ -1,42 +1,82 @@
-"""How a command that is a client reaches the daemon."""
+"""How a command that is a client reaches the daemon, and says who it is.
+
+No option takes a secret: every user of a machine can see the arguments of every process.
+"""
 
 from __future__ import annotations
 
 import functools
+import getpass
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from pubsubd.client import Client, ConnectError, open_client
-from pubsubd.limits import MIB
+from pubsubd.client import (
+    Client,
+    ConnectError,
+    DaemonError,
+    Login,
+    Tls,
+    TlsError,
+    Token,
+    open_client,
+)
+from pubsubd.limits import KIB, MIB
+from pubsubd.wire import escape
+
+_MAX_SECRET = 64 * KIB  # bytes read of a file with one
+
+_Made = TypeVar("_Made", Login, Token)
+_Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which daemon a command talks to."""
+    """Which daemon a command talks to, and how.
+
+    Attributes:
+        host, port: where it is.
+        unix: the path of its socket instead, which needs no TLS.
+        tls: what to trust and to show; None for no TLS.
+        login: what to log in with; None for nothing.
+    """
 
     host: str
     port: int
-    unix: str | None
+    unix: str | None = None
+    tls: Tls | None = None
+    login: Login | Token | None = None
 
     @asynccontextmanager
     async def connect(
         self, *, reconnect: bool = False, max_payload: int = MIB, **more: Any
     ) -> AsyncIterator[Client]:
-        """Open a client; how to start a daemon is told when there seems to be none."""
+        """Open a client; what may help is told where there is no daemon, or not without more."""
         try:
             async with open_client(
                 self.host,
                 self.port,
                 unix=self.unix,
+                tls=self.tls or False,
+                login=self.login,
                 reconnect=reconnect,
                 max_payload=max_payload,
                 **more,
             ) as client:
                 yield client
+        except TlsError as exc:
+            if self.tls is None:
+                raise click.ClickException(f"{exc}; use --tls") from exc
+            raise
+        except DaemonError as exc:
+            if self.login is None and exc.code in ("login-required", "login-timeout"):
+                raise click.ClickException(f"{exc}; use --user or --token-file") from exc
+            raise
         except ConnectError as exc:
             if isinstance(exc.__cause__, ConnectionRefusedError | FileNotFoundError):
                 raise click.ClickException(
@@ -45,18 +85,16 @@ class Target:
             raise
 
 
-def connects(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--host``, ``--port`` and ``--unix``; ``function`` gets them as ``target``."""
-
-    @click.option(
+_OPTIONS: tuple[_Decorator, ...] = (
+    click.option(
         "--host",
         default="127.0.0.1",
         show_default=True,
         envvar="PUBSUBD_HOST",
         show_envvar=True,
         help="The daemon's host name or address.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--port",
         type=click.IntRange(1, 65535),
         metavar="PORT",
@@ -65,17 +103,146 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
         envvar="PUBSUBD_PORT",
         show_envvar=True,
         help="The daemon's TCP port.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--unix",
         type=click.Path(),
         metavar="PATH",
         envvar="PUBSUBD_UNIX",
         show_envvar=True,
         help="The daemon's Unix socket, instead of a host and port.",
-    )
-    @functools.wraps(function)
-    def wrapper(*args: Any, host: str, port: int, unix: str | None, **kwargs: Any) -> Any:
-        return function(*args, target=Target(host, port, unix), **kwargs)
+    ),
+    click.option(
+        "--tls",
+        is_flag=True,
+        envvar="PUBSUBD_CLIENT_TLS",
+        show_envvar=True,
+        help="Encrypt the connection, and check the daemon's certificate.",
+    ),
+    click.option(
+        "--tls-ca",
+        type=click.Path(),
+        metavar="FILE",
+        envvar="PUBSUBD_CLIENT_TLS_CA",
+        show_envvar=True,
+        help="Trust the authorities in this file, not those of the system; implies --tls.",
+    ),
+    click.option(
+        "--tls-certificate",
+        type=click.Path(),
+        metavar="FILE",
+        envvar="PUBSUBD_CLIENT_CERTIFICATE",
+        show_envvar=True,
+        help="Show the certificate in this file; implies --tls.",
+    ),
+    click.option(
+        "--tls-key",
+        type=click.Path(),
+        metavar="FILE",
+        envvar="PUBSUBD_CLIENT_KEY",
+        show_envvar=True,
+        help="The certificate's private key, unless it is in the same file.",
+    ),
+    click.option(
+        "--user",
+        metavar="NAME",
+        envvar="PUBSUBD_USER",
+        show_envvar=True,
+        help="Log in as NAME; without --password-file the password is asked for.",
+    ),
+    click.option(
+        "--password-file",
+        type=click.Path(),
+        metavar="FILE",
+        envvar="PUBSUBD_PASSWORD_FILE",
+        show_envvar=True,
+        help="The password of --user is the first line of this file.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(),
+        metavar="FILE",
+        envvar="PUBSUBD_TOKEN_FILE",
+        show_envvar=True,
+        help="Log in with the token in the first line of this file.",
+    ),
+)
 
-    return wrapper
+
+def connects(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of how to connect and log in; ``function`` gets them as ``target``."""
+
+    @functools.wraps(function)
+    def wrapper(
+        *args: Any,
+        host: str,
+        port: int,
+        unix: str | None,
+        tls: bool,
+        tls_ca: str | None,
+        tls_certificate: str | None,
+        tls_key: str | None,
+        user: str | None,
+        password_file: str | None,
+        token_file: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        if tls_key is not None and tls_certificate is None:
+            raise click.UsageError("--tls-key is for the certificate of --tls-certificate.")
+        secure = None
+        if unix is None and (tls or tls_ca is not None or tls_certificate is not None):
+            secure = Tls(tls_ca, tls_certificate, tls_key)
+        login = _login(user, password_file, token_file)
+        target = Target(host, port, unix, secure, login)
+        return function(*args, target=target, **kwargs)
+
+    decorated: Callable[..., Any] = wrapper
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+def _login(
+    user: str | None, password_file: str | None, token_file: str | None
+) -> Login | Token | None:
+    """Return what to log in with; asks for a password that is in no file."""
+    if token_file is not None:
+        if user is not None:
+            raise click.UsageError("--token-file tells who you are: it goes without --user.")
+        return _made(Token, _first_line(token_file))
+    if user is None:
+        if password_file is not None:
+            raise click.UsageError("--password-file is for the password of --user.")
+        return None
+    secret = _ask(user) if password_file is None else _first_line(password_file)
+    return _made(Login, user, secret)
+
+
+def _made(make: Callable[..., _Made], *words: str) -> _Made:
+    try:
+        return make(*words)
+    except ValueError as exc:  # which quotes nothing
+        raise click.ClickException(str(exc)) from None
+
+
+def _first_line(path: str) -> str:
+    with Path(path).open("rb") as file:
+        line = file.readline(_MAX_SECRET)
+    try:
+        return line.rstrip(b"\r\n").decode()
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{click.format_filename(path)} is not UTF-8") from None
+
+
+def _ask(user: str) -> str:
+    """Return what is typed on the terminal, which shows nothing of it."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        raise click.UsageError(
+            "--user needs a --password-file where there is no terminal to ask."
+        ) from None
+    try:
+        return getpass.getpass(f"Password of {escape(user)}: ")
+    except EOFError:
+        raise click.Abort from None

@@ -13,6 +13,8 @@
         async for message in hub:
             print(message.topic, message.type, message.data)
 
+Both take ``tls=True``, or a :class:`Tls`, and ``login=Login("ann", secret)`` or ``Token(text)``.
+
 What they promise:
 
 - **Order.** What one task publishes arrives in that order. Publishing puts the command into a
@@ -31,8 +33,11 @@ What they promise:
   meanwhile waits for as long as the caller's cancel scope allows. No message is ever sent twice.
 - **No fault is silent.** What the daemon objects to is raised as :class:`DaemonError` by the call
   that caused it, where that can be known, otherwise by the next flush or read. A fault that a new
-  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, an
-  actor that somebody else has registered meanwhile) ends the client: each later call raises it.
+  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, a
+  login that is not taken, a certificate that is not to be trusted, an actor that somebody else has
+  registered meanwhile) ends the client: each later call raises it.
+- **Secrets stay here.** A password or token goes to the daemon alone, and is in no exception, log
+  or representation of an object.
 
 Every exception raised on purpose is a :class:`~pubsubd.errors.PubsubdError`, never in a group.
 Every waiting method checks for cancellation; those that did not have to wait let other tasks run
@@ -41,8 +46,17 @@ at every 64th call rather than each time, which is what makes batches.
 
 from typing import TYPE_CHECKING, Any
 
-from pubsubd.client.faults import BufferFullError, ConnectError, DaemonError, DisconnectedError
+from pubsubd.client.faults import (
+    BufferFullError,
+    ConnectError,
+    DaemonError,
+    DisconnectedError,
+    LoginError,
+    TlsError,
+)
 from pubsubd.client.line import Client, Message, open_client
+from pubsubd.client.login import Login, Token
+from pubsubd.client.secure import Tls
 from pubsubd.client.state import Statistics
 
 if TYPE_CHECKING:
@@ -60,9 +74,14 @@ __all__ = [
     "DisconnectedError",
     "HubClient",
     "HubMessage",
+    "Login",
+    "LoginError",
     "Message",
     "Statistics",
     "Subscription",
+    "Tls",
+    "TlsError",
+    "Token",
     "Topic",
     "Topics",
     "open_client",

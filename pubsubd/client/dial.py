@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import trio
 
-from pubsubd.client.faults import ConnectError, reason
+from pubsubd.client.faults import ConnectError, lasting, reason
+from pubsubd.errors import PubsubdError
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that one attempt to connect may take."""
@@ -22,9 +23,16 @@ BACKOFF_MAX = 30.0
 """Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
 
 Connect: TypeAlias = Callable[[], Awaitable[trio.abc.Stream]]
-"""Returns a connection to a daemon, or raises :class:`ConnectError`."""
+"""Returns a connection to a daemon, or raises :class:`ConnectError` or another PubsubdError."""
+
+_FAREWELL = 1.0  # seconds
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+
+
+def address(host: str, port: int, unix: str | None = None) -> str:
+    """Return where a daemon is, in words."""
+    return unix if unix is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
@@ -33,7 +41,7 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
     Raises:
         ConnectError: there is none to be had, or none within CONNECT_TIMEOUT.
     """
-    where = unix if unix is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    where = address(host, port, unix)
     try:
         with trio.fail_after(CONNECT_TIMEOUT):
             if unix is not None:
@@ -64,14 +72,18 @@ async def dial_again(connect: Connect, attempt: int, longest: float) -> tuple[tr
         connect: makes one.
         attempt: how many were made in vain, or of no use, before.
         longest: seconds that may pass between two attempts.
+
+    Raises:
+        PubsubdError: what each attempt would end with.
     """
     while True:
         await trio.sleep(random.uniform(0, min(longest, BACKOFF * 2 ** min(attempt, 10))))
         attempt += 1
         try:
             return await connect(), attempt
-        except ConnectError:
-            continue
+        except PubsubdError as error:
+            if lasting(error):
+                raise
 
 
 def abandon(stream: trio.abc.Stream) -> None:
@@ -80,5 +92,16 @@ def abandon(stream: trio.abc.Stream) -> None:
     A daemon that only saw the end of our commands would go on delivering, as it does after
     ``nc -N``, until it notices that nobody is there.
     """
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
     if isinstance(stream, trio.SocketStream) and stream.socket.family != socket.AF_UNIX:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+async def hang_up(stream: trio.abc.Stream) -> None:
+    """Close; what is encrypted says so, for a short time at most."""
+    if isinstance(stream, trio.SSLStream):
+        with trio.CancelScope(deadline=trio.current_time() + _FAREWELL, shield=True):
+            await stream.aclose()
+    else:
+        await trio.aclose_forcefully(stream)

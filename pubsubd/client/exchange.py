@@ -20,18 +20,19 @@ import contextlib
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import trio
 
 from pubsubd import wire
-from pubsubd.client.dial import BACKOFF_MAX, CONNECT_TIMEOUT, Connect, dial_again
+from pubsubd.client.dial import BACKOFF_MAX, CONNECT_TIMEOUT, Connect, dial_again, hang_up
 from pubsubd.client.faults import (
     BufferFullError,
     DaemonError,
     DisconnectedError,
+    LoginError,
     caused,
     connection_lost,
     fresh,
@@ -49,6 +50,7 @@ from pubsubd.client.hub_messages import (
     to_program,
 )
 from pubsubd.client.request import Request
+from pubsubd.client.secure import certificate_refused
 from pubsubd.client.state import PATIENCE, State, Statistics
 from pubsubd.client.websocket import Ended, Opened, Pong, WebSocket
 from pubsubd.errors import PubsubdError
@@ -62,6 +64,7 @@ LINGER = 2.0
 
 _OUTBOX = 64 * KIB
 _GRACE = 1.0  # seconds for reading what had come while the program let nothing else run
+_UNKNOWN = ("unauthorized", "invalid_token")
 _FATAL = ("version_mismatch", "unauthorized", "invalid_token", "duplicate_connection")
 
 _encode = msgspec.json.Encoder().encode
@@ -75,6 +78,7 @@ class Exchange(State[bytes]):
         host: for the ``Host`` header.
         path: of the WebSocket.
         address: what the client calls itself.
+        headers: returns more headers of the request for a WebSocket.
         hello: returns the metadata of ``hub:connect``.
         restore: called when the hub has agreed to a connection, to post what is to be said first;
             tasks in the nursery that it gets end with the connection.
@@ -89,6 +93,7 @@ class Exchange(State[bytes]):
         host: str,
         path: str,
         address: str,
+        headers: Callable[[], Sequence[tuple[bytes, bytes]]],
         hello: Callable[[], Mapping[str, Any]],
         restore: Callable[[trio.Nursery], None],
         reconnect: bool,
@@ -102,6 +107,7 @@ class Exchange(State[bytes]):
         self._host = host
         self._path = path
         self._address = address
+        self._headers = headers
         self._hello = hello
         self._restore = restore
         self._reconnect = reconnect
@@ -299,7 +305,11 @@ class Exchange(State[bytes]):
                 return
             if trio.current_time() - began >= BACKOFF_MAX:
                 attempt = 0  # not merely accepted and closed again
-            stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+            try:
+                stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+            except PubsubdError as error:
+                self._lose(error, final=True)
+                return
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
         """Use one connection until it ends, and return why it did."""
@@ -322,12 +332,12 @@ class Exchange(State[bytes]):
         finally:
             if not self._connected:
                 self._outbox = waiting
-            await trio.aclose_forcefully(stream)
+            await hang_up(stream)
         assert self._reason is not None
         return self._reason
 
     def _begin(self) -> None:
-        self._socket = WebSocket(self._host, self._path, self._max_message)
+        self._socket = WebSocket(self._host, self._path, self._max_message, self._headers())
         self._urgent = self._socket.request
         self._upgraded = trio.Event()
         self._reason = self._unclaimed = None
@@ -341,6 +351,8 @@ class Exchange(State[bytes]):
             try:
                 connected = convert((await request.wait()).payload, Connected)
             except DaemonError as error:
+                if error.code in _UNKNOWN:
+                    error = LoginError(*error.args)
                 self.stop(error, final=error.code in _FATAL)
                 return
             except DisconnectedError as error:
@@ -467,7 +479,9 @@ class Exchange(State[bytes]):
             try:
                 data = bytes(await stream.receive_some(HUB_READ_SIZE))
             except trio.BrokenResourceError as exc:
-                return Ended(caused(DisconnectedError(connection_lost(exc)), exc), final=False)
+                refused = certificate_refused(self._host, exc)
+                why = refused or DisconnectedError(connection_lost(exc))
+                return Ended(caused(why, exc), final=refused is not None)
             self._heard += 1
             for event in self._socket.receive(data):
                 if isinstance(event, bytes):

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
 from pubsubd import wire
-from pubsubd.errors import ProtocolError, PubsubdError
+from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
+
+TLS_ALERT = b"\x15\x03"
+"""How the answer of TLS begins to what is none (RFC 8446, section 5.1)."""
+
+_LOGIN = ("login-failed", "login-throttled", "login-timeout", "too-many-failures")
+_HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
 
 
 class ConnectError(PubsubdError):
@@ -26,6 +33,14 @@ class ConnectError(PubsubdError):
 
     def __str__(self) -> str:
         return f"cannot connect to {self.where}: {self.reason}"
+
+
+class TlsError(ConnectError):
+    """TLS with what is there is not possible, or it speaks TLS and we do not.
+
+    Another connection would end likewise, so this ends a client. ``__cause__`` is the
+    :class:`ssl.SSLError`, if there was one.
+    """
 
 
 class DisconnectedError(PubsubdError):
@@ -59,6 +74,20 @@ class DaemonError(PubsubdError):
         return f"{self.code}: {self.text}"
 
 
+class LoginError(DaemonError):
+    """The daemon does not take who we say we are.
+
+    Its codes are ``login-failed``, ``login-throttled``, ``login-timeout`` and
+    ``too-many-failures``; on the hub port ``unauthorized``, ``invalid_token`` and
+    ``login-throttled``; or what a daemon says that knows no login.
+    """
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same login may do later."""
+        return self.code in ("login-throttled", "login-timeout")
+
+
 class BufferFullError(PubsubdError):
     """A call waited for an answer behind more messages than may be kept: read some first."""
 
@@ -74,6 +103,31 @@ def caused(error: PubsubdError, cause: BaseException | None) -> PubsubdError:
     return error
 
 
+def daemon_error(said: bytes, where: str, *, login: bool = False) -> PubsubdError:
+    """Return what to raise for an error that the daemon has told.
+
+    Args:
+        said: the data of its message.
+        where: who it is.
+        login: whether it is the answer to a login.
+    """
+    code, _, text = printable(said).partition(" ")
+    if code == "tls-required":
+        return TlsError(where, "it speaks TLS, and we do not")
+    if code in _LOGIN or (login and code not in CLOSES):
+        return LoginError(code, text)
+    return DaemonError(code, text)
+
+
+def lasting(error: PubsubdError) -> bool:
+    """Whether a new connection would end likewise."""
+    if isinstance(error, LoginError):
+        return not error.passing
+    if isinstance(error, DaemonError):
+        return error.code in _HOPELESS
+    return isinstance(error, TlsError) or isinstance(error.__cause__, ProtocolError)
+
+
 def connection_lost(exc: BaseException) -> str:
     """Return what to say of a connection that broke."""
     return f"the connection broke: {reason(exc.__cause__ or exc)}"
@@ -81,6 +135,8 @@ def connection_lost(exc: BaseException) -> str:
 
 def reason(exc: BaseException) -> str:
     """Return why the system refused something, in a few words in lower case."""
+    if isinstance(exc, ssl.SSLError):
+        return tls_reason(exc)
     if not isinstance(exc, OSError) or exc.errno is None:
         return str(exc)
     # The system's text: trio's own in strerror tells the address as well. Resolvers number
@@ -89,13 +145,32 @@ def reason(exc: BaseException) -> str:
     return (text or str(exc)).lower()
 
 
+def tls_reason(exc: BaseException) -> str:
+    """Return what OpenSSL says, without where in its source, in lower case."""
+    if isinstance(exc, ssl.SSLEOFError):
+        return "it was cut off"
+    if isinstance(exc, ssl.SSLError) and exc.reason:
+        return exc.reason.replace("_", " ").lower()
+    return str(exc)
+
+
 def printable(text: str | bytes) -> str:
     """Return what a peer has said as one printable line; what it has escaped stays as it is."""
     return wire.escape(text).replace("\\\\", "\\")
 
 
-def not_understood(error: ProtocolError) -> str:
-    """Return what to say of a peer that wrote something else than whole, legal messages."""
+def not_understood(error: ProtocolError, data: bytes, where: str) -> PubsubdError:
+    """Return what to raise for a peer that wrote something else than whole, legal messages.
+
+    Args:
+        error: what is wrong with it.
+        data: what came last.
+        where: who it is.
+    """
+    if data.startswith(TLS_ALERT):
+        return caused(TlsError(where, "it speaks TLS, and we do not"), error)
     if error.code == "payload-too-large":
-        return f"a message is larger than this client takes: {error.text}"
-    return f"the peer does not speak this protocol: {error.text}"
+        text = f"a message is larger than this client takes: {error.text}"
+    else:
+        text = f"the peer does not speak this protocol: {error.text}"
+    return caused(DisconnectedError(text), error)

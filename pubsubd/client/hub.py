@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -11,7 +12,7 @@ from typing import Any
 import trio
 
 from pubsubd import wire
-from pubsubd.client.dial import Connect, dial
+from pubsubd.client.dial import Connect, address, dial
 from pubsubd.client.exchange import Exchange
 from pubsubd.client.faults import DaemonError, DisconnectedError
 from pubsubd.client.hub_messages import (
@@ -32,7 +33,9 @@ from pubsubd.client.hub_messages import (
     convert,
     raw_payload,
 )
+from pubsubd.client.login import Credentials, Token
 from pubsubd.client.request import Request
+from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import RECEIVE_BUFFER, Statistics
 from pubsubd.errors import ProtocolError, PubsubdError
 from pubsubd.limits import MIB
@@ -97,10 +100,12 @@ class HubClient:
         metadata: Mapping[str, Any] | None,
         ttl: float,
         token: str | None,
+        login: Credentials | None,
         **more: Any,
     ) -> None:
         self.address = actor or f"@(python/{uuid.uuid4()})"
         self._token = token
+        self._login = login
         self._registration: dict[str, Any] | None = None
         if actor is not None:
             self._registration = {
@@ -117,6 +122,7 @@ class HubClient:
             host=host,
             path=PATH,
             address=self.address,
+            headers=self._headers,
             hello=self._hello,
             restore=self._restore,
             **more,
@@ -327,9 +333,14 @@ class HubClient:
 
         Returns until when that one holds, in epoch milliseconds.
         """
-        answer = await self._ask("hub:refresh_token", {"token": self._token})
+        shown = isinstance(self._login, Token)
+        token = self._login.text if isinstance(self._login, Token) else self._token
+        answer = await self._ask("hub:refresh_token", {"token": token})
         refreshed = convert(answer.payload, Refreshed)
-        self._token = refreshed.token
+        if shown:
+            self._login = Token(refreshed.token)
+        else:
+            self._token = refreshed.token
         return refreshed.expires_at
 
     async def flush(self) -> None:
@@ -383,6 +394,9 @@ class HubClient:
     ) -> Incoming:
         request = self._exchange.request(kind, payload, metadata=metadata, kept=True, **more)
         return await self._exchange.ask(request)
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        return [] if self._login is None else [(b"Authorization", self._login.header())]
 
     def _hello(self) -> dict[str, Any]:
         metadata: dict[str, Any] = {"protocolVersion": VERSION, "capabilities": _RIGHTS}
@@ -486,6 +500,8 @@ async def open_hub_client(
     metadata: Mapping[str, Any] | None = None,
     ttl: float = TTL,
     token: str | None = None,
+    tls: bool | Tls | ssl.SSLContext = False,
+    login: Credentials | None = None,
     reconnect: bool = True,
     max_message: int = MAX_MESSAGE,
     receive_buffer: int = RECEIVE_BUFFER,
@@ -504,7 +520,12 @@ async def open_hub_client(
         capabilities: what the actor says that it can do, at least one.
         metadata: what it says of itself.
         ttl: seconds that its registration holds if this client vanishes; renewed in time.
-        token: what to log in with.
+        token: what to log in with in ``hub:connect``.
+        tls: whether to encrypt: True trusts the authorities that the system trusts,
+            :class:`Tls` tells others and what to show. TLS 1.2 or newer; the server's certificate
+            has to be for ``host``. A context is used as it is.
+        login: what to log in with at the beginning of each connection, in an ``Authorization``
+            header. Without ``tls`` it goes over the network as it is.
         reconnect: whether to connect again, for ever, when the connection breaks. The waits are
             random, up to 0.5 s first and up to 30 s later. The first connection is tried once.
         max_message: bytes of a message that comes.
@@ -516,20 +537,28 @@ async def open_hub_client(
         connect: how to make a connection to that host and port, instead of over TCP.
 
     Raises:
+        ConfigError: a file that ``tls`` names cannot be used.
         ConnectError: there is no connection at the beginning.
+        TlsError: there is one, but no TLS that is to be trusted.
+        LoginError: the hub does not take the login or the token. Later calls raise it if that is so
+            only for a later connection.
         DaemonError: the hub refuses it, or to register the actor.
         DisconnectedError: who is there is no hub.
         DaemonError, DisconnectedError: as :meth:`HubClient.flush`, at the end.
     """
+    where = address(host, port)
     connect = connect or partial(dial, host, port, None)
+    if tls:
+        connect = Secured(connect, where, Tls() if tls is True else tls, host)
     client = HubClient(
         connect,
-        host=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        host=where,
         actor=actor,
         capabilities=capabilities,
         metadata=metadata,
         ttl=ttl,
         token=token,
+        login=login,
         reconnect=reconnect,
         max_message=max_message,
         receive_buffer=receive_buffer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -11,25 +12,43 @@ from typing import NamedTuple
 import trio
 
 from pubsubd import wire
-from pubsubd.client.dial import BACKOFF_MAX, Connect, abandon, dial, dial_again
+from pubsubd.client.dial import (
+    BACKOFF_MAX,
+    Connect,
+    abandon,
+    address,
+    dial,
+    dial_again,
+    hang_up,
+)
 from pubsubd.client.faults import (
     BufferFullError,
     DaemonError,
     DisconnectedError,
+    LoginError,
     caused,
     connection_lost,
+    daemon_error,
     fresh,
+    lasting,
     not_understood,
-    printable,
 )
+from pubsubd.client.login import PING, Credentials, Introduced
+from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import PATIENCE, RECEIVE_BUFFER, State, Statistics
 from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.limits import MIB, READ_SIZE
 
 _OUTBOX = READ_SIZE
-_PING = b"//pubsubd/ping"
-_UNANSWERED = ("unknown-request", "bad-request", "no-mesh")  # errors that come instead of answers
-_HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
+_UNANSWERED = (  # errors that come instead of answers
+    "unknown-request",
+    "bad-request",
+    "no-mesh",
+    "login-failed",
+    "login-throttled",
+)
+_REFUSED = ("not-allowed", "login-required")
+_NOT_SUBSCRIBED = ("too-many-subscriptions", "login-required")
 
 
 class Message(NamedTuple):
@@ -91,6 +110,7 @@ class Client(State[tuple[bytes, bytes]]):
         self,
         connect: Connect,
         *,
+        where: str,
         reconnect: bool,
         max_payload: int,
         receive_buffer: int,
@@ -103,12 +123,13 @@ class Client(State[tuple[bytes, bytes]]):
             measure=lambda message: len(message[0]) + len(message[1]),
         )
         self._connect = connect
+        self._where = where
         self._reconnect = reconnect
         self._max_payload = max_payload
         self._on_disconnect = on_disconnect
         self._on_connect = on_connect
 
-        self._reason: DaemonError | None = None  # why the daemon is about to close
+        self._reason: PubsubdError | None = None  # why the daemon is about to close
         self._names = _Names()
         self._substrings: dict[bytes, None] = {}
         self._questions: deque[_Question] = deque()
@@ -153,8 +174,8 @@ class Client(State[tuple[bytes, bytes]]):
 
         Raises:
             ProtocolError: the name is not one under ``//pubsubd/``.
-            DaemonError: ``unknown-request``, ``bad-request``, ``no-mesh``, or the reason of a
-                disconnection.
+            DaemonError: ``unknown-request``, ``bad-request``, ``no-mesh``, ``not-allowed``,
+                ``login-required``, or the reason of a disconnection.
             DisconnectedError: the connection broke before the answer came.
             BufferFullError: before the answer come more messages than four receive buffers hold.
         """
@@ -164,7 +185,10 @@ class Client(State[tuple[bytes, bytes]]):
         if isinstance(data, str):
             data = data.encode()
         wire.check_size(len(data), self._max_payload)
-        return await self._ask(_Question(raw), wire.frame(raw, data))
+        # A request that is not allowed has no answer, and its error may be that of others.
+        return await self._ask(
+            _Question(raw), wire.frame(raw, data) + wire.frame(PING, b""), _Question(PING)
+        )
 
     # Subscribing
 
@@ -175,7 +199,8 @@ class Client(State[tuple[bytes, bytes]]):
 
         Raises:
             ProtocolError: one of them is not legal; nothing was changed.
-            DaemonError: ``too-many-subscriptions``; none of the new ones is kept.
+            DaemonError: ``too-many-subscriptions`` or ``login-required``; none of the new ones is
+                kept.
             DisconnectedError: the client has ended.
             BufferFullError: see :meth:`request`.
         """
@@ -189,6 +214,10 @@ class Client(State[tuple[bytes, bytes]]):
             except DaemonError as error:
                 if error.code == "too-many-subscriptions":
                     await self.unsubscribe(*new)
+                    raise
+                if error.code == "login-required":
+                    for text in new:
+                        self._substrings.pop(text, None)
                     raise
                 if self._failure is not None:
                     raise
@@ -243,12 +272,10 @@ class Client(State[tuple[bytes, bytes]]):
 
     # What the methods are made of
 
-    async def _put(
-        self, command: bytes, *, published: int = 0, question: _Question | None = None
-    ) -> None:
+    async def _put(self, command: bytes, *questions: _Question, published: int = 0) -> None:
         await self._wait_for_outbox()
         self._published += published
-        if question is not None:
+        for question in questions:
             question.mark = self._published
             self._questions.append(question)
         self._outbox.append(command)
@@ -256,8 +283,8 @@ class Client(State[tuple[bytes, bytes]]):
         self._outbox_fed.unpark()
         await self._take_turn()
 
-    async def _ask(self, question: _Question, command: bytes) -> bytes:
-        await self._put(command, question=question)
+    async def _ask(self, question: _Question, command: bytes, *more: _Question) -> bytes:
+        await self._put(command, question, *more)
         self._waiting += 1
         self._inbox_open.unpark_all()  # the answer may be behind messages that nobody reads
         try:
@@ -269,8 +296,8 @@ class Client(State[tuple[bytes, bytes]]):
         return question.answer
 
     async def _ping(self, commands: bytes = b"", *, subscribing: bool = False) -> None:
-        question = _Question(_PING, subscribing=subscribing)
-        await self._ask(question, commands + wire.frame(_PING, b""))
+        question = _Question(PING, subscribing=subscribing)
+        await self._ask(question, commands + wire.frame(PING, b""))
 
     # The background task
 
@@ -279,9 +306,8 @@ class Client(State[tuple[bytes, bytes]]):
         while True:
             began = trio.current_time()
             why = await self._converse(stream)
-            hopeless = isinstance(why.__cause__, ProtocolError) or (
-                isinstance(why, DaemonError) and why.code in _HOPELESS
-            )
+            # A login that is missing now will be missing again.
+            hopeless = lasting(why) or isinstance(why, LoginError)
             self._lose(why, final=hopeless or not self._reconnect)
             if self._on_disconnect is not None:
                 self._on_disconnect(why)
@@ -289,7 +315,11 @@ class Client(State[tuple[bytes, bytes]]):
                 return
             if trio.current_time() - began >= BACKOFF_MAX:
                 attempt = 0  # not merely accepted and closed again
-            stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+            try:
+                stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+            except PubsubdError as error:
+                self._lose(error, final=True)
+                return
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
         """Use one connection until it ends, and return why it did."""
@@ -310,7 +340,7 @@ class Client(State[tuple[bytes, bytes]]):
         finally:
             if self._substrings and self._published == self._confirmed:
                 abandon(stream)
-            await trio.aclose_forcefully(stream)
+            await hang_up(stream)
 
     def _lose(self, why: PubsubdError, *, final: bool) -> None:
         """Settle what the lost connection leaves behind."""
@@ -358,7 +388,7 @@ class Client(State[tuple[bytes, bytes]]):
             try:
                 messages = decoder.feed(data)
             except ProtocolError as exc:
-                return caused(DisconnectedError(not_understood(exc)), exc)
+                return not_understood(exc, data, self._where)
             for message in messages:
                 if message[0].startswith(wire.OWN) and self._is_answer(*message):
                     continue
@@ -381,22 +411,31 @@ class Client(State[tuple[bytes, bytes]]):
         if name == wire.ERROR:
             self._hear_error(data)
             return True
-        for at, question in enumerate(self._questions):
+        for question in self._questions:
             if question.name == name:
-                del self._questions[at]
+                if name == PING:  # the daemon answers in order, so what is before it has none
+                    while self._questions[0] is not question:
+                        self._give_up(self._questions.popleft())
+                self._questions.remove(question)
                 self._confirmed = max(self._confirmed, question.mark)
                 question.end(data)
                 return True
-        return name == _PING
+        return name == PING
+
+    def _give_up(self, question: _Question) -> None:
+        """End a question that the daemon has passed over, as it may not be asked."""
+        if self._errors and getattr(self._errors[-1], "code", "") in _REFUSED:
+            question.end(error=self._errors.pop())
+        else:
+            question.end(error=DaemonError("not-allowed", "the daemon gave no answer"))
 
     def _hear_error(self, data: bytes) -> None:
-        code, _, text = printable(data).partition(" ")
-        error = DaemonError(code, text)
-        if code in CLOSES:
+        error = daemon_error(data, self._where)
+        if not isinstance(error, DaemonError) or (code := error.code) in CLOSES:
             self._reason = error
         elif code in _UNANSWERED and self._questions:
             self._questions.popleft().end(error=error)  # the daemon answers in order
-        elif code == "too-many-subscriptions":
+        elif code in _NOT_SUBSCRIBED:
             # The ping behind the sub commands ends the call.
             asking = next((q for q in self._questions if q.subscribing), None)
             if asking is None:
@@ -423,6 +462,8 @@ async def open_client(
     port: int = 9014,
     *,
     unix: str | None = None,
+    tls: bool | Tls | ssl.SSLContext = False,
+    login: Credentials | None = None,
     reconnect: bool = True,
     max_payload: int = MIB,
     receive_buffer: int = RECEIVE_BUFFER,
@@ -436,6 +477,11 @@ async def open_client(
         host: name or address of the daemon.
         port: its TCP port.
         unix: path of the daemon's Unix socket, instead of host and port.
+        tls: whether to encrypt: True trusts the authorities that the system trusts,
+            :class:`Tls` tells others and what to show. TLS 1.2 or newer; the server's certificate
+            has to be for ``host``. A context is used as it is.
+        login: what to log in with, each time before anything else is said. Without ``tls`` it goes
+            over the network as it is.
         reconnect: whether to connect again, for ever, when the connection breaks. The waits are
             random, up to 0.5 s first and up to 30 s later. The first connection is tried once.
         max_payload: bytes of a message's data, sent or received. Should be the daemon's.
@@ -447,12 +493,25 @@ async def open_client(
         connect: how to make a connection, instead of host, port and unix.
 
     Raises:
+        ConfigError: a file that ``tls`` names cannot be used.
         ConnectError: there is no connection at the beginning.
-        DaemonError, DisconnectedError: as :meth:`Client.flush`, at the end.
+        TlsError: there is one, but no TLS that is to be trusted.
+        LoginError: the daemon does not take the login. Later calls raise it if that is so only for
+            a later connection.
+        DaemonError, DisconnectedError: as :meth:`Client.flush`, at the end; with ``tls`` or
+            ``login`` at the beginning as well.
     """
+    where = address(host, port, unix)
     connect = connect or partial(dial, host, port, unix)
+    if tls:
+        if unix is not None:
+            raise ValueError("TLS is for TCP, not for a Unix socket")
+        connect = Secured(connect, where, Tls() if tls is True else tls, host)
+    if tls or login is not None:
+        connect = Introduced(connect, where, login)
     client = Client(
         connect,
+        where=where,
         reconnect=reconnect,
         max_payload=max_payload,
         receive_buffer=receive_buffer,

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import trio
 
-from pubsubd.client.faults import DaemonError, DisconnectedError, fresh
+from pubsubd.client.faults import ConnectError, DaemonError, DisconnectedError, fresh
 from pubsubd.errors import PubsubdError
 from pubsubd.limits import MIB
 
@@ -114,7 +114,7 @@ class State(Generic[Item]):
         if self._doubt is None:
             try:
                 await ping()
-            except (DaemonError, DisconnectedError):
+            except (ConnectError, DaemonError, DisconnectedError):
                 self._doubt = None
                 raise
         if self._doubt is not None:

@@ -7,6 +7,7 @@ would end likewise. A fault is the last event of its read, so that the messages 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,11 +27,23 @@ from wsproto.events import (
 from wsproto.utilities import RemoteProtocolError
 
 from pubsubd import wire
-from pubsubd.client.faults import DaemonError, DisconnectedError, printable
+from pubsubd.client.faults import (
+    TLS_ALERT,
+    DaemonError,
+    DisconnectedError,
+    LoginError,
+    TlsError,
+    caused,
+    printable,
+)
 from pubsubd.errors import PubsubdError
 
 _TOO_BIG = 1009
 _REPEATS = (1002, 1003, 1007, _TOO_BIG, 1010)  # close codes that blame what this client has sent
+_UNKNOWN = {  # statuses that say nothing more
+    401: ("unauthorized", "the hub wants a login that is good"),
+    429: ("login-throttled", "too many logins have failed; try again later"),
+}
 _MAX_REFUSAL = 4096  # bytes read of the answer to a request that is refused
 
 
@@ -72,9 +85,17 @@ class WebSocket:
         host: for the ``Host`` header.
         path: what to ask for, as ``/ws``.
         max_message: bytes of one message that comes; a larger one ends the connection.
+        headers: more headers of the request.
     """
 
-    def __init__(self, host: str, path: str, max_message: int) -> None:
+    def __init__(
+        self,
+        host: str,
+        path: str,
+        max_message: int,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self._host = host
         self._proto = WSConnection(ConnectionType.CLIENT)
         self._max_message = max_message
         self._parts: list[bytes] = []
@@ -82,7 +103,9 @@ class WebSocket:
         self._status = 0  # of a refusal
         self._refusal = b""
         self._ended = False
-        self.request = self._proto.send(Request(host=host, target=path))
+        self.request = self._proto.send(
+            Request(host=host, target=path, extra_headers=list(headers))
+        )
         """What to send first."""
 
     def text(self, body: bytes) -> bytes:
@@ -98,7 +121,10 @@ class WebSocket:
             try:
                 self._proto.receive_data(data)
             except RemoteProtocolError as exc:
-                found.append(self._not_understood(str(exc)))
+                if data.startswith(TLS_ALERT):
+                    found.append(self._encrypted(exc))
+                else:
+                    found.append(self._not_understood(str(exc)))
             else:
                 for event in self._proto.events():
                     found += self._hear(event)
@@ -161,6 +187,11 @@ class WebSocket:
         why = DisconnectedError(f"the peer does not speak this protocol: {printable(text)}")
         return Ended(why, final=True, reply=reply)
 
+    def _encrypted(self, cause: Exception | None = None) -> Ended:
+        self._ended = True
+        why = TlsError(self._host, "it speaks TLS, and we do not")
+        return Ended(caused(why, cause), final=True)
+
     def _refused(self) -> Ended:
         self._ended = True
         final = self._status < 500
@@ -169,7 +200,14 @@ class WebSocket:
         except msgspec.DecodeError:
             text = wire.escape(self._refusal, 200)
         code, colon, more = text.partition(": ")
-        if not final and colon and code.replace("-", "").isalnum():
+        if not colon or not code.replace("-", "").isalnum():
+            code = ""
+        if code == "tls-required":
+            return self._encrypted()
+        if self._status in _UNKNOWN:
+            why = LoginError(*_UNKNOWN[self._status])
+            return Ended(why, final=not why.passing)
+        if not final and code:
             return Ended(DaemonError(code, printable(more)), final=False)
         text = printable(f"the hub refused to become a WebSocket: {self._status} {text}".strip())
         return Ended(DisconnectedError(text), final=final)

@@ -47,7 +47,8 @@ class Hub:
         limits: of this port.
         max_subscriptions: topics of one connection.
         command_timeout: silence allowed in the middle of a message, in seconds.
-        authority: checks tokens; None where none is asked for.
+        authority: checks tokens, which are asked for then of connections that come by no listener;
+            None to leave it to who has made the broker.
         hosts: names under which browsers may reach this port, besides localhost and addresses.
         origins: web pages that may use it, besides its own; ``*`` for all.
         clock: monotonic seconds.
@@ -59,6 +60,9 @@ class Hub:
         touched: talks that have something to send.
         ignored: envelopes that were malformed.
         processed, failed: ``hub:*`` messages carried out, and refused.
+        ready: whether the daemon's listeners are open; the daemon's.
+        scrape: returns all metrics and their content type, for the Accept header of who asks; None
+            for nothing. The daemon's.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class Hub:
             ),
             limits,
         )
-        self.authority = authority
+        if authority is not None:
+            broker.access.authority = authority
+            self.terms.login = True
         self.hosts = hosts
         self.origins = origins
         self.clock = clock
@@ -99,7 +105,30 @@ class Hub:
         self.ignored = 0
         self.processed = 0
         self.failed = 0
+        self.ready = True
+        self.scrape: Callable[[str], tuple[bytes, str]] | None = None
         self._batches: dict[int, tuple[bytes, Batch]] = {}
+
+    def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
+        """Let other limits, names and origins hold from now on; what is over a limit stays."""
+        self.limits = self.terms.hub_limits = limits
+        self.hosts, self.origins = hosts, origins
+        self.registry.max_actors = limits.max_actors
+        self.topics.resize(limits.max_topics, limits.topic_idle)
+        self.synap.limits = self.synap.subscribers.limits = limits
+
+    @property
+    def authority(self) -> Authority | None:
+        """What checks signed tokens; None where there are none."""
+        return self.broker.access.authority
+
+    @property
+    def state(self) -> str:
+        """Whether a new connection would be let in: ``ok``, or ``full`` or ``ending``."""
+        if not self.ready:
+            return "ending"
+        most = self.broker.terms.limits.max_connections
+        return "ok" if len(self.broker.peers) < most else "full"
 
     def now(self) -> int:
         """Return the time in epoch milliseconds."""
@@ -123,8 +152,8 @@ class Hub:
 
     def _identify(self, speaker: Peer | None) -> tuple[str, bool]:
         """Return the address of who speaks, and whether to trust the one inside its messages."""
-        if speaker is None:
-            return messages.HUB, False
+        if speaker is None:  # a request over HTTP, which says so inside, or the daemon itself
+            return messages.HUB, True
         talk = self.talks.get(speaker.number)
         if talk is not None and not speaker.relayed:
             return talk.sender, True

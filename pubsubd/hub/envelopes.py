@@ -37,7 +37,7 @@ def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
     if name is None or not kind:
         return False
     try:
-        hub.synap.check_publishing(name)
+        hub.synap.check_publishing(name, talk.peer.permission)
     except TopicError:
         return False
     payload = bytes(message.payload)
@@ -66,7 +66,7 @@ def _subscribe(talk: HubTalk, message: Incoming, on: bool) -> bool:
     if not talk.may("subscribe") or len(talk.holdings) >= most:
         return False
     try:
-        hub.synap.check_name(name)
+        hub.synap.check_name(name, talk.peer.permission)
     except TopicError:
         return False
     talk.holdings.add(name, Form.ENVELOPE)

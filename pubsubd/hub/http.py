@@ -60,6 +60,12 @@ STATUSES = {
 """Status -> its name (RFC 9110)."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_FOR_BROWSERS = (
+    "Cache-Control: no-store",
+    "X-Content-Type-Options: nosniff",
+    "Cross-Origin-Resource-Policy: same-origin",
+)
+"""In every answer: it is not kept, it is what it says it is, and no other page shows it."""
 _OF_UPGRADE = (b"connection", b"upgrade")
 
 _match_header_name = re.compile(r"[A-Za-z0-9-]+").fullmatch
@@ -271,6 +277,7 @@ class HttpReader:
             lines.append(f"Content-Type: {content_type}")
         if status != 204:  # which must not have one (RFC 9110, 8.6)
             lines.append(f"Content-Length: {len(body)}")
+        lines += _FOR_BROWSERS
         for name, value in headers:
             if not _match_header_name(name) or not _match_header_value(value):
                 raise ValueError(f"not a header: {name!r}")

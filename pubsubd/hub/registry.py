@@ -149,7 +149,7 @@ class Registry:
         max_details: int = _ALL_DETAILS,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        self._max = max_actors
+        self.max_actors = max_actors
         self._max_details = max_details
         self._details = 0
         self._clock = clock
@@ -192,10 +192,10 @@ class Registry:
             assert actor.expires_at <= now
             self._end(actor)
             actor = None
-        if actor is None and len(self._actors) >= self._max:
+        if actor is None and len(self._actors) >= self.max_actors:
             self._reap(now)
-            if len(self._actors) >= self._max:
-                raise RegistryFull(f"there are {self._max} actors, which is the limit")
+            if len(self._actors) >= self.max_actors:
+                raise RegistryFull(f"there are {self.max_actors} actors, which is the limit")
         if self._details + size - (actor.size if actor else 0) > self._max_details:
             raise RegistryFull(
                 f"what actors tell about themselves takes {self._max_details} bytes, the limit"

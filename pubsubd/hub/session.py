@@ -44,10 +44,11 @@ from pubsubd.hub.strict import JsonError, read
 from pubsubd.hub.synap import Subscriber, SynapError
 from pubsubd.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
 from pubsubd.outbox import Pieces
+from pubsubd.peer import discard, stay
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:
-    from pubsubd.hub.auth import Identity
+    from pubsubd.access import AuthError, Identity, Login
     from pubsubd.hub.core import Hub
     from pubsubd.limits import HubLimits
     from pubsubd.terms import Terms
@@ -62,10 +63,10 @@ _CLOSE_CODES = {
     "slow-consumer": 1013,
     "shutting-down": 1001,
     "command-timeout": 1008,
+    "login-timeout": 1008,
+    "login-revoked": 1008,
 }
 """Reason -> close code of the WebSocket; 1000 for all others."""
-
-_PART_OF = {"publish": "send", "broadcast": "send", "subscribe": "receive"}
 
 _decode_incoming = msgspec.json.Decoder(Incoming).decode
 _encode = msgspec.json.Encoder().encode
@@ -80,7 +81,8 @@ class HubTalk:
         holdings: what it subscribes.
         signal: its side of Signal Hub, once it has spoken that.
         subscriber: its Synap subscriber, once it has one.
-        identity: who it is, if a token has told.
+        identity: what its token says, if it is a signed one.
+        verdict: on the password of the request that is answered next, once it has been checked.
         out: frames that are to be sent with what the present read leads to.
         step: a long task for it that is under way, to be iterated; its next message waits.
     """
@@ -89,7 +91,9 @@ class HubTalk:
         "_close",
         "_end",
         "_events",
+        "_outer",
         "_reader",
+        "_request_since",
         "_send",
         "framing",
         "holdings",
@@ -101,6 +105,7 @@ class HubTalk:
         "signal",
         "step",
         "subscriber",
+        "verdict",
     )
 
     def __init__(
@@ -113,12 +118,15 @@ class HubTalk:
         terms: Terms | None = None,
     ) -> None:
         self.hub = hub
-        self.peer = hub.broker.join(label, self._deliver, terms=terms or hub.terms)
+        self.peer = hub.broker.join(label, self._deliver, self.end, terms or hub.terms)
         self.sender = address(self.peer)
         self.framing: Framing = NDJSON
         self.signal: Signal | None = None
         self.subscriber: Subscriber | None = None
         self.identity: Identity | None = None
+        self.verdict: Login | AuthError | None = None
+        # Who it was before a request over HTTP said who sends it.
+        self._outer: tuple[Login | None] | None = None
         self.out: list[bytes] = []
         self.step: Iterator[None] | None = None
         self._send = send
@@ -126,6 +134,7 @@ class HubTalk:
         self._reader: LineReader | WebSocketReader | HttpReader | None = None
         self._events: deque[Any] | None = None  # what is read and not worked off
         self._close: ProtocolError | None = None
+        self._request_since: float | None = None  # since when a request comes, if one does
         self.holdings = Holdings(hub, self.peer)
         hub.talks[self.peer.number] = self
 
@@ -172,10 +181,21 @@ class HubTalk:
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if it has been silent since ``heard`` for too long."""
+        peer = self.peer
+        asked = peer.terms.login or peer.expires_at is not None
+        if asked and type(self._reader) is not HttpReader:
+            outside = self.hub.broker.access.overdue(peer, now, self.hub.wall())
+            if outside is not None:
+                return outside
         limit = self.peer.terms.limits.command_timeout
         if self.halfway:
             if now - heard > limit:
                 text = f"{limit:g} s of silence in the middle of a message"
+                return ProtocolError("command-timeout", text)
+            # Or strangers could hold a body each for as long as they like, byte by byte.
+            since = now if self._request_since is None or self.known else self._request_since
+            if now - since > limit:
+                text = f"a request that is not there after {limit:g} s, and no login"
                 return ProtocolError("command-timeout", text)
         elif type(self._reader) is HttpReader:
             if now - heard > _HTTP_IDLE:
@@ -191,12 +211,16 @@ class HubTalk:
 
         To those who speak ``hub:*``, and over lines of JSON, a hub:error; over WebSocket a close.
         """
+        if error.code == "tls-required":  # most likely to a browser
+            body = _encode({"error": f"{error.code}: {error.text}"})
+            return HttpReader(0).respond(400, body, close=True)
         kind = type(self._reader)
         told = b""
         if error.code == "duplicate-connection" and self.signal is not None:
             told = self.framing.frame(self.signal.displaced(error.text))
         elif kind is LineReader or self.signal is not None:
             code = "timeout" if error.code.endswith("timeout") else "internal_error"
+            code = "unauthorized" if error.code == "login-revoked" else code
             details = {"reason": error.code}
             signal = self.signal or Signal(self)
             text = signal.farewell(code, error.text, details)
@@ -224,6 +248,7 @@ class HubTalk:
         self.signal = None
         yield from self.holdings.release()
         yield from hub.broker.leave(self.peer)
+        self._send, self._end = discard, stay
 
     # Input
 
@@ -240,6 +265,8 @@ class HubTalk:
             more = self._work(data)
         finally:
             hub.flush()
+        if self._request_since is None and type(self._reader) is HttpReader and self.halfway:
+            self._request_since = begun
         if hub.synap.deliveries > before:
             hub.synap.delivered(hub.synap.deliveries - before, hub.clock() - begun)
         if self._close is not None:
@@ -262,7 +289,7 @@ class HubTalk:
                 self.step = None
             if not events:
                 break
-            if not turn or index.work > budget:
+            if not turn or index.work > budget or self.peer.job is not None:
                 break
             turn -= 1
             event = events.popleft()
@@ -289,6 +316,7 @@ class HubTalk:
     def _react(self, event: Any, events: deque[Any]) -> None:
         """Deal with what is no message."""
         if isinstance(event, Request):
+            self._request_since = None
             web.answer(self, event, events)
             if isinstance(self._reader, HttpReader) and self._reader.ended:
                 self.close(ProtocolError("goodbye", ""))
@@ -307,6 +335,7 @@ class HubTalk:
 
     def upgrade(self, reader: HttpReader, events: deque[Any]) -> None:
         """Go on as a WebSocket, with what has come behind the request."""
+        self._outer = None  # who has asked for it goes on as that
         self.put_raw(reader.accept())
         self.framing = WEBSOCKET
         self._reader = WebSocketReader(self.limits.max_message)
@@ -357,7 +386,9 @@ class HubTalk:
         answer = {"success": True, "request_id": request, "payload": None, "error": None}
         try:
             web.check_command(self, command)
-            answer["payload"] = self.hub.synap.run(command, value.get("payload"), self)
+            answer["payload"] = self.hub.synap.run(
+                command, value.get("payload"), self, self.peer.permission, self.peer.identity
+            )
         except SynapError as error:
             answer["success"], answer["error"] = False, error.text
         self.put(_encode(answer))
@@ -398,10 +429,10 @@ class HubTalk:
             self.hub.broker.counters.errors[error.code] += 1
         self._close = error
 
-    def displace(self, error: ProtocolError) -> None:
-        """End the connection, from another one's input, when what is put is sent."""
+    def end(self, code: str, text: str) -> None:
+        """End the connection, from outside of its input, when what is put is sent."""
         self.flush()
-        self._end(error.code, error.text)
+        self._end(code, text)
 
     # Output
 
@@ -458,6 +489,22 @@ class HubTalk:
             if form is not None
         )
 
+    @property
+    def spoken(self) -> tuple[str, str]:
+        """What is spoken, as metrics tell it: what carries it, and the dialect."""
+        kind = type(self._reader)
+        if kind is WebSocketReader:
+            transport = "websocket"
+        elif kind is LineReader:
+            transport = "ndjson"
+        else:
+            transport = "none" if self._reader is None else "http"
+        if self.signal is not None:
+            return transport, "hub"
+        if self.subscriber is not None:
+            return transport, "synap"
+        return transport, "envelope" if self.holdings.form is Form.ENVELOPE else "none"
+
     # What it may do
 
     @property
@@ -465,24 +512,48 @@ class HubTalk:
         """Where it comes from, as its address while it has registered none."""
         return address(self.peer)
 
+    def enter(self, login: Login) -> None:
+        """Let the connection be somebody."""
+        self.identity = login.identity
+        expires_at = None if login.identity is None else login.identity.expires_at
+        self.hub.broker.access.enter(self.peer, login.name, login.credential, expires_at)
+
+    def enter_for_request(self, login: Login) -> None:
+        """Let the connection be somebody until :meth:`leave_request`, or for good as WebSocket."""
+        peer = self.peer
+        before = None
+        if peer.identity is not None:
+            before = Login(peer.identity, peer.credential, self.identity)
+        self._outer = (before,)
+        self.enter(login)
+
+    def leave_request(self) -> None:
+        """Let the connection be who it was before a request said who sends it."""
+        if self._outer is None:
+            return
+        (before,), self._outer = self._outer, None
+        if before is not None:
+            self.enter(before)
+        else:
+            self.identity = None
+            self.hub.broker.access.leave(self.peer)
+
+    @property
+    def known(self) -> bool:
+        """Whether it has said who it is, or need not."""
+        return self.peer.identity is not None or not self.peer.terms.login
+
     def may(self, action: str) -> bool:
         """Return whether it is allowed ``action``: one of a token's capabilities, "" for any token.
 
-        ``publish`` and ``broadcast`` are part of ``send``, and ``subscribe`` of ``receive``, unless
-        the token names one of these three, which narrows it to those it names.
+        See :meth:`pubsubd.access.Identity.allows`.
         """
-        if self.hub.authority is None:
-            return True
         identity = self.identity
         if identity is None:
-            return False
+            return self.known
         if identity.expires_at is not None and identity.expires_at <= self.hub.wall():
             return False
-        allowed = identity.capabilities
-        if not action or allowed is None or action in allowed:
-            return True
-        wider = _PART_OF.get(action)
-        return wider in allowed and not allowed.intersection(_PART_OF)
+        return identity.allows(action)
 
     # Subscriptions, as Synap's side asks for them
 

@@ -54,6 +54,14 @@ class KeyAuthority:
     def __repr__(self) -> str:
         return f"<KeyAuthority {self._algorithm}>"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KeyAuthority):
+            return NotImplemented
+        return self._algorithm == other._algorithm and bool(self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._algorithm)
+
     def verify(self, token: str, now: float) -> Identity:
         """Return who ``token`` is for; ``now`` is in seconds since the epoch.
 

@@ -50,6 +50,10 @@ class TopicError(PubsubdError):
         self.text = text
 
 
+class ForbiddenError(TopicError):
+    """A topic that one has no right to."""
+
+
 def check_hub_topic(
     topic: object, any_name: bool, max_length: int, *, publishing: bool = True
 ) -> bytes:
@@ -182,6 +186,10 @@ class TopicTable:
         self._top: dict[bytes, Topic] = {}
         self._bar = 0
         self._now = 0.0
+
+    def resize(self, max_topics: int, idle: float) -> None:
+        """Let other limits hold; topics over them are forgotten as others come, or in time."""
+        self._max, self._patience = max_topics, idle
 
     def __len__(self) -> int:
         return len(self._topics)

@@ -1,4 +1,4 @@
-"""What the paths of the hub port do: the console page, health, Synap, and the way to WebSocket.
+"""What the paths of the hub port do: the console page, health, metrics, Synap, and WebSocket.
 
 Everything a browser could be made to send by a stranger's page is checked first: the Host, against
 names that an attacker's DNS could point here, and the Origin.
@@ -6,8 +6,11 @@ names that an attacker's DNS could point here, and the Origin.
 
 from __future__ import annotations
 
+import base64
 import datetime
 import functools
+import hashlib
+import re
 from collections import deque
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -15,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pubsubd import __version__
+from pubsubd.access import AuthError, Check, Login, origin
 from pubsubd.errors import ProtocolError
 from pubsubd.hub import synap
-from pubsubd.hub.auth import AuthError, bearer
+from pubsubd.hub.auth import credentials
 from pubsubd.hub.http import HttpError, HttpReader, Request, check_host, check_origin, cors_headers
 from pubsubd.hub.strict import JsonError, decode
 from pubsubd.hub.synap import SynapError
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 _Headers = list[tuple[str, str]]
 
+STATISTICS = b"//pubsubd/stats"
+"""Who may receive this name may read the metrics."""
+
 _SOCKETS = ("/", "/ws", "/pubsub/ws")
 _ACTIONS = {
     "pubsub.publish": "publish",
@@ -35,16 +42,10 @@ _ACTIONS = {
     "pubsub.topics": "discover",
     "pubsub.info": "discover",
 }
-_CONSOLE_HEADERS = [
-    (
-        "Content-Security-Policy",
-        (
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
-            " connect-src 'self' ws: wss:; frame-ancestors 'none'"
-        ),
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-]
+_INLINE = {
+    kind: re.compile(f"<{kind}>(.*?)</{kind}>".encode(), re.DOTALL).findall
+    for kind in ("script", "style")
+}
 
 
 def check_command(talk: HubTalk, command: str) -> None:
@@ -53,7 +54,7 @@ def check_command(talk: HubTalk, command: str) -> None:
     if not talk.may(action):
         raise SynapError(
             f"Unauthorized: the token does not allow {command}"
-            if talk.identity
+            if talk.known
             else "Unauthorized: a token is required"
         )
 
@@ -90,17 +91,19 @@ def answer(talk: HubTalk, request: Request, events: deque[Any]) -> None:
         _upgrade(talk, request, events)
         return
     if request.path in ("/health", "/healthz", "/readyz"):
-        if request.method in ("GET", "HEAD"):
-            _answer(talk, 200, _health(talk), cors)
-        else:
-            _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "GET, HEAD"), *cors])
+        state = hub.state if request.path == "/readyz" else "ok"
+        if _reads(talk, request, cors):
+            _answer(talk, 200 if state == "ok" else 503, _health(talk, state), cors)
     elif request.path == "/":
         _console(talk, request)
     elif request.path in _SOCKETS:
         headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"), *cors]
         _answer(talk, 426, {"error": "this is a WebSocket: ask for an upgrade"}, headers)
-    elif not _log_in(talk, request):
-        talk.put_raw(talk.http.respond(401, headers=[("WWW-Authenticate", "Bearer"), *cors]))
+    elif not _log_in(talk, request, events, cors, needed=True):
+        pass
+    elif request.path == "/metrics":
+        if _reads(talk, request, cors):
+            _metrics(talk, request, cors)
     elif request.path == "/api/v1/command":
         _command(talk, request, cors)
     else:
@@ -114,52 +117,135 @@ def _answer(
     talk.put_raw(talk.http.respond(status, body, headers=headers or [], close=close))
 
 
-def _health(talk: HubTalk) -> dict[str, Any]:
+def _reads(talk: HubTalk, request: Request, cors: _Headers) -> bool:
+    """Return whether a request is for what can only be read; if not, it is answered."""
+    if request.method in ("GET", "HEAD"):
+        return True
+    _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "GET, HEAD"), *cors])
+    return False
+
+
+def _metrics(talk: HubTalk, request: Request, cors: _Headers) -> None:
+    """Tell the metrics to who may receive the statistics, of which they are another form."""
+    scrape, permission = talk.hub.scrape, talk.peer.permission
+    if scrape is None:
+        _answer(talk, 404, {"error": "no such path"}, cors)
+    elif not talk.may("receive") or (
+        permission is not None and not permission.may_receive(STATISTICS)
+    ):
+        talk.hub.broker.counters.errors["not-allowed"] += 1
+        _answer(talk, 403, {"error": f"no right to receive {STATISTICS.decode()}"}, cors)
+    else:
+        body, kind = scrape(request.headers.get("accept", ""))
+        talk.put_raw(talk.http.respond(200, body, content_type=kind, headers=cors))
+
+
+def _health(talk: HubTalk, status: str) -> dict[str, Any]:
     now = datetime.datetime.fromtimestamp(talk.hub.wall(), datetime.UTC)
     stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return {"status": "ok", "service": "pubsubd", "version": __version__, "timestamp": stamp}
+    return {"status": status, "service": "pubsubd", "version": __version__, "timestamp": stamp}
 
 
 def _console(talk: HubTalk, request: Request) -> None:
-    if request.method not in ("GET", "HEAD"):
-        _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "GET, HEAD")])
+    if not _reads(talk, request, []):
         return
     kind = "text/html; charset=utf-8"
-    talk.put_raw(talk.http.respond(200, _page(), content_type=kind, headers=_CONSOLE_HEADERS))
+    page, headers = _page()
+    talk.put_raw(talk.http.respond(200, page, content_type=kind, headers=headers))
 
 
 @functools.cache
-def _page() -> bytes:
-    return resources.files("pubsubd.hub").joinpath("console.html").read_bytes()
+def _page() -> tuple[bytes, _Headers]:
+    """Return the page, and the headers that let a browser run what is in it and nothing else."""
+    page = resources.files("pubsubd.hub").joinpath("console.html").read_bytes()
+    rules = ["default-src 'none'", "connect-src 'self' ws: wss:"]
+    for kind, find in _INLINE.items():
+        hashes = (base64.b64encode(hashlib.sha256(text).digest()).decode() for text in find(page))
+        rules.append(" ".join((f"{kind}-src", *(f"'sha256-{one}'" for one in hashes))))
+    rules += ["base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'"]
+    return page, [
+        ("Content-Security-Policy", "; ".join(rules)),
+        ("Cross-Origin-Opener-Policy", "same-origin"),
+        ("Referrer-Policy", "no-referrer"),
+    ]
 
 
-def _log_in(talk: HubTalk, request: Request) -> bool:
-    """Take the token of a request, if tokens are asked for; False if it is missing or not good."""
-    hub = talk.hub
-    if hub.authority is None:
-        return True
-    token = bearer(request.headers.get("authorization"))
-    if token is None:
+def _log_in(
+    talk: HubTalk, request: Request, events: deque[Any], cors: _Headers, *, needed: bool
+) -> bool:
+    """Take what a request says of who sends it.
+
+    False if it is not to be gone on with: it is answered already, or a password has to be checked
+    before, and then it is the first of ``events`` again.
+    """
+    access = talk.hub.broker.access
+    given = _credentials(request, signed=access.authority is not None)
+    verdict, talk.verdict = talk.verdict, None
+    talk.leave_request()
+    status = 401
+    if given is None or not access.able:
+        if talk.known or not needed:
+            return True
+        talk.hub.broker.counters.errors["login-required"] += 1
+    else:
+        try:
+            found = verdict or access.check(origin(talk.peer), *given, talk.hub.wall())
+            if isinstance(found, AuthError):
+                raise found
+            if isinstance(found, Login):
+                talk.enter_for_request(found)
+                return True
+            talk.peer.job = _Waiting(talk, found)
+            events.appendleft(request)
+            return False
+        except AuthError as error:
+            talk.hub.broker.counters.errors[error.code] += 1
+            if error.code == "login-throttled":
+                status = 429
+    headers = [] if status == 429 else [("WWW-Authenticate", "Bearer")]
+    if headers and access.users:
+        headers.append(("WWW-Authenticate", 'Basic realm="pubsubd", charset="UTF-8"'))
+    talk.put_raw(talk.http.respond(status, headers=[*headers, *cors]))
+    return False
+
+
+def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | None:
+    """Return the name and the password that a request has, or no name and a token.
+
+    A signed token may come as a password; it is told by its form.
+    """
+    given = credentials(request.headers.get("authorization"))
+    if given is None:
         token = "".join(request.query.get("access_token", [])[:1])
-    if not token:
-        return False
-    try:
-        talk.identity = hub.authority.verify(token, hub.wall())
-    except AuthError:
-        return False
-    return True
+        return (None, token) if token else None
+    if signed and given[1].startswith("eyJ") and given[1].count(".") == 2:  # {" in base64
+        return None, given[1]
+    return given
+
+
+class _Waiting:
+    """A password that is to be checked for a request; see :class:`pubsubd.peer.Job`."""
+
+    __slots__ = ("_check", "_talk", "run")
+
+    def __init__(self, talk: HubTalk, check: Check) -> None:
+        self._talk, self._check = talk, check
+        self.run = check.run
+
+    def finish(self) -> None:
+        """Let the request be answered."""
+        try:
+            self._talk.verdict = self._check.result
+        except AuthError as error:
+            self._talk.verdict = error
 
 
 def _upgrade(talk: HubTalk, request: Request, events: deque[Any]) -> None:
-    hub = talk.hub
     if request.path not in _SOCKETS:
         _answer(talk, 404, {"error": "no WebSocket here: use /ws"})
         return
-    offered = "authorization" in request.headers or "access_token" in request.query
-    needed = request.path == "/pubsub/ws"
     # Others may still say who they are in hub:connect.
-    if hub.authority is not None and (offered or needed) and not _log_in(talk, request):
-        talk.put_raw(talk.http.respond(401, headers=[("WWW-Authenticate", "Bearer")]))
+    if not _log_in(talk, request, events, [], needed=request.path == "/pubsub/ws"):
         return
     topics = [
         topic for text in request.query.get("topics", []) for topic in text.split(",") if topic
@@ -172,13 +258,21 @@ def _upgrade(talk: HubTalk, request: Request, events: deque[Any]) -> None:
         return
     try:
         check_command(talk, "pubsub.subscribe")
-        hub.synap.run("pubsub.subscribe", {"topics": topics}, talk)
+        _run(talk, "pubsub.subscribe", {"topics": topics}, talk)
     except SynapError as error:
-        _answer(talk, 400, {"error": error.text})
+        _answer(talk, synap.status(error), {"error": error.text})
         return
     talk.upgrade(talk.http, events)
     assert talk.subscriber is not None
     talk.put(_encode(synap.connected(talk.subscriber)))
+
+
+def _run(
+    talk: HubTalk, command: str, payload: object, session: HubTalk | None = None
+) -> dict[str, Any]:
+    """Carry out a command of Synap's; what it leads to is not the connection's, but a session's."""
+    peer = talk.peer
+    return talk.hub.synap.run(command, payload, session, peer.permission, peer.identity)
 
 
 def _command(talk: HubTalk, request: Request, cors: _Headers) -> None:
@@ -192,7 +286,7 @@ def _command(talk: HubTalk, request: Request, cors: _Headers) -> None:
             raise SynapError("Invalid request: Missing 'command' field")
         reply["request_id"] = value.get("request_id")
         check_command(talk, value["command"])
-        reply["payload"] = talk.hub.synap.run(value["command"], value.get("payload"), None)
+        reply["payload"] = _run(talk, value["command"], value.get("payload"))
         reply["success"] = True
     except JsonError as error:
         reply["error"] = f"Invalid request: not JSON: {error.text}"
@@ -209,7 +303,7 @@ def _rest(talk: HubTalk, request: Request, cors: _Headers) -> None:
             return
         command, payload = found
         check_command(talk, command)
-        _answer(talk, 200, talk.hub.synap.run(command, payload, None), cors)
+        _answer(talk, 200, _run(talk, command, payload), cors)
     except JsonError as error:
         _answer(talk, 400, {"error": f"Invalid request: not JSON: {error.text}"}, cors)
     except SynapError as error:

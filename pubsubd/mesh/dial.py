@@ -9,6 +9,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ import trio
 
 from pubsubd.edges import Exporter
 from pubsubd.errors import ProtocolError
-from pubsubd.limits import MESH_LOOKS
+from pubsubd.limits import MESH_LOOKS, READ_SIZE
 from pubsubd.line import LineTalk
 from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
 from pubsubd.mesh.core import Mesh
@@ -26,6 +27,7 @@ from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.server import Server
 from pubsubd.session import open_session, tune
+from pubsubd.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
 
@@ -54,6 +56,7 @@ class Settings:
         allowed: networks that discovered addresses have to be in.
         max_peers: links up to which more are made to daemons that were discovered.
         export: directory for edge lists, and the seconds between two of them.
+        tls: what links that are dialled are encrypted with; None for nothing.
     """
 
     config: MeshConfig
@@ -64,6 +67,7 @@ class Settings:
     export: str | None = None
     export_interval: float = 60.0
     keep: int = 1_000
+    tls: ssl.SSLContext | None = None
     rng: random.Random = field(default_factory=random.Random)
 
 
@@ -89,6 +93,9 @@ class Mesher:
         self._nodes: dict[tuple[str, int], str] = {}  # who was found at an address
         self._tried: dict[str, float] = {}
         self._hints: dict[tuple[str, int], None] = {}
+        self._peers = dict.fromkeys(settings.peers)
+        self._dialling: dict[tuple[str, int], trio.CancelScope] = {}
+        self._nursery: trio.Nursery | None = None
         if settings.discover == "any":
             self.mesh.hint = self._hint
 
@@ -99,8 +106,8 @@ class Mesher:
         """Take part in the mesh until cancelled."""
         settings = self._settings
         async with trio.open_nursery() as nursery:
-            for host, port in settings.peers:
-                nursery.start_soon(self._keep_dialling, host, port)
+            self._nursery = nursery
+            self.replace_peers(tuple(self._peers))
             if settings.discover:
                 nursery.start_soon(self._discover)
             if settings.export is not None:
@@ -118,6 +125,27 @@ class Mesher:
             await trio.lowlevel.checkpoint()
 
     # Dialling
+
+    def replace_peers(self, peers: tuple[tuple[str, int], ...]) -> None:
+        """Dial these addresses, for ever, and no longer the others that were dialled so."""
+        self._peers = dict.fromkeys(peers)
+        if self._nursery is None:
+            return  # not yet
+        for gone in self._dialling.keys() - self._peers.keys():
+            self._dialling.pop(gone).cancel()
+        for host, port in self._peers.keys() - self._dialling.keys():
+            scope = self._dialling[host, port] = trio.CancelScope()
+            self._nursery.start_soon(self._keep_peer, host, port, scope)
+
+    async def _keep_peer(self, host: str, port: int, scope: trio.CancelScope) -> None:
+        """Dial an address until that is no longer wanted, and end the link to it then."""
+        with scope:
+            await self._keep_dialling(host, port)
+        if scope.cancelled_caught:
+            self.report.dialling.pop(show_address(host, port), None)
+            link = self.mesh.links.get(self._nodes.get((host, port), ""))
+            if link is not None and link.dialled:
+                link.peer.end("unlinked", "this daemon is no longer told to dial that one")
 
     async def _keep_dialling(self, host: str, port: int) -> None:
         """Dial an address for ever."""
@@ -147,9 +175,15 @@ class Mesher:
         address = show_address(host, port)
         try:
             with trio.fail_after(CONNECT_TIMEOUT):
-                sock = await connect(host, port)
+                sock: socket.socket | TlsSocket = await connect(host, port)
+                if self._settings.tls is not None:
+                    assert isinstance(sock, socket.socket)
+                    sock = await encrypt(sock, self._settings.tls, host)
         except trio.TooSlowError:
             self._note_failure(address, f"no answer in {CONNECT_TIMEOUT:g} s")
+            return ""
+        except ssl.SSLError as error:
+            self._note_failure(address, f"TLS: {explain(error)}")
             return ""
         except (OSError, UnicodeError) as error:
             self._note_failure(address, getattr(error, "strerror", None) or str(error))
@@ -234,7 +268,8 @@ class Mesher:
             try:
                 await trio.to_thread.run_sync(exporter.write, rows, time.time())
             except OSError as error:
-                log.error("event=export-failed directory=%s error=%r", directory, str(error))
+                told = json.dumps(directory), json.dumps(str(error))
+                log.error("event=export-failed directory=%s error=%s", *told)
 
 
 async def _resolve(host: str, port: int) -> list[str]:
@@ -268,3 +303,26 @@ async def connect(host: str, port: int) -> socket.socket:
             raise
         sock.close()
     raise failure
+
+
+async def encrypt(sock: socket.socket, context: ssl.SSLContext, host: str) -> TlsSocket:
+    """Return ``sock`` with TLS spoken on it; ``host`` is whom to expect at the other end.
+
+    Raises:
+        ssl.SSLError: that is not possible, or it is somebody else.
+        OSError: the connection has ended.
+    """
+    try:
+        tls = TlsSocket(sock, context, host)
+        tls.greet()
+        while not tls.secure:
+            await trio.lowlevel.wait_readable(sock)
+            try:
+                if not tls.recv(READ_SIZE) and not tls.secure:
+                    raise OSError(errno.ECONNRESET, "the other end has closed")
+            except BlockingIOError:
+                continue
+    except BaseException:
+        sock.close()
+        raise
+    return tls

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pubsubd import wire
-from pubsubd.errors import ProtocolError
+from pubsubd.errors import CLOSES, MESH_CLOSES, STAYS, ProtocolError
 from pubsubd.limits import MIB
 from pubsubd.mesh.adverts import LinkReport
 from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, prove
@@ -246,7 +246,8 @@ class Greeting:
         elif name == wire.ERROR:
             code, _, text = said.decode("utf-8", "replace").partition(" ")
             if code not in _PLAIN or self._theirs is not None:
-                raise ProtocolError(code[:40], text)
+                known = code in STAYS or code in CLOSES or code in MESH_CLOSES
+                raise ProtocolError(code if known else "bad-hello", text)
             self.give_up()
         elif self._theirs is None:
             self.give_up()

@@ -128,6 +128,10 @@ class Reception:
     def _hello(self, peer: Peer, data: bytes) -> bytes | None:
         """Answer a hello, as the one who was dialled."""
         try:
+            rights, secret = peer.permission, self._state.config.secret
+            if secret is None and rights is not None and not rights.may_publish(HELLO):
+                text = "the mesh has no secret, so a hello needs the right to publish it"
+                raise ProtocolError(rights.code, text)  # or a link would get round all rules
             pending = self._greetings.get(peer.number)
             if not data.startswith(b"proof "):
                 if pending is not None:
@@ -193,6 +197,7 @@ class Reception:
             self._owner, peer, theirs, dialled=dialled, address=address, since=self._state.wall()
         )
         peer.link = link
+        self._broker.access.trust(peer)
         self._state.links[theirs.node] = link
         if not dialled:
             peer.gone = lambda: self._left(link)

@@ -13,6 +13,7 @@ from pubsubd.outbox import Pieces
 from pubsubd.routing import Router
 
 if TYPE_CHECKING:
+    from pubsubd.acl import Permission
     from pubsubd.wildcards import Pattern
 
 
@@ -24,6 +25,7 @@ class Remote:
     """
 
     remote = True
+    permission: Permission | None = None
     names: set[bytes] | None = None
     patterns: set[Pattern] | None = None
 

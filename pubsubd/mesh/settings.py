@@ -11,9 +11,10 @@ from pubsubd.errors import ConfigError
 from pubsubd.mesh.adverts import AdvertError, check_node, parse_address, show_address
 from pubsubd.mesh.dial import Settings
 from pubsubd.mesh.state import MeshConfig
+from pubsubd.tls import client_context
 
 if TYPE_CHECKING:
-    from pubsubd.daemon import MeshOptions
+    from pubsubd.config import MeshOptions
 
 _LEAST_SECRET = 8  # bytes; less can be guessed
 
@@ -54,6 +55,9 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
         max_peers=options.max_peers,
         export=options.export,
         export_interval=options.export_interval,
+        tls=client_context(options.tls_ca, options.tls_certificate, options.tls_key)
+        if options.tls
+        else None,
     )
 
 

@@ -51,9 +51,11 @@ def asyncapi() -> Schema:
             },
             "guarded": server
             | {
-                "description": "A daemon with --hub-auth; hub:connect may bring the token as well.",
+                "description": "A daemon that asks for a login; a token may come in hub:connect"
+                " as well.",
                 "security": [
                     {"$ref": "#/components/securitySchemes/bearer"},
+                    {"$ref": "#/components/securitySchemes/basic"},
                     {"$ref": "#/components/securitySchemes/query"},
                 ],
             },
@@ -71,7 +73,8 @@ def asyncapi() -> Schema:
             },
             "schemas": spoken | others,
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "basic": {"type": "http", "scheme": "basic"},
                 "query": {"type": "httpApiKey", "name": "access_token", "in": "query"},
             },
         },

@@ -175,11 +175,10 @@ class Signal:
                 f"sent at {sent:.0f} with a ttl of {ttl:.0f} ms",
                 {"timestamp": int(sent), "ttl": int(ttl)},
             )
-        if not connecting and hub.authority is not None:
-            if self.talk.identity is None:
+        if not connecting and not self.talk.may(action):
+            if not self.talk.known:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
-            if not self.talk.may(action):
-                raise RefusedError("unauthorized", f"the token does not allow {kind}")
+            raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
     def forget(self, actor: Actor) -> None:
         """Take the subscriptions made under a registration that is over."""

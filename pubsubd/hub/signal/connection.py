@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import islice
 
+from pubsubd.access import AuthError, Login, origin
+from pubsubd.broker import FAILURES
 from pubsubd.errors import ProtocolError
 from pubsubd.hub import messages as m
-from pubsubd.hub.auth import AuthError
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.registry import canonical
 from pubsubd.hub.render import dress
@@ -44,11 +45,11 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
         raise RefusedError("unauthorized", "capabilities must be a non-empty array")
     talk, hub = signal.talk, signal.talk.hub
     allowed = list(metadata.capabilities or ("send", "receive", "discover"))
-    if hub.authority is not None:
-        _log_in(signal, metadata.auth_token or payload.jwt)
-        identity = talk.identity
-        if identity is not None and identity.capabilities is not None:
-            allowed = sorted(identity.capabilities)
+    token = metadata.auth_token or payload.jwt
+    if (token and hub.broker.access.able) or not talk.known:
+        _log_in(signal, token)
+    if talk.identity is not None and talk.identity.capabilities is not None:
+        allowed = sorted(talk.identity.capabilities)
     if not signal.session_id:
         signal.session_id = f"session-{new_id()}"
     sender = message.sender if isinstance(message.sender, str) else signal.address
@@ -77,14 +78,18 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
 
 def _log_in(signal: Signal, token: str | None) -> None:
     talk, hub = signal.talk, signal.talk.hub
-    assert hub.authority is not None
+    closes = signal.dialect == "B"
+    if not token:
+        raise RefusedError("unauthorized", "a token is required", closes=closes)
     try:
-        if not token:
-            raise AuthError("unauthorized", "a token is required")
-        talk.identity = hub.authority.verify(token, hub.wall())
+        found = hub.broker.access.check(origin(talk.peer), None, token, hub.wall())
     except AuthError as error:
-        closes = signal.dialect == "B"
-        raise RefusedError(error.code, error.text, closes=closes) from None
+        hub.broker.counters.errors[error.code] += 1
+        talk.peer.failures += 1
+        closes = closes or talk.peer.failures >= FAILURES
+        raise RefusedError("unauthorized", error.text, closes=closes) from None
+    assert isinstance(found, Login)  # tokens are checked at once
+    talk.enter(found)
 
 
 def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:
@@ -136,7 +141,7 @@ def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None
         raise RefusedError("invalid_token", "token is required")
     try:
         token, expires_at = hub.authority.refresh(payload.token, hub.wall())
-        signal.talk.identity = hub.authority.verify(token, hub.wall())
+        signal.talk.enter(hub.broker.access.admit(hub.authority.verify(token, hub.wall())))
     except AuthError as error:
         raise RefusedError("invalid_token", error.text) from None
     refreshed = m.TokenRefreshed(token=token, expires_at=expires_at)

@@ -25,6 +25,9 @@ from pubsubd.hub.signal.base import (
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
 
+SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
+"""Names that one must have the right to publish, where rights are limited."""
+
 _BATCH = 100  # receivers of a broadcast in one step
 _GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that no other client gets to see
 _MARKS = ("broadcast", "publication", "topic")  # and what only the hub says of a message
@@ -34,6 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     """Hand a message to one actor."""
+    _check_right(signal, SEND)
     hub, in_a = signal.talk.hub, signal.dialect == "A"
     target = payload.to or text_of(message.to) or ""
     key = canonical(target)
@@ -59,9 +63,15 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
 
 def broadcast(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     """Hand a message to all actors, in steps."""
+    _check_right(signal, BROADCAST)
     delivery = _delivery(signal, message, payload, {"broadcast": True})
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
     signal.talk.step = _broadcast(signal, message, delivery, capability, payload.exclude_self)
+
+
+def _check_right(signal: Signal, name: bytes) -> None:
+    """Raise ForbiddenError if sending to actors is not allowed."""
+    signal.talk.hub.synap.check_publishing(name, signal.talk.peer.permission)
 
 
 def _broadcast(

@@ -43,7 +43,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
         else:
-            hub.synap.check_name(held)
+            hub.synap.check_name(held, talk.peer.permission)
         given = payload.actor_address or text_of(message.sender)
         actor = hub.registry.get(key_of(given), hub.now()) if given else None
         if actor is None or actor.owner is not talk:
@@ -76,7 +76,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
         data = payload.message
         kind = read_payload(data, m.Typed).type
     # Hot path: scripts/bench hub-fan-100 ws-one-acked. A client says the same of many messages.
-    key = payload.topic, kind, message.sender
+    key = payload.topic, kind, message.sender, talk.peer.permission
     known = signal.publications.get(key)
     if known is None:
         known = _prepare(signal, message, payload.topic, kind)
@@ -122,7 +122,7 @@ def _prepare(
     """
     limits = signal.talk.hub.limits
     name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
-    signal.talk.hub.synap.check_publishing(name)
+    signal.talk.hub.synap.check_publishing(name, signal.talk.peer.permission)
     kind = checked_type(kind)
     sender = signal.sender_of(message)
     head = to_line(name, kind, sender, b"null").removesuffix(b"null}")
@@ -143,7 +143,7 @@ def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> Non
 
 
 def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
-    hub = signal.talk.hub
+    hub, rights = signal.talk.hub, signal.talk.peer.permission
     index = hub.broker.router.index
     names, total = hub.topics.page(offset, limit)
     found = []
@@ -152,7 +152,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
         if index.work > budget:
             yield
             budget = index.work + WORK_PER_TURN
-        if name in hub.topics:
+        if name in hub.topics and (rights is None or rights.may_receive(name)):
             found.append(_summary(signal, name))
     signal.reply(
         message,
@@ -170,9 +170,9 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
 
 def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
     """Tell what is known of a topic."""
-    hub = signal.talk.hub
+    hub, rights = signal.talk.hub, signal.talk.peer.permission
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
-    if name not in hub.topics:
+    if name not in hub.topics or not (rights is None or rights.may_receive(name)):
         raise RefusedError("internal_error", f"Topic {shown(payload.topic or '')} not found")
     signal.reply(message, "hub:topic_info", _summary(signal, name))
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Raw
 
-from pubsubd.errors import ProtocolError
 from pubsubd.hub import messages as m
 from pubsubd.hub.registry import Actor, PatternError, RegistryFull, canonical
 from pubsubd.hub.signal.base import (
@@ -53,7 +52,12 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
 
 
 def _displace(signal: Signal, actor: Actor) -> None:
-    """Make room for a second registration of an address, or refuse it, by the dialect."""
+    """Make room for a second registration of an address, or refuse it, by the dialect.
+
+    Nobody takes the place of another user.
+    """
+    if actor.owner.peer.identity != signal.talk.peer.identity:  # type: ignore[attr-defined]
+        raise RefusedError("unauthorized", f"{actor.address} is registered by another user")
     if signal.dialect != "A":
         raise RefusedError(
             "unknown_actor",
@@ -68,7 +72,7 @@ def _displace(signal: Signal, actor: Actor) -> None:
     hub.broker.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
-    other.displace(ProtocolError("duplicate-connection", text))  # type: ignore[attr-defined]
+    other.end("duplicate-connection", text)  # type: ignore[attr-defined]
 
 
 def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:

@@ -12,7 +12,7 @@ from pubsubd.hub import messages as m
 from pubsubd.hub.registry import PatternError
 from pubsubd.hub.signal import connection, messaging, pubsub, registration
 from pubsubd.hub.signal.base import RefusedError, Signal, read_payload, shown
-from pubsubd.hub.topics import TopicError
+from pubsubd.hub.topics import ForbiddenError, TopicError
 
 Carry = Callable[[Signal, m.Incoming, Any], None]
 
@@ -57,5 +57,7 @@ def handle(signal: Signal, message: m.Incoming) -> None:
         signal.error(error.code, error.text, error.details, message)
         if error.closes:
             signal.talk.close(ProtocolError("unauthorized", error.text), tell=True)
+    except ForbiddenError as error:
+        signal.error("unauthorized", str(error), message=message)
     except (TopicError, PatternError) as error:
         signal.error("internal_error", str(error), message=message)

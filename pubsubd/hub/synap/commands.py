@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 from msgspec.json import encode
 
 from pubsubd import wire
+from pubsubd.acl import Permission
 from pubsubd.broker import Broker
 from pubsubd.hub.bridge import to_line
 from pubsubd.hub.ids import new_id
@@ -29,7 +30,13 @@ from pubsubd.hub.synap.requests import (
     required,
 )
 from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession
-from pubsubd.hub.topics import TopicError, TopicTable, check_synap_topic, synap_pattern
+from pubsubd.hub.topics import (
+    ForbiddenError,
+    TopicError,
+    TopicTable,
+    check_synap_topic,
+    synap_pattern,
+)
 from pubsubd.limits import HubLimits
 from pubsubd.wildcards import Pattern
 
@@ -71,18 +78,27 @@ class Synap:
         self.failures = 0
         self._broker = broker
         self._table = table
-        self._limits = limits
+        self.limits = limits
         self._wall = wall
         self._waited = 0.0  # seconds, of all deliveries that were timed
         self._timed = 0
 
-    def run(self, command: str, payload: object, session: SynapSession | None) -> dict[str, Any]:
+    def run(
+        self,
+        command: str,
+        payload: object,
+        session: SynapSession | None,
+        rights: Permission | None = None,
+        who: str | None = None,
+    ) -> dict[str, Any]:
         """Carry out a command and return the payload of its answer.
 
         Args:
             command: for example ``pubsub.publish``.
             payload: its payload, as :func:`pubsubd.hub.strict.decode` returns it.
             session: the connection that it came by; None if it was an HTTP request.
+            rights: of who gives it; None for all.
+            who: gives it; None for one who has not logged in.
 
         Raises:
             SynapError: it is not carried out, nor is any part of it.
@@ -92,7 +108,9 @@ class Synap:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
         try:
-            return carry_out(self, read_payload(payload, kind), session)
+            return carry_out(self, read_payload(payload, kind), session, rights, who)
+        except ForbiddenError as error:
+            raise SynapError(f"Unauthorized: {error.text}", 403) from None
         except TopicError as error:
             raise SynapError(f"Invalid value: {error.text}") from None
 
@@ -114,24 +132,44 @@ class Synap:
         """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
         return self.subscribers.expire(now)
 
-    def check_publishing(self, name: bytes) -> None:
-        """Raise :class:`TopicError` if only the daemons of the mesh may publish ``name``."""
+    def check_publishing(self, name: bytes, rights: Permission | None = None) -> None:
+        """Raise :class:`TopicError` if one with these rights must not publish ``name``.
+
+        Nobody may if it is for the daemons of the mesh alone.
+        """
+        if rights is not None and not rights.may_publish(name):
+            raise self._forbid(name, rights, "publish")
         if self._broker.reserved and name.startswith(self._broker.reserved):
             self._broker.counters.errors["forged-advert"] += 1
             shown = wire.escape(name, 64)
             raise TopicError(f"topic '{shown}' is for the daemons of this mesh alone")
 
-    def check_name(self, name: bytes) -> None:
-        """Raise :class:`TopicError` if the limits let nobody else subscribe ``name``."""
+    def check_name(self, name: bytes, rights: Permission | None = None) -> None:
+        """Raise :class:`TopicError` if one with these rights must not subscribe ``name``.
+
+        Nobody else may if the limits do not let them.
+        """
+        if rights is not None and not rights.may_receive(name):
+            raise self._forbid(name, rights, "receive")
         self.subscribers.check_names((name,))
 
     def check_pattern(self, _pattern: Pattern) -> None:
         """Raise :class:`TopicError` if the limits let nobody subscribe one more pattern."""
         self.subscribers.check_patterns(1)
 
+    def _forbid(self, name: bytes, rights: Permission, what: str) -> ForbiddenError:
+        self._broker.counters.errors[rights.code] += 1
+        return ForbiddenError(f"no right to {what} topic '{wire.escape(name, 64)}'")
+
     # Commands
 
-    def _publish(self, payload: Publish, session: SynapSession | None) -> dict[str, Any]:
+    def _publish(
+        self,
+        payload: Publish,
+        session: SynapSession | None,
+        rights: Permission | None,
+        _who: str | None,
+    ) -> dict[str, Any]:
         topic = required(payload.topic, "topic")
         value = payload.payload
         if value is UNSET:
@@ -139,7 +177,7 @@ class Synap:
         if value is UNSET:
             raise invalid("Missing 'payload' or 'data' field")
         name = check_synap_topic(topic)
-        self.check_publishing(name)
+        self.check_publishing(name, rights)
         metadata = None if payload.metadata is None else encode(payload.metadata)
         peer, sender = (None, HTTP) if session is None else (session.peer, session.sender)
         id_ = "msg_" + new_id().replace("-", "")
@@ -159,18 +197,27 @@ class Synap:
         self.deliveries += count - (subscribers.missed - missed)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
-    def _subscribe(self, payload: Subscribe, session: SynapSession | None) -> dict[str, Any]:
+    def _subscribe(
+        self,
+        payload: Subscribe,
+        session: SynapSession | None,
+        rights: Permission | None,
+        who: str | None,
+    ) -> dict[str, Any]:
         texts = required(payload.topics, "topics")
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
         subscribers = self.subscribers
-        subscriber = subscribers.choose(payload.subscriber_id, session)
+        subscriber = subscribers.choose(payload.subscriber_id, session, who)
         old = subscriber.topics if subscriber is not None else {}
         topics = {text: _read_topic(text) for text in texts if text not in old}
+        for topic in topics.values():
+            if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
+                raise self._forbid(topic, rights, "receive")
         subscribers.check_limits(len(old), topics)
         if subscriber is None:
-            subscriber = subscribers.make(payload.subscriber_id, session)
+            subscriber = subscribers.make(payload.subscriber_id, session, who)
         elif session is not None and subscriber.session is None:
             subscribers.attach(subscriber, session)
         subscribers.add(subscriber, topics)
@@ -181,9 +228,15 @@ class Synap:
             "subscription_count": len(subscriber.topics),
         }
 
-    def _unsubscribe(self, payload: Unsubscribe, session: SynapSession | None) -> dict[str, Any]:
+    def _unsubscribe(
+        self,
+        payload: Unsubscribe,
+        session: SynapSession | None,
+        _rights: Permission | None,
+        who: str | None,
+    ) -> dict[str, Any]:
         if payload.subscriber_id is not None:
-            subscriber = self.subscribers.get(payload.subscriber_id)
+            subscriber = self.subscribers.find(payload.subscriber_id, who)
         elif session is not None:
             subscriber = session.subscriber
         else:
@@ -199,17 +252,30 @@ class Synap:
         self.subscribers.remove(subscriber, texts)
         return {"unsubscribed": len(texts)}
 
-    def _list(self, payload: List, _session: SynapSession | None) -> dict[str, Any]:
-        most = self._limits.page
+    def _list(
+        self,
+        payload: List,
+        _session: SynapSession | None,
+        rights: Permission | None,
+        _who: str | None,
+    ) -> dict[str, Any]:
+        most = self.limits.page
         limit = most if payload.limit is None else min(payload.limit, most)
         names, total = self._table.page(payload.offset, limit)
-        return {"topics": [name.decode() for name in names], "count": total}
+        found = [name.decode() for name in names if rights is None or rights.may_receive(name)]
+        return {"topics": found, "count": total}
 
-    def _info(self, payload: Info, _session: SynapSession | None) -> dict[str, Any]:
+    def _info(
+        self,
+        payload: Info,
+        _session: SynapSession | None,
+        rights: Permission | None,
+        _who: str | None,
+    ) -> dict[str, Any]:
         text = required(payload.topic, "topic")
         name = check_synap_topic(text, publishing=False)
         topic = self._table.get(name)
-        if topic is None:
+        if topic is None or not (rights is None or rights.may_receive(name)):
             raise SynapError(f"Invalid request: Topic '{wire.escape(text, 256)}' not found", 404)
         return {
             "topic": text,
@@ -218,7 +284,13 @@ class Synap:
             "created_at": int(topic.created_at),
         }
 
-    def _stats(self, _payload: Nothing, _session: SynapSession | None) -> dict[str, Any]:
+    def _stats(
+        self,
+        _payload: Nothing,
+        _session: SynapSession | None,
+        rights: Permission | None,
+        _who: str | None,
+    ) -> dict[str, Any]:
         latency = self._waited / self._timed if self._timed else 0.0
         return {
             "total_topics": len(self._table),
@@ -236,6 +308,7 @@ class Synap:
                     "messages": topic.message_count,
                 }
                 for name, topic in self._table.top()
+                if rights is None or rights.may_receive(name)
             ],
         }
 

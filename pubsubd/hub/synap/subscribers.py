@@ -25,7 +25,7 @@ from typing import Protocol
 from pubsubd.broker import Broker
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.synap.requests import invalid, shown
-from pubsubd.hub.topics import TopicError, TopicTable
+from pubsubd.hub.topics import ForbiddenError, TopicError, TopicTable
 from pubsubd.limits import HubLimits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
@@ -115,7 +115,7 @@ class Subscribers(dict[str, Subscriber]):
         self.missed = 0
         self._router = broker.router
         self._table = table
-        self._limits = limits
+        self.limits = limits
         self._wall = wall
         self._detached: OrderedDict[str, Subscriber] = OrderedDict()
 
@@ -126,33 +126,51 @@ class Subscribers(dict[str, Subscriber]):
 
     # Whose topics
 
-    def choose(self, id_: str | None, session: SynapSession | None) -> Subscriber | None:
+    def find(self, id_: str, who: str | None) -> Subscriber | None:
+        """Return the subscriber with that id, if there is one.
+
+        Args:
+            id_: of the subscriber.
+            who: names it; None for one who has not logged in.
+
+        Raises:
+            ForbiddenError: it is somebody else's.
+        """
+        subscriber = self.get(id_)
+        if subscriber is not None and subscriber.peer.identity != who:
+            raise ForbiddenError(f"subscriber {shown(id_)} is another user's")
+        return subscriber
+
+    def choose(
+        self, id_: str | None, session: SynapSession | None, who: str | None
+    ) -> Subscriber | None:
         """Return who is meant by one who subscribes; None if it has to be made, and can be.
 
         Raises:
             SynapError: it cannot have that id, or there are too many subscribers.
+            ForbiddenError: it is somebody else's.
         """
         if id_ is not None and not 0 < len(id_) <= MAX_ID:
             raise invalid(f"'subscriber_id' must have 1 to {MAX_ID} characters")
         own = session.subscriber if session is not None else None
         if own is not None and id_ is not None and id_ != own.id:
             raise invalid(f"This connection is subscriber {shown(own.id)} already")
-        subscriber = own or (self.get(id_) if id_ is not None else None)
+        subscriber = own or (self.find(id_, who) if id_ is not None else None)
         if subscriber is None:
-            if len(self) >= self._limits.max_subscribers:
-                raise invalid(f"over {self._limits.max_subscribers} subscribers")
+            if len(self) >= self.limits.max_subscribers:
+                raise invalid(f"over {self.limits.max_subscribers} subscribers")
         elif session is not None and subscriber.session not in (None, session):
             raise invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")
         return subscriber
 
-    def make(self, id_: str | None, session: SynapSession | None) -> Subscriber:
-        """Return a new subscriber, which has to be given a topic."""
+    def make(self, id_: str | None, session: SynapSession | None, who: str | None) -> Subscriber:
+        """Return a new subscriber of ``who``, which has to be given a topic."""
         id_ = f"sub-{new_id()}" if id_ is None else id_
         if session is not None:
             peer = session.peer
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
-            peer.put = self._miss
+            peer.identity, peer.put = who, self._miss
         subscriber = self[id_] = Subscriber(id_, peer, session, self._wall())
         if session is not None:
             session.subscriber = subscriber
@@ -200,7 +218,7 @@ class Subscribers(dict[str, Subscriber]):
         count = 0
         while self._detached and count < _EXPIRE:
             subscriber = next(iter(self._detached.values()))
-            if now - subscriber.touched <= self._limits.topic_idle:
+            if now - subscriber.touched <= self.limits.topic_idle:
                 break
             self.remove(subscriber, list(subscriber.topics))
             count += 1
@@ -233,7 +251,7 @@ class Subscribers(dict[str, Subscriber]):
 
     def check_names(self, names: Collection[bytes]) -> None:
         """Raise :class:`TopicError` if the limits let nobody else subscribe all of these."""
-        most = self._limits.max_topic_subscribers
+        most = self.limits.max_topic_subscribers
         new = 0
         for name in names:
             topic = self._table.get(name)
@@ -242,11 +260,11 @@ class Subscribers(dict[str, Subscriber]):
             elif topic.subscribers >= most:
                 raise TopicError(f"over {most} subscribers of topic {shown(name)}")
         if new > max(self._table.room, 0):
-            raise TopicError(f"over {self._limits.max_topics} topics")
+            raise TopicError(f"over {self.limits.max_topics} topics")
 
     def check_patterns(self, count: int) -> None:
         """Raise :class:`TopicError` if the limits let nobody subscribe so many more patterns."""
-        most = self._limits.max_wildcards
+        most = self.limits.max_wildcards
         if count and self.wildcards + self.other_wildcards + count > most:
             raise TopicError(f"over {most} wildcard subscriptions")
 

@@ -1,0 +1,403 @@
+"""Who may come in, and what they may do then, without I/O.
+
+A *login* is told by a token, which is checked at once, or by a name and a password, which takes a
+fraction of a second: that is a :class:`Check`, for a thread to run.
+
+Invariants:
+
+- ``peer.permission`` is what the rules give its identity, for every peer there is; each change of
+  the rules, of who a peer is, or of what its listener asks for, sees to that before it returns.
+- Who came in by what has been taken back, a user's line or the key of a token, is no longer here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pubsubd.acl import OUTSIDE, Acl, Permission
+from pubsubd.errors import ProtocolError, PubsubdError
+from pubsubd.gate import Gate
+from pubsubd.peer import Peer
+from pubsubd.routing import Router
+from pubsubd.users import MAX_SECRET, Users
+
+FAILURES = 10
+"""Failed logins of one address in a minute; further passwords of it are not checked then."""
+
+_MINUTE = 60.0
+_ADDRESSES = 10_000  # with failures that are remembered
+_PART_OF = {"publish": "send", "broadcast": "send", "subscribe": "receive"}
+
+
+class AuthError(PubsubdError):
+    """A login that fails.
+
+    Attributes:
+        code: ``login-failed`` or ``login-throttled``; of an :class:`Authority` ``unauthorized`` or
+            ``invalid_token``.
+        text: why, in one line for a person.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a token is for.
+
+    Attributes:
+        actor: the address, or None if it names none.
+        capabilities: what it allows; None for everything.
+        expires_at: seconds since the epoch.
+    """
+
+    actor: str | None
+    capabilities: frozenset[str] | None
+    expires_at: float | None
+
+    def allows(self, action: str) -> bool:
+        """Return whether it allows ``action``: one of the capabilities, "" for none in particular.
+
+        ``publish`` and ``broadcast`` are part of ``send``, and ``subscribe`` of ``receive``, unless
+        the token names one of these three, which narrows it to those it names.
+        """
+        allowed = self.capabilities
+        if not action or allowed is None or action in allowed:
+            return True
+        return _PART_OF.get(action) in allowed and not allowed.intersection(_PART_OF)
+
+
+class Authority(Protocol):
+    """Checks tokens, as :class:`pubsubd.hub.tokens.KeyAuthority` does."""
+
+    def verify(self, token: str, now: float) -> Identity:
+        """Return who ``token`` is for, at ``now`` seconds since the epoch; raises AuthError."""
+
+    def refresh(self, token: str, now: float) -> tuple[str, int]:
+        """Return a new token for one that is good, and when it expires; raises AuthError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Somebody who may come in.
+
+    Attributes:
+        name: who it is, empty for nobody in particular.
+        credential: what has told, see :attr:`pubsubd.peer.Peer.credential`.
+        identity: what the token says, if it was one that an :class:`Authority` has checked.
+    """
+
+    name: str
+    credential: object
+    identity: Identity | None = None
+
+
+class Check:
+    """A password that is to be checked: first :meth:`run`, in a thread, then :attr:`result`."""
+
+    __slots__ = (
+        "_access",
+        "_address",
+        "_begun",
+        "_found",
+        "_name",
+        "_refused",
+        "_secret",
+        "_users",
+    )
+
+    def __init__(self, access: Access, address: str, name: str, secret: str, now: float) -> None:
+        self._access = access
+        self._begun = now
+        self._refused = False
+        self._users = access.users
+        self._address = address
+        self._name = name
+        self._secret = secret
+        self._found: str | None = None
+
+    def run(self) -> None:
+        """Check it, unless so many of its address have failed while it waited for its turn."""
+        self._refused = self._access.throttled(self._address, self._begun)
+        if not self._refused:
+            self._found = self._users.verify(self._name, self._secret)
+
+    @property
+    def result(self) -> Login:
+        """Who may come in.
+
+        Raises:
+            AuthError: ``login-failed`` or ``login-throttled``, nobody.
+        """
+        if self._refused:
+            raise self._access.throttle(self._address)
+        if self._found is None or not self._access.users.holds(self._name, self._found):
+            raise self._access.failure(self._address)
+        return Login(self._name, self._found)
+
+
+class Access:
+    """Users, rules, and who has failed to come in.
+
+    Args:
+        peers: number -> peer, of all that are connected.
+        router: knows what they subscribe.
+        clock: seconds that only go forward.
+
+    Attributes:
+        users: who may come in by a password or a token.
+        acl: what they may do.
+        authority: checks tokens that are signed; None where there are none.
+        failed: called with the address of a failed login, and the code of its error.
+    """
+
+    def __init__(
+        self,
+        peers: Mapping[int, Peer],
+        router: Router,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.users = Users()
+        self.acl = Acl()
+        self.authority: Authority | None = None
+        self.failed: Callable[[str, str], None] = lambda _address, _code: None
+        self._peers = peers
+        self._router = router
+        self._clock = clock
+        self._gates: dict[Permission, Gate] = {}
+        self._stranger: Permission | None = None  # the rights of who has not logged in
+        self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    @property
+    def able(self) -> bool:
+        """Whether there is anything that a login could be checked with."""
+        return bool(self.users) or self.authority is not None
+
+    # Logging in
+
+    def check(self, address: str, name: str | None, secret: str, now: float) -> Login | Check:
+        """Return who comes in, or what is to be run to know it.
+
+        Args:
+            address: where it comes from, as :func:`origin` returns it.
+            name: of the user; None if ``secret`` is a token.
+            secret: a password, or a token, which a user may give as a password, too.
+            now: seconds since the epoch.
+
+        Raises:
+            AuthError: ``login-failed`` or ``login-throttled``, nobody does.
+        """
+        # No token can be guessed, so who has one is not made to wait for others of its address.
+        known = self.users.find_token(secret)
+        if known is not None and name in (None, known[0]):
+            return Login(*known)
+        if name is None:
+            return self._check_signed(address, secret, now)
+        monotonic = self._clock()
+        if self.throttled(address, monotonic):
+            raise self.throttle(address)
+        line = self.users.recall(name, secret)
+        if line is not None:
+            return Login(name, line)
+        if not self.users or len(secret.encode("utf-8", "surrogatepass")) > MAX_SECRET:
+            raise self.failure(address)
+        return Check(self, address, name, secret, monotonic)
+
+    def _check_signed(self, address: str, token: str, now: float) -> Login:
+        if self.authority is None:
+            raise self.failure(address)
+        try:
+            identity = self.authority.verify(token, now)
+        except AuthError as error:
+            failure = self.failure(address)
+            if failure.code == "login-failed":
+                failure = AuthError(failure.code, error.text)
+            raise failure from None
+        return self.admit(identity)
+
+    def admit(self, identity: Identity) -> Login:
+        """Return who comes in with a token that :attr:`authority` has checked."""
+        return Login(plain_actor(identity.actor or ""), self.authority, identity)
+
+    def failure(self, address: str) -> AuthError:
+        """Return what tells of a failed login from ``address``, and take note of it."""
+        now = self._clock()
+        if self.throttled(address, now):
+            return self.throttle(address)
+        self._failures[address] = self._count_failures(address, now) + 1, now
+        self._failures.move_to_end(address)
+        if len(self._failures) > _ADDRESSES:
+            self._failures.popitem(last=False)
+        self.failed(address, "login-failed")
+        return AuthError("login-failed", "the name, the password or the token is not good")
+
+    def throttle(self, address: str) -> AuthError:
+        """Return what tells of a login from ``address`` that is not checked."""
+        self.failed(address, "login-throttled")
+        return AuthError("login-throttled", "too many logins have failed; try again later")
+
+    def throttled(self, address: str, now: float) -> bool:
+        """Return whether so many logins of an address have failed that no more are checked."""
+        return self._count_failures(address, now) > FAILURES - 1
+
+    def _count_failures(self, address: str, now: float) -> float:
+        """Return how many failures count for an address: they are forgotten steadily."""
+        count, at = self._failures.get(address, (0.0, 0.0))
+        return max(0.0, count - max(0.0, now - at) * FAILURES / _MINUTE)
+
+    # Who is here
+
+    def meet(self, peer: Peer) -> None:
+        """Give a new peer the rights of somebody who has not logged in."""
+        permission = OUTSIDE if peer.terms.login else self._stranger
+        if permission is not None:
+            self._permit(peer, permission)
+
+    def enter(
+        self,
+        peer: Peer,
+        name: str,
+        credential: object = None,
+        expires_at: float | None = None,
+    ) -> None:
+        """Let a peer be ``name``; see :attr:`pubsubd.peer.Peer.credential`."""
+        peer.identity, peer.credential, peer.expires_at = name, credential, expires_at
+        self._permit(peer, self._permission(peer))
+
+    def leave(self, peer: Peer) -> None:
+        """Let a peer be nobody again."""
+        peer.identity = peer.credential = peer.expires_at = None
+        self._permit(peer, self._permission(peer))
+
+    def overdue(self, peer: Peer, now: float, wall: float) -> ProtocolError | None:
+        """Return why a peer ends now, if it had to log in, or to do so again, and has not.
+
+        To be called about once a second: so exact is the time.
+
+        Args:
+            peer: one that is connected.
+            now: seconds that only go forward.
+            wall: seconds since the epoch.
+        """
+        expired = peer.expires_at is not None and peer.expires_at <= wall
+        if expired and not peer.terms.login:
+            self.leave(peer)
+        if not peer.terms.login or peer.trusted or (peer.identity is not None and not expired):
+            peer.outside_since = None
+            return None
+        if peer.outside_since is None:
+            peer.outside_since = now
+        limit = peer.terms.limits.auth_timeout
+        if now - peer.outside_since <= limit:
+            return None
+        what = "the login has expired, and there is no other one" if expired else "no login"
+        return ProtocolError("login-timeout", f"{what} in {limit:g} s")
+
+    def trust(self, peer: Peer) -> None:
+        """Let a peer do everything, whatever the rules: it is another daemon."""
+        peer.trusted = True
+        self._permit(peer, None)
+
+    def _permission(self, peer: Peer) -> Permission | None:
+        if peer.trusted:
+            return None
+        if peer.identity is None and peer.terms.login:
+            return OUTSIDE
+        return self.acl.permission(peer.identity)
+
+    def _permit(self, peer: Peer, permission: Permission | None) -> None:
+        if permission is peer.permission:
+            return
+        peer.permission = permission
+        peer.gate = None if permission is None else self._gate(permission)
+        if not self._router.guarded:
+            if _limited(peer):
+                self._router.guard(True)
+        elif peer.substrings or peer.names or peer.patterns:
+            self._router.reconsider(peer)
+
+    def _gate(self, permission: Permission) -> Gate:
+        gate = self._gates.get(permission)
+        if gate is None:
+            gate = self._gates[permission] = Gate(self._router, permission)
+        return gate
+
+    # Reload
+
+    def replace(self, *, users: Users, acl: Acl, authority: Authority | None) -> int:
+        """Let other users, rules and keys hold from now on, for those who are here as well.
+
+        To be called as well when what a listener asks for has changed. What is equal to what
+        holds is kept, with what is remembered of it.
+
+        Returns:
+            How many connections are ended, because what had let them in was taken back.
+        """
+        if users != self.users:
+            self.users = users
+        if acl.rules != self.acl.rules:
+            self.acl = acl
+        if authority != self.authority:
+            self.authority = authority
+        self._stranger = self.acl.permission(None)
+        changed = []
+        ended = 0
+        for peer in list(self._peers.values()):
+            if self._revoked(peer):
+                peer.end("login-revoked", "what it had logged in with holds no longer")
+                self.leave(peer)
+                ended += 1
+            permission = self._permission(peer)
+            if permission is not peer.permission:
+                peer.permission = permission
+                changed.append(peer)
+        held = {peer.permission for peer in self._peers.values()} - {None}
+        self._gates = {one: gate for one, gate in self._gates.items() if one in held}
+        for peer in changed:
+            peer.gate = None if peer.permission is None else self._gate(peer.permission)
+        limited = any(map(_limited, self._peers.values()))
+        if changed or self._router.guarded != limited:
+            self._router.guard(limited)
+        return ended
+
+    def _revoked(self, peer: Peer) -> bool:
+        credential = peer.credential
+        if credential is None or peer.identity is None:
+            return False
+        if isinstance(credential, str):
+            return not self.users.holds(peer.identity, credential)
+        return credential != self.authority
+
+
+def _limited(peer: Peer) -> bool:
+    """Return whether a peer subscribes, or will, and may not receive everything."""
+    if peer.permission is OUTSIDE:
+        return bool(peer.substrings or peer.names or peer.patterns)
+    return peer.permission is not None
+
+
+def origin(peer: Peer) -> str:
+    """Return what the failures of a peer are counted by: its address, of IPv6 the first half."""
+    host = peer.label.rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"{peer.label}/{peer.identity}"
+    if isinstance(address, ipaddress.IPv4Address):
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
+
+
+def plain_actor(actor: str) -> str:
+    """Return the actor of a token, ``@(runtime/id)`` as ``runtime/id``."""
+    return actor[2:-1] if actor.startswith("@(") and actor.endswith(")") else actor

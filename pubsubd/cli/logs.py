@@ -1,0 +1,75 @@
+"""How the daemon's log is written: one line an event, for people or for programs.
+
+An event is logged as ``event=NAME key=value ...``, where a value is a word or a JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+
+from pubsubd.wire import escape
+
+_PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as in syslog(3)
+_decode = json.JSONDecoder().raw_decode
+
+
+class _OneLine(logging.Formatter):
+    """One line an event; for the journal with its priority instead of time and level."""
+
+    def __init__(self, *, journal: bool, as_json: bool) -> None:
+        super().__init__()
+        self.converter = time.gmtime
+        self._journal = journal
+        self._json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = record.getMessage()
+        if record.exc_info:
+            line += f" traceback={json.dumps(escape(self.formatException(record.exc_info)))}"
+        stamp = f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z"
+        level = record.levelname.lower()
+        if self._json:
+            line = json.dumps({"time": stamp, "level": level, **read_pairs(line)})
+        if self._journal:
+            return f"<{_PRIORITIES.get(record.levelname, 6)}>{line}"
+        return line if self._json else f"time={stamp} level={level} {line}"
+
+
+def read_pairs(line: str) -> dict[str, object]:
+    """Return the keys of an event and their values: numbers, and texts for all the rest."""
+    found: dict[str, object] = {}
+    at = 0
+    while at < len(line):
+        key, equal, rest = line[at:].partition("=")
+        if not equal:
+            found["message"] = line[at:]
+            break
+        at = len(line) - len(rest)
+        if rest.startswith('"'):
+            value, length = _decode(rest)
+        else:
+            word = rest.partition(" ")[0]
+            value, length = int(word) if word.isdigit() and len(word) < 16 else word, len(word)
+        found[key] = value
+        at += length + 1
+    return found
+
+
+def start_log(level: str, form: str) -> None:
+    """Write the log of this process to standard error.
+
+    Args:
+        level: the least that is told.
+        form: ``text`` or ``json``.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    journal = "JOURNAL_STREAM" in os.environ
+    handler.setFormatter(_OneLine(journal=journal, as_json=form == "json"))
+    logger = logging.getLogger("pubsubd")
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False

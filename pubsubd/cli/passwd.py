@@ -1,0 +1,121 @@
+"""``pubsubd passwd``: who may come in, in a users file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from pubsubd.errors import ConfigError
+from pubsubd.users import (
+    MAX_SECRET,
+    check_secret,
+    check_user,
+    edit,
+    hash_password,
+    make_token,
+    parse_users,
+)
+
+
+@click.command()
+@click.option(
+    "--stdin", "from_stdin", is_flag=True, help="Read the password from the first line of input."
+)
+@click.option("--token", is_flag=True, help="Make a token, print it, and add it.")
+@click.option("--delete", is_flag=True, help="Remove the user.")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("name")
+def command(file: Path, name: str, from_stdin: bool, token: bool, delete: bool) -> None:
+    """Set the password of a user in a users file, which is made if it is not there.
+
+    The file keeps hashes; neither a password nor a token can be found out from it. A daemon that
+    runs takes note of it when it is told to reload.
+    """
+    if from_stdin + token + delete > 1:
+        raise click.UsageError("--stdin, --token and --delete exclude each other.")
+    try:
+        check_user(name)
+        if delete:
+            _change(file, name, None)
+            return
+        if token:
+            secret, stored = make_token()
+        else:
+            secret = ""
+            stored = hash_password(_ask(name, from_stdin=from_stdin))
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from None
+    _change(file, name, stored)
+    if token:
+        click.echo(secret)
+
+
+def _ask(name: str, *, from_stdin: bool) -> str:
+    """Return a new password; raises ValueError if it will not do."""
+    if from_stdin:
+        line = sys.stdin.buffer.readline(MAX_SECRET + 2)
+        secret = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
+    else:
+        secret = click.prompt(
+            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+        )
+    check_secret(secret)
+    return secret
+
+
+def _change(file: Path, name: str, stored: str | None) -> None:
+    """Give a user a line more, or none any more."""
+    path = file.resolve()  # a link goes on pointing at it
+    with _alone(path.parent):
+        try:
+            with path.open("rb") as old:
+                text, kept = old.read().decode(), os.fstat(old.fileno())
+        except FileNotFoundError:
+            text, kept = "", None
+        except UnicodeDecodeError:
+            raise ConfigError(f"the users file {file} is not UTF-8") from None
+        parse_users(text, str(file))
+        new = edit(text, name, stored)
+        if stored is None and new == text:
+            raise click.ClickException(f"{file} has no user {name}")
+        _write(path, new, kept)
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Keep others who change a users file there waiting."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, text: str, kept: os.stat_result | None) -> None:
+    """Put a file in place of another one, at once, with the other one's owner.
+
+    Nobody but that owner, and its group if the other one let it, can read it.
+    """
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+    ) as file:
+        try:
+            file.write(text)
+            file.flush()
+            if kept is not None:
+                with contextlib.suppress(PermissionError):
+                    os.fchown(file.fileno(), kept.st_uid, kept.st_gid)
+                    os.fchmod(file.fileno(), kept.st_mode & 0o640 | 0o600)
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise

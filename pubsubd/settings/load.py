@@ -1,0 +1,254 @@
+"""The daemon's settings: from flags, variables of the environment and a file to a Config.
+
+A flag goes before its variable, that before the file, and that before the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+from pubsubd.acl import Acl, AclRule
+from pubsubd.config import Config, ListenerConfig, MeshOptions, Protocol, TlsFiles
+from pubsubd.errors import ConfigError
+from pubsubd.limits import HubLimits, Limits
+from pubsubd.settings.file import File, read_file
+from pubsubd.settings.table import SETTINGS
+
+__all__ = ["Settings", "load"]
+
+_HOST_KEYS = ("host", "port", "hub_port", "no_hub", "unix")
+_LIMITS = tuple(field.name for field in fields(Limits) if field.name in SETTINGS)
+_HUB_LIMITS = tuple(field.name for field in fields(HubLimits) if f"hub_{field.name}" in SETTINGS)
+_MESH = {
+    "peer": "peers",
+    "mesh": "name",
+    "node": "node",
+    "discover": "discover",
+    "advertise": "advertise",
+    "export_edges": "export",
+}
+"""Settings that make the daemon part of a mesh -> what they are called in MeshOptions."""
+
+_MESH_MORE = {
+    "mesh_secret_file": "secret_file",
+    "discover_allow": "allow",
+    "max_peers": "max_peers",
+    "mesh_heartbeat": "heartbeat",
+    "export_interval": "export_interval",
+    "mesh_tls": "tls",
+    "mesh_tls_ca": "tls_ca",
+    "mesh_tls_certificate": "tls_certificate",
+    "mesh_tls_key": "tls_key",
+}
+"""The others of the mesh."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings that were read, and what the daemon is to do.
+
+    Attributes:
+        given: name -> value, of those that flags and variables have set.
+        path: of the file; None if there is none.
+        values: name -> value, of all settings.
+        config: what comes of them.
+    """
+
+    given: Mapping[str, Any]
+    path: Path | None
+    values: Mapping[str, Any]
+    config: Config
+
+    def reload(self) -> Settings:
+        """Return what the file says now.
+
+        Raises:
+            ConfigError: it does not load, or something has changed that needs a restart.
+        """
+        new = load(self.given, self.path)
+        stuck = [
+            name
+            for name, value in self.values.items()
+            if not SETTINGS[name].live and new.values[name] != value
+        ]
+        before, after = (
+            {one.name: (one.protocol, one.host, one.port, one.unix) for one in config.listeners}
+            for config in (self.config, new.config)
+        )
+        stuck += [
+            f"listener {name}"
+            for name in dict.fromkeys((*before, *after))
+            if before.get(name) != after.get(name)
+        ]
+        if (self.config.mesh is None) != (new.config.mesh is None) and not stuck:
+            stuck = ["peer"]
+        if bool(self.config.hub_auth) != bool(new.config.hub_auth) and not stuck:
+            stuck = ["hub_auth"]
+        if stuck:
+            many = "changes that need" if len(stuck) > 1 else "a change that needs"
+            raise ConfigError(f"{many} a restart: {', '.join(stuck)}")
+        return new
+
+
+def load(given: Mapping[str, Any], path: Path | None = None) -> Settings:
+    """Return the settings.
+
+    Args:
+        given: name -> value, of those that flags and variables have set.
+        path: of the file; None for none.
+
+    Raises:
+        ConfigError: something is wrong; if it is in the file, with its line.
+    """
+    file = None if path is None else read_file(path)
+    values = {name: setting.default for name, setting in SETTINGS.items()}
+    if file is not None:
+        values.update(file.values)
+    values.update(given)
+    return Settings(given, path, values, _config(values, given, file))
+
+
+def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | None) -> Config:
+    config = Config(
+        host=values["host"] or None,
+        port=values["port"],
+        hub_port=None if values["no_hub"] else values["hub_port"],
+        unix=values["unix"],
+        ports_file=values["ports_file"],
+        insecure=values["insecure"],
+        limits=Limits(**{name: values[name] for name in _LIMITS}),
+        hub_limits=HubLimits(**{name: values[f"hub_{name}"] for name in _HUB_LIMITS}),
+        auth=values["auth"],
+        users_file=values["users_file"],
+        acl=() if file is None else _rules(file),
+        tls=_tls(values),
+        hub_auth=values["hub_auth"],
+        hub_hosts=values["hub_host"],
+        hub_origins=values["hub_origin"],
+        mesh=_mesh(values),
+        log_level=values["log_level"],
+    )
+    if file is not None and file.listeners:
+        set_too = [name for name in _HOST_KEYS if name in given or name in file.values]
+        if set_too:
+            raise ConfigError(
+                f"{set_too[0]} is of no use where {file.path} has [[listener]] tables"
+            )
+        listeners = tuple(
+            _listener(file, number, values, config) for number in range(len(file.listeners))
+        )
+        for number, one in enumerate(listeners):
+            if any(one.name == other.name for other in listeners[:number]):
+                raise file.error(
+                    ("listener", number), f"there are two listeners with the name {one.name}"
+                )
+        config = replace(config, listeners=listeners)
+    _check_logins(config)
+    return config
+
+
+def _rules(file: File) -> tuple[AclRule, ...]:
+    rules = []
+    for number, table in enumerate(file.rules):
+        rule = AclRule(table["who"], table.get("publish", ()), table.get("receive", ()))
+        try:
+            Acl((rule,))
+        except ConfigError as error:
+            raise file.error(("acl", number), str(error)) from None
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _tls(values: Mapping[str, Any]) -> TlsFiles | None:
+    certificate = values["tls_certificate"]
+    if certificate is None:
+        for name in ("tls_key", "tls_client_ca", "tls_client_required"):
+            if values[name]:
+                raise ConfigError(f"{name} is of no use without tls_certificate")
+        return None
+    if values["tls_client_required"] and values["tls_client_ca"] is None:
+        raise ConfigError("tls_client_required is of no use without tls_client_ca")
+    return TlsFiles(
+        certificate, values["tls_key"], values["tls_client_ca"], values["tls_client_required"]
+    )
+
+
+def _mesh(values: Mapping[str, Any]) -> MeshOptions | None:
+    wanted = {key: values[name] for name, key in _MESH.items() if values[name]}
+    if not wanted:
+        if values["mesh_secret_file"] is not None:
+            raise ConfigError("mesh_secret_file is of no use without peer or mesh")
+        return None
+    if not values["mesh_tls"]:
+        for name in ("mesh_tls_ca", "mesh_tls_certificate", "mesh_tls_key"):
+            if values[name] is not None:
+                raise ConfigError(f"{name} is of no use without mesh_tls")
+    return MeshOptions(**wanted, **{key: values[name] for name, key in _MESH_MORE.items()})
+
+
+def _listener(file: File, number: int, values: Mapping[str, Any], config: Config) -> ListenerConfig:
+    table, spot = file.listeners[number], ("listener", number)
+    protocol = table.get("protocol")
+    if protocol not in ("line", "hub"):
+        raise file.error(spot, "protocol has to be line or hub")
+    for key in table:
+        setting = SETTINGS.get(key)
+        if setting is not None and setting.listener not in ("both", protocol):
+            raise file.error((*spot, key), f"{key} is not a setting of a {protocol} listener")
+    address = table.get("address")
+    if address is None:
+        raise file.error(spot, "address is missing: HOST:PORT, or unix:PATH")
+    host, port, unix = None, 0, None
+    if address.startswith("unix:"):
+        unix = address.removeprefix("unix:")
+    else:
+        host, colon, digits = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        number = digits.isascii() and digits.isdigit() and len(digits) <= 5
+        if not (colon and host and number and int(digits) < 65_536):
+            raise file.error((*spot, "address"), f"address: {address[:80]!r} is no HOST:PORT")
+        port = int(digits)
+    own = {**values, **table}
+    tls: TlsFiles | None = None
+    if "tls_certificate" in table:  # its own, with nothing of the other one's
+        own.update({name: table.get(name) for name in ("tls_key", "tls_client_ca")})
+        own["tls_client_required"] = table.get("tls_client_required", False)
+    if table.get("tls", True) and (unix is None or "tls_certificate" in table):
+        try:
+            tls = _tls(own)
+        except ConfigError as error:
+            raise file.error(spot, str(error)) from None
+    return ListenerConfig(
+        name=table.get("name", protocol),
+        protocol=cast("Protocol", protocol),
+        host=host,
+        port=port,
+        unix=unix,
+        login=config.login(cast("Protocol", protocol), table.get("auth")),
+        tls=tls,
+        limits=Limits(**{name: own[name] for name in _LIMITS}),
+        hub_limits=HubLimits(**{name: own[f"hub_{name}"] for name in _HUB_LIMITS}),
+    )
+
+
+def _check_logins(config: Config) -> None:
+    """Refuse to ask for what nobody could say, and links by which clients could gain rights."""
+    limited = bool(config.acl) or any(one.login for one in config.all_listeners())
+    mesh = config.mesh
+    if limited and mesh is not None and mesh.discover == "any" and mesh.secret_file is None:
+        raise ConfigError(
+            "discover = any needs a mesh_secret_file where there are logins or rules: any client"
+            " could name a daemon of its own, and that may do everything"
+        )
+    for one in config.all_listeners():
+        if not one.login or one.unix is not None:
+            continue
+        checked = config.users_file is not None or (one.tls is not None and one.tls.client_ca)
+        if not checked and not (one.protocol == "hub" and config.hub_auth is not None):
+            raise ConfigError(
+                f"nobody could come in by the listener {one.name}: there is neither a users_file"
+                " nor a tls_client_ca"
+            )

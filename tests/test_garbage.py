@@ -1,0 +1,158 @@
+"""When full collections are made: seldom while there are many connections, soon after they left."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import struct
+
+import pytest
+import trio
+
+from pubsubd import daemon
+from pubsubd.config import Config, TlsFiles
+from pubsubd.garbage import Garbage
+from pubsubd.session import Session
+from tests.certificates import Certificates
+from tests.daemons import frame, wait_until
+
+
+class Stage:
+    """A daemon as its garbage sees it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.connections = self.opened = self.collections = 0
+        self.garbage = Garbage(
+            lambda: self.connections,
+            lambda: self.opened,
+            collect=self._collect,
+            clock=lambda: self.now,
+        )
+
+    def _collect(self) -> None:
+        self.collections += 1
+
+    def come(self, count: int) -> None:
+        self.connections += count
+        self.opened += count
+        self.pass_time(1)
+
+    def leave(self, count: int) -> None:
+        self.connections -= count
+        self.pass_time(1)
+
+    def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1
+            self.garbage.sweep()
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_a_crowd_that_comes_costs_no_collection(stage: Stage) -> None:
+    for _ in range(20):
+        stage.come(500)
+    assert stage.collections == 0
+
+
+def test_when_most_of_a_crowd_has_left_there_is_one(stage: Stage) -> None:
+    stage.come(10_000)
+    stage.leave(4_999)
+    assert stage.collections == 0
+    stage.leave(1)
+    assert stage.collections == 1
+    stage.pass_time(100)
+    assert stage.collections == 1
+
+
+def test_a_few_that_come_and_go_are_looked_through_together(stage: Stage) -> None:
+    for _ in range(39):
+        stage.come(100)
+        stage.leave(100)
+    assert stage.collections == 0
+    stage.come(100)
+    stage.leave(100)
+    assert stage.collections == 1
+
+
+def test_the_more_there_are_the_more_have_to_leave(stage: Stage) -> None:
+    stage.come(9_000)
+    for _ in range(39):
+        stage.come(1_000)
+        stage.leave(1_000)
+    assert stage.collections == 0
+    stage.come(1_000)
+    stage.leave(1_000)
+    assert stage.collections == 1
+
+
+def test_nothing_waits_for_more_than_ten_minutes(stage: Stage) -> None:
+    stage.pass_time(599)
+    assert stage.collections == 0
+    stage.pass_time(1)
+    assert stage.collections == 1
+    stage.pass_time(1_200)
+    assert stage.collections == 3
+
+
+def test_python_makes_none_of_its_own_meanwhile_and_all_of_them_afterwards(stage: Stage) -> None:
+    before = gc.get_threshold()
+    with stage.garbage.keep():
+        full = gc.get_stats()[2]["collections"]
+        kept = [[i] for i in range(400_000)]
+        assert gc.get_stats()[2]["collections"] == full
+    del kept
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("port", ["line", "hub"])
+async def test_a_connection_that_has_ended_is_gone_without_a_collection(
+    port: str, encrypted: bool, certificates: Certificates
+) -> None:
+    tls = None
+    if encrypted:
+        tls = TlsFiles(str(certificates.server_certificate), str(certificates.server_key))
+    listen = frame("//pubsubd/ping", b"")
+    wrong, half = b"pub a 1 xx\n", b"pub a 1"
+    if port == "hub":
+        listen, wrong, half = b'{"type":"ping"}\n', b"{bad\n", b'{"ty'
+    context = certificates.client_context()
+
+    def connect(said: bytes, *, reset: bool = False) -> None:
+        sock = socket.create_connection(("127.0.0.1", ports[port]["port"]))
+        if encrypted:
+            sock = context.wrap_socket(sock, server_hostname="localhost")
+        sock.sendall(listen)
+        sock.recv(1000)
+        sock.sendall(said)
+        if said == wrong:
+            sock.recv(1000)
+        if reset:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sock.close()
+
+    async with trio.open_nursery() as nursery:
+        config = Config(port=0, hub_port=0, tls=tls)
+        ports = await nursery.start(daemon.run, config)
+        await trio.to_thread.run_sync(connect, half)  # which loads what is loaded when it is used
+        gc.collect()
+        gc.disable()
+        try:
+            for said in (b"", half, wrong):
+                await trio.to_thread.run_sync(connect, said)
+            await trio.to_thread.run_sync(lambda: connect(b"", reset=True))
+            await trio.to_thread.run_sync(wait_until, lambda: _alive() <= 1, "they are gone")
+        finally:
+            gc.enable()
+            nursery.cancel_scope.cancel()
+
+
+def _alive() -> int:
+    """Count sessions. The daemon remembers the one that has said something last."""
+    return sum(isinstance(one, Session) for one in gc.get_objects())

@@ -1,0 +1,349 @@
+"""TLS: what is said over it, who is let in by a certificate, and what must not hold anybody up."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pubsubd.errors import ConfigError, ProtocolError
+from pubsubd.limits import KIB, MIB
+from pubsubd.tls import TlsSocket, client_context, server_context
+from tests.certificates import Certificates
+from tests.daemons import Daemon, Line, error_codes, frame, program, tool, wait_until
+
+Start = Callable[..., Daemon]
+
+
+class Secure(Line):
+    """A connection that speaks TLS."""
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
+        super().__init__(address)
+        try:
+            self.sock = context.wrap_socket(self.sock, server_hostname=address[0])
+        except BaseException:
+            self.close()
+            raise
+
+
+@pytest.fixture
+def served(start: Start, certificates: Certificates) -> Daemon:
+    """A daemon that speaks TLS on both ports."""
+    return start(*flags(certificates))
+
+
+def flags(certificates: Certificates) -> list[str]:
+    return [
+        f"--tls-certificate={certificates.server_certificate}",
+        f"--tls-key={certificates.server_key}",
+    ]
+
+
+@pytest.fixture
+def secure(certificates: Certificates) -> Iterator[Callable[..., Secure]]:
+    """Connect to a daemon with TLS."""
+    lines: list[Secure] = []
+
+    def connect(daemon: Daemon, context: ssl.SSLContext | None = None) -> Secure:
+        line = Secure(daemon.address, context or certificates.client_context())
+        lines.append(line)
+        return line
+
+    yield connect
+    for line in lines:
+        line.close()
+
+
+# The socket, in memory
+
+
+def pair(certificates: Certificates) -> tuple[TlsSocket, TlsSocket]:
+    """Return two ends that have shaken hands."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    far.setblocking(False)
+    server = server_context(
+        str(certificates.server_certificate), str(certificates.server_key), None
+    )
+    ends = (
+        TlsSocket(near, server),
+        TlsSocket(far, client_context(str(certificates.ca)), "localhost"),
+    )
+    ends[1].greet()
+    for _ in range(6):
+        for end in ends:
+            with pytest.raises(BlockingIOError):
+                end.recv(MIB)
+        if ends[0].secure and ends[1].secure:
+            break
+    assert ends[0].secure
+    assert ends[1].secure
+    return ends
+
+
+def test_whatever_is_sent_arrives_however_little_the_socket_takes(
+    certificates: Certificates,
+) -> None:
+    near, far = pair(certificates)
+    rng = random.Random(1)
+    near.raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * KIB)
+    sent = rng.randbytes(3 * MIB)
+    at, got = 0, bytearray()
+    while len(got) < len(sent):
+        try:
+            at += near.send(sent[at : at + rng.randint(0, 300_000)])
+        except BlockingIOError:
+            assert near.pending
+        try:
+            got += far.recv(rng.choice((1, 100, 5_000, 256 * KIB)))
+        except BlockingIOError:
+            continue
+    assert got == sent
+    near.close()
+    far.close()
+
+
+def test_after_a_read_nothing_is_left_that_no_readable_socket_would_tell_of(
+    certificates: Certificates,
+) -> None:
+    near, far = pair(certificates)
+    for size in (1, 16 * KIB, 100 * KIB):
+        near.send(bytes(size))
+    got = far.recv(MIB)
+    assert len(got) == 1 + 16 * KIB + 100 * KIB
+    near.close()
+    far.close()
+
+
+def test_an_end_behind_the_last_data_is_noticed_although_the_connection_stays_open(
+    certificates: Certificates,
+) -> None:
+    near, far = pair(certificates)
+    far.send(b"last words")
+    assert far._ssl is not None
+    with pytest.raises(ssl.SSLError):  # the other end has not said so yet
+        far._ssl.unwrap()
+    far._flush()
+    assert near.recv(MIB) == b"last words"
+    assert near.recv(MIB) == b""
+    assert near.send(b"an answer") == 9
+    assert far.recv(MIB) == b"an answer"
+    near.close()
+    far.close()
+
+
+def test_what_does_not_begin_as_tls_is_told_plainly(certificates: Certificates) -> None:
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    server = server_context(
+        str(certificates.server_certificate), str(certificates.server_key), None
+    )
+    end = TlsSocket(near, server)
+    far.send(b"sub a\n")
+    with pytest.raises(ProtocolError, match="tls-required"):
+        end.recv(MIB)
+    end.send(b"an error")
+    assert far.recv(100) == b"an error"
+    end.close()
+    far.close()
+
+
+@pytest.mark.parametrize("what", ["nothing", "garbage", "other-key", "encrypted"])
+def test_files_that_cannot_be_used_are_told_in_one_line(
+    what: str, certificates: Certificates, tmp_path: Path
+) -> None:
+    certificate, key = certificates.server_certificate, certificates.server_key
+    if what == "nothing":
+        certificate = tmp_path / "none.pem"
+    elif what == "garbage":
+        certificate = tmp_path / "garbage.pem"
+        certificate.write_text("no certificate")
+    elif what == "other-key":
+        key = certificates.client("ann").key
+    else:
+        key = tmp_path / "encrypted.key"
+        subprocess.run(
+            [
+                *(tool("openssl"), "pkey", "-in", certificates.server_key),
+                *("-aes128", "-out", key, "-passout", "pass:secret"),
+            ],
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    with pytest.raises(ConfigError) as told:
+        server_context(str(certificate), str(key), None)
+    assert "\n" not in str(told.value)
+    assert str(certificate) in str(told.value)
+
+
+# The daemon
+
+
+def test_messages_pass_between_tls_and_tls_and_nothing_is_lost_at_the_end(
+    served: Daemon, secure: Callable[..., Secure]
+) -> None:
+    ann, bob = secure(served), secure(served)
+    ann.say(b"sub a\n")
+    ann.ping()
+    data = random.Random(2).randbytes(900 * KIB)
+    bob.say(frame("a", data) + frame("a", b"small") * 1_000)
+    assert ann.hear_frame() == ("a", data)
+    assert ann.hear(len(frame("a", b"small")) * 1_000) == frame("a", b"small") * 1_000
+
+
+def test_the_hub_port_speaks_tls_too(served: Daemon, certificates: Certificates) -> None:
+    line = Secure(served.hub, certificates.client_context())
+    line.say(b'{"command":"pubsub.stats","request_id":"1"}\n')
+    assert b'"success":true' in line.hear_until(b"\n")
+    line.close()
+
+
+@pytest.mark.parametrize("said", [b"sub a\n", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_who_speaks_plainly_where_tls_is_spoken_is_told_so_on_both_ports(
+    said: bytes, served: Daemon
+) -> None:
+    line = Line(served.address)
+    line.say(said)
+    assert error_codes(line.hear_end()) == ["tls-required"]
+    line.close()
+    line = Line(served.hub)
+    line.say(said)
+    assert b"TLS" in line.hear_end()
+    line.close()
+
+
+def test_versions_before_1_2_are_refused_and_1_2_and_1_3_are_spoken(
+    served: Daemon, certificates: Certificates
+) -> None:
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = certificates.client_context()
+        context.minimum_version = context.maximum_version = version
+        line = Secure(served.address, context)
+        line.ping()
+        line.close()
+    context = certificates.client_context()
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError):
+        Secure(served.address, context)
+    served.wait_log("reason=tls-failed")
+
+
+def test_a_handshake_that_does_not_come_is_cut_and_others_are_served_meanwhile(
+    start: Start, certificates: Certificates, secure: Callable[..., Secure]
+) -> None:
+    daemon = start(*flags(certificates), "--handshake-timeout=1")
+    silent, halfway = Line(daemon.address), Line(daemon.address)
+    halfway.say(b"\x16\x03\x01\x02\x00")
+    secure(daemon).ping()
+    assert silent.hear_end() == b""
+    assert halfway.hear_end() == b""
+    assert daemon.wait_log("reason=tls-timeout", 2)
+    silent.close()
+    halfway.close()
+
+
+def test_a_certificate_says_who_a_client_is(
+    start: Start, certificates: Certificates, secure: Callable[..., Secure]
+) -> None:
+    daemon = start(*flags(certificates), f"--tls-client-ca={certificates.ca}", "--auth=required")
+    known = secure(daemon, certificates.client_context(certificates.client("ann")))
+    known.say(b"sub a\n" + frame("a", b"x"))
+    assert known.hear_frame() == ("a", b"x")
+    stranger = secure(daemon)
+    stranger.say(b"sub a\n")
+    assert stranger.hear_frame()[1].startswith(b"login-required")
+    for pair_ in (certificates.strange_client("ann"), certificates.expired_client("ann")):
+        context = certificates.client_context(pair_)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            secure(daemon, context).ping()
+
+
+def test_clients_without_a_certificate_are_refused_where_one_is_required(
+    start: Start, certificates: Certificates, secure: Callable[..., Secure]
+) -> None:
+    daemon = start(
+        *flags(certificates), f"--tls-client-ca={certificates.ca}", "--tls-client-required"
+    )
+    secure(daemon, certificates.client_context(certificates.client("ann"))).ping()
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        secure(daemon).ping()
+    daemon.wait_log("reason=tls-failed")
+
+
+def test_a_reader_that_stops_is_cut_and_what_tls_holds_for_it_is_bounded(
+    start: Start, certificates: Certificates, secure: Callable[..., Secure]
+) -> None:
+    daemon = start(*flags(certificates), "--max-pending=256KiB", "--stall-timeout=0")
+    slow, fast, bob = secure(daemon), secure(daemon), secure(daemon)
+    for line in (slow, fast):
+        line.say(b"sub a\n")
+        line.ping()
+    before = daemon.memory()
+    chunk = frame("a", bytes(64 * KIB))
+    for _ in range(200):
+        bob.say(chunk)
+        assert fast.hear(len(chunk)) == chunk
+        if "slow-consumer" in daemon.log:
+            break
+    daemon.wait_log("reason=slow-consumer")
+    assert daemon.memory() - before < 16 * MIB
+
+
+def test_openssl_s_client_can_talk_to_it(served: Daemon, certificates: Certificates) -> None:
+    host, port = served.address
+    asks = [tool("openssl"), "s_client", "-quiet", "-verify_return_error", "-CAfile"]
+    with program(*asks, str(certificates.ca), "-connect", f"{host}:{port}") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"sub a\n" + frame("a", b"hello"))
+        process.stdin.flush()
+        assert process.stdout.read(len(frame("a", b"hello"))) == frame("a", b"hello")
+
+
+def test_a_daemon_that_ends_says_so_over_tls(served: Daemon, secure: Callable[..., Secure]) -> None:
+    line = secure(served)
+    line.say(b"sub a\n")
+    line.ping()
+    served.signal()
+    assert error_codes(line.hear_end()) == ["shutting-down"]
+    assert served.wait() == 0
+
+
+def test_daemons_link_over_tls_and_only_with_a_certificate_they_trust(
+    start: Start, certificates: Certificates, secure: Callable[..., Secure]
+) -> None:
+    one = start(*flags(certificates), "--node=one", "--mesh=m")
+    host, port = one.address
+    good = start("--node=two", f"--peer={host}:{port}", "--mesh=m", "--mesh-tls")
+    good.wait_log("event=dial-failed")
+    assert "certificate is not good" in good.log
+    two = start(
+        "--node=three",
+        f"--peer={host}:{port}",
+        "--mesh=m",
+        "--mesh-tls",
+        f"--mesh-tls-ca={certificates.ca}",
+    )
+    two.wait_log("event=link-up")
+    near, far = Line(two.address), secure(one)
+    near.say(b"sub //fwd/news\n")
+    near.ping()
+
+    def arrived() -> bool:
+        far.say(frame("//news", b"hello"))
+        near.sock.settimeout(0.2)
+        try:
+            return near.sock.recv(MIB).startswith(b"pub //fwd/news")
+        except TimeoutError:
+            return False
+
+    wait_until(arrived, "a message comes over the link")
+    near.close()
