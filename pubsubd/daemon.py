@@ -120,7 +120,7 @@ async def run(
                 nursery.start_soon(_open_metrics(reloader.hub, reloader).run)
             nursery.start_soon(_sweep, server, sweeps, min(_SWEEP, limits.command_timeout / 4))
             nursery.start_soon(_publish_statistics, server)
-            nursery.start_soon(_tell_manager, server, notifier)
+            nursery.start_soon(_tell_manager, reloader, notifier)
             read = None if reload is None else partial(_read_again, reload, all_bound)
             nursery.start_soon(_reload_on_signal, hangups, read, reloader, notifier)
             if config.ports_file is not None:
@@ -294,11 +294,12 @@ async def _publish_statistics(server: Server) -> None:
         server.publish_statistics()
 
 
-async def _tell_manager(server: Server, notifier: Notifier) -> None:
+async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
     """Tell the service manager that all is well, from the loop that does the work, and how much."""
     interval = _STATUS
     if notifier.watchdog is not None:
         interval = min(interval, notifier.watchdog / 3)
+    server = reloader.server
     counters, told, at = server.broker.counters, 0, trio.current_time()
     while True:
         notifier.alive()
@@ -306,7 +307,8 @@ async def _tell_manager(server: Server, notifier: Notifier) -> None:
         if now - at >= _STATUS or not told:
             rate = (counters.messages_in - told) / max(now - at, interval)
             told, at = counters.messages_in, now
-            notifier.status(f"{len(server.sessions)} connections, {rate:.0f} messages/s")
+            fault = "settings not reloaded, see the log; " if reloader.failed else ""
+            notifier.status(f"{fault}{len(server.sessions)} connections, {rate:.0f} messages/s")
         await trio.sleep(interval)
 
 

@@ -561,7 +561,7 @@ def secrets(tmp_path: Path) -> dict[str, tuple[str, str]]:
     found = {}
     for name in ("one", "other"):
         path = tmp_path / name
-        path.write_text(f"the {name} secret\n", encoding="ascii")
+        path.write_text(f"the {name} secret of all\n", encoding="ascii")
         found[name] = ("--mesh-secret-file", str(path))
     return found
 
@@ -587,7 +587,7 @@ def test_a_daemon_with_a_wrong_secret_or_none_is_refused_and_counted(
         told = mesh.describe(name)
         assert (told["links"], told["plain"]) == ([], [])
         assert [one["node"] for one in told["daemons"]] == [name]
-    assert not any("the one secret" in daemon.log for daemon in mesh.daemons.values())
+    assert not any("the one secret of all" in daemon.log for daemon in mesh.daemons.values())
 
 
 def greet(line: Line, first: bytes, theirs: bytes | None, ours: bytes | None) -> bytes:
@@ -617,7 +617,7 @@ def test_a_program_that_follows_the_manual_is_let_in_and_its_words_are_of_no_use
     mesh.start(None, *secrets["one"])
     near = mesh.wait_settled()
     line = mesh.dial("b")
-    said = greet(line, hello("z"), b"the one secret", b"the one secret")
+    said = greet(line, hello("z"), b"the one secret of all", b"the one secret of all")
     assert line.hear_frame() == ("//pubsubd/hello", b"welcome")
     assert mesh.links("b") == ["a", "z"]
     line.close()
@@ -640,7 +640,7 @@ def test_a_program_that_does_not_know_the_secret_is_refused(
     watcher = mesh.listen("a", "//pubsubd/events")
     line, stranger = mesh.dial("a"), mesh.dial("a")
     labels = line.label, stranger.label
-    greet(line, hello("z"), b"the one secret", secret)
+    greet(line, hello("z"), b"the one secret of all", secret)
     stranger.say(frame("//pubsubd/hello", hello("z", mesh="n")))
     for one, code in ((line, b"bad-secret"), (stranger, b"other-mesh")):
         where, error = one.hear_frame()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,11 @@ import trio
 import trio.testing
 
 from pubsubd import daemon, wire
+from pubsubd.config import MeshOptions
+from pubsubd.errors import ConfigError
 from pubsubd.limits import LOOKS, MESH_LOOKS, Limits
 from pubsubd.mesh import dial
+from pubsubd.mesh.settings import read_settings
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.server import Server
 from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
@@ -247,3 +251,13 @@ def test_a_name_that_only_others_know_can_be_advertised(start: Callable[..., Dae
     line.say(wire.frame(b"//peers/default/b", f"127.0.0.1 {two.address[1]}".encode()))
     wait_until(lambda: linked(one.address) == ["b"], "a has dialled b")
     line.close()
+
+
+def test_a_secret_that_could_be_guessed_from_a_proof_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    options = MeshOptions(name="m", secret_file=str(file))
+    file.write_text("x" * 15 + "\n")
+    with pytest.raises(ConfigError, match="under 16 bytes"):
+        read_settings(options, "127.0.0.1", 1)
+    file.write_text("x" * 16 + "\n")
+    assert read_settings(options, "127.0.0.1", 1).config.secret == b"x" * 16

@@ -16,7 +16,7 @@ from pubsubd.tls import client_context
 if TYPE_CHECKING:
     from pubsubd.config import MeshOptions
 
-_LEAST_SECRET = 8  # bytes; less can be guessed
+_LEAST_SECRET = 16  # bytes; whoever says hello gets a proof to try guesses against
 
 
 def read_settings(options: MeshOptions, host: str, port: int) -> Settings:

@@ -660,7 +660,7 @@ Without this flag it is the address that it advertises.
                 "Link only to daemons that have the same secret.",
                 """\
 Link only to daemons that have the same secret: the content of this file without
-the white space around it, at least 8 bytes.
+the white space around it, at least 16 bytes.
 """,
             ),
             Setting(

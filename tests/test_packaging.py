@@ -1,0 +1,286 @@
+"""Does what is built and installed hold what it should, and the same each time?
+
+Nothing here uses a network or changes this machine: the packages that pubsubd needs are empty
+ones, and everything goes below a directory of the test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pubsubd import __version__
+from tests.daemons import DEADLINE, ROOT, tool
+from tests.packages import EPOCH, SHARED_OBJECT, build, copy_checkout, fake_wheels, run
+
+SETTINGS = "etc/pubsubd/pubsubd.toml"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this checkout, so that a build leaves nothing behind."""
+    return copy_checkout(tmp_path_factory.mktemp("checkout") / "pubsubd")
+
+
+@pytest.fixture(scope="module")
+def wheels(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with pubsubd's wheel, and empty ones of what it needs."""
+    directory = tmp_path_factory.mktemp("wheels")
+    wheel = build("wheel", checkout, directory / "built", SOURCE_DATE_EPOCH=str(EPOCH))
+    return fake_wheels(wheel, directory / "all")
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def files_below(directory: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(directory))
+        for path in directory.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    )
+
+
+# The archive of the sources
+
+
+def test_the_sources_are_packed_into_the_same_bytes_anywhere(
+    checkout: Path, tmp_path: Path
+) -> None:
+    one = build("sdist", checkout, tmp_path / "one", SOURCE_DATE_EPOCH=str(EPOCH))
+    other_checkout = tmp_path / "elsewhere"
+    shutil.copytree(checkout, other_checkout, ignore=shutil.ignore_patterns("*.egg-info"))
+    for path in other_checkout.rglob("*"):
+        os.utime(path, (1, 1))
+    mask = os.umask(0o077)
+    try:
+        (other_checkout / "tests" / "__pycache__").mkdir(exist_ok=True)
+        (other_checkout / "tests" / "__pycache__" / "x.cpython-311.pyc").write_bytes(b"x")
+        other = build("sdist", other_checkout, tmp_path / "other", SOURCE_DATE_EPOCH=str(EPOCH))
+    finally:
+        os.umask(mask)
+    assert digest(one) == digest(other)
+    with tarfile.open(one) as archive:
+        members = archive.getmembers()
+    assert {member.mtime for member in members} == {EPOCH}
+    assert {(member.uid, member.uname, member.gid, member.gname) for member in members} == {
+        (0, "", 0, "")
+    }
+    assert {member.mode for member in members} == {0o644, 0o755}
+
+
+def test_the_archive_of_the_sources_has_all_of_them(checkout: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", checkout, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))) as archive:
+        packed = {member.name.partition("/")[2]: member for member in archive.getmembers()}
+    there = {
+        name
+        for name in files_below(checkout)
+        if not re.search(r"egg-info|__pycache__|^build/", name)
+    }
+    made = {name for name in packed if name == "PKG-INFO" or ".egg-info/" in name}
+    assert there - packed.keys() <= {".gitignore"}
+    assert packed.keys() - there == made
+    assert packed["scripts/serve"].mode == 0o755
+
+
+def test_what_was_built_from_the_archive_is_what_was_built_from_the_checkout(
+    checkout: Path, wheels: Path, tmp_path: Path
+) -> None:
+    archive = build("sdist", checkout, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))
+    run("tar", "-C", tmp_path, "-xf", archive)
+    source = tmp_path / f"pubsubd-{__version__}"
+    wheel = build("wheel", source, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))
+    assert digest(wheel) == digest(wheels / wheel.name)
+
+
+# scripts/install and scripts/uninstall
+
+
+def install(checkout: Path, to: Path, wheels: Path) -> None:
+    run(
+        *(checkout / "scripts" / "install", "--destdir", to, "--wheels", wheels),
+        PYTHON=sys.executable,
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+    )
+
+
+def test_it_is_installed_upgraded_and_removed(checkout: Path, wheels: Path, tmp_path: Path) -> None:
+    install(checkout, tmp_path, wheels)
+    local = tmp_path / "usr/local"
+    command = local / "bin/pubsubd"
+    assert not os.readlink(command).startswith("/")
+    first_line = command.read_text(encoding="utf-8").partition("\n")[0]
+    (environment,) = local.glob("lib/pubsubd/venv.*")
+    assert first_line == f"#!/usr/local/lib/pubsubd/{environment.name}/bin/python"
+    assert (environment / "bin/python").exists()
+    assert list(environment.glob("lib/python3.*/site-packages/pubsubd/__pycache__/broker.*.pyc"))
+    for path in environment.rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.suffix != ".so":
+            assert os.fsencode(tmp_path) not in path.read_bytes(), path
+    for page in (checkout / "man").iterdir():
+        assert (local / f"share/man/man{page.suffix[1:]}" / page.name).is_file()
+    assert (local / "share/bash-completion/completions/pubsubd").is_file()
+    assert (local / "lib/sysusers.d/pubsubd.conf").is_file()
+    assert (local / "lib/tmpfiles.d/pubsubd.conf").is_file()
+    units = {path.name for path in (local / "lib/systemd/system").iterdir()}
+    assert units == {"pubsubd.service", "pubsubd.socket", "pubsubd-hub.socket"}
+    unit = (local / "lib/systemd/system/pubsubd.service").read_text(encoding="utf-8")
+    assert "\nExecStart=/usr/local/bin/pubsubd serve --config /etc/pubsubd/pubsubd.toml\n" in unit
+    assert (tmp_path / SETTINGS).stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / SETTINGS).parent.stat().st_mode & 0o777 == 0o750
+
+    # Again, over settings that were changed and a file of an earlier version.
+    before = files_below(tmp_path)
+    (tmp_path / SETTINGS).write_text("port = 9024\n", encoding="utf-8")
+    (local / "share/pubsubd/old").write_text("", encoding="utf-8")
+    with (local / "lib/pubsubd/installed").open("a", encoding="utf-8") as file:
+        file.write("/usr/local/share/pubsubd/old\n")
+    install(checkout, tmp_path, wheels)
+    (upgraded,) = local.glob("lib/pubsubd/venv.*")
+    assert upgraded != environment
+    assert before == [
+        name.replace(upgraded.name, environment.name) for name in files_below(tmp_path)
+    ]
+    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == "port = 9024\n"
+
+    run(checkout / "scripts" / "uninstall", "--destdir", tmp_path)
+    assert files_below(tmp_path) == [SETTINGS]
+    run(checkout / "scripts" / "uninstall", "--destdir", tmp_path, "--purge")
+    assert files_below(tmp_path) == []
+    assert not list(tmp_path.rglob("*pubsubd*"))
+
+
+def test_an_install_that_fails_changes_nothing(
+    checkout: Path, wheels: Path, tmp_path: Path
+) -> None:
+    some = tmp_path / "wheels"
+    some.mkdir()
+    for wheel in wheels.glob("pubsubd-*"):  # and nothing of what it needs
+        shutil.copy(wheel, some)
+    to = tmp_path / "to"
+    found = subprocess.run(
+        [checkout / "scripts" / "install", "--destdir", to, "--wheels", some],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHON": sys.executable},
+        text=True,
+        timeout=4 * DEADLINE,
+    )
+    assert found.returncode == 1
+    assert "the install failed" in found.stderr
+    assert files_below(to) == []
+
+
+@pytest.mark.parametrize("name", ["install", "uninstall", "build-deb"])
+def test_the_scripts_say_how_they_are_used(name: str) -> None:
+    script = ROOT / "scripts" / name
+    question, _, usage = run(script, "--help").splitlines()[:3]
+    assert question.endswith("?")
+    assert usage.strip().startswith(f"scripts/{name} [--")
+    found = subprocess.run([script, "--bogus"], capture_output=True, check=False, timeout=DEADLINE)
+    assert found.returncode == 1
+    assert b"unknown argument --bogus" in found.stderr
+
+
+# The Debian package
+
+
+def build_deb(checkout: Path, wheels: Path, to: Path) -> Path:
+    told = run(
+        *(checkout / "scripts" / "build-deb", "--wheels", wheels, "--out", to),
+        PYTHON=sys.executable,
+        SOURCE_DATE_EPOCH=str(EPOCH),
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+    )
+    return Path(told.strip())
+
+
+def test_the_debian_package_is_the_same_bytes_each_time_and_has_what_it_should(
+    checkout: Path, wheels: Path, tmp_path: Path
+) -> None:
+    dpkg_deb = tool("dpkg-deb")
+    package = build_deb(checkout, wheels, tmp_path / "one")
+    mask = os.umask(0o077)
+    try:
+        elsewhere = shutil.copytree(checkout, tmp_path / "elsewhere")
+        other = build_deb(elsewhere, wheels, tmp_path / "other")
+    finally:
+        os.umask(mask)
+    assert package.name == other.name
+    assert digest(package) == digest(other)
+
+    control = run(dpkg_deb, "--field", package)
+    fields = dict(re.findall(r"^([A-Za-z-]+): (.*)$", control, re.MULTILINE))
+    assert fields["Package"] == "pubsubd"
+    assert fields["Version"].startswith(f"{__version__}-1")
+    assert fields["Architecture"] == run(tool("dpkg"), "--print-architecture").strip()
+    minor = sys.version_info.minor
+    assert f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1})" in fields["Depends"]
+    assert "@" not in control.replace("@localhost", "")
+    assert run(dpkg_deb, "--info", package, "conffiles") == f"/{SETTINGS}\n"
+
+    listed = run(dpkg_deb, "--contents", package)
+    found = {
+        path: (mode, owner)
+        for mode, owner, path in re.findall(
+            r"^(\S+) (\S+) +\d+ \S+ \S+ \./(\S*)$", listed, re.MULTILINE
+        )
+    }
+    assert {owner for _, owner in found.values()} == {"root/root"}
+    assert found[SETTINGS] == ("-rw-r-----", "root/root")
+    assert found["etc/pubsubd/"] == ("drwxr-x---", "root/root")
+    assert found["usr/bin/pubsubd"][0] == "-rwxr-xr-x"
+    assert f"usr/lib/pubsubd/{SHARED_OBJECT}/_core.so" in found
+    for path in (
+        *("pubsubd/__main__.py", "pubsubd/py.typed", "trio/__init__.py"),
+        *(f"pubsubd-{__version__}.dist-info/METADATA",),
+    ):
+        assert f"usr/lib/pubsubd/{path}" in found
+    for page in (checkout / "man").iterdir():
+        assert f"usr/share/man/man{page.suffix[1:]}/{page.name}.gz" in found
+    for path in (
+        *("systemd/system/pubsubd.service", "systemd/system/pubsubd.socket"),
+        *("systemd/system/pubsubd-hub.socket", "sysusers.d/pubsubd.conf"),
+        *("tmpfiles.d/pubsubd.conf",),
+    ):
+        assert f"usr/lib/{path}" in found
+    for path in ("copyright", "changelog.gz", "changelog.Debian.gz"):
+        assert f"usr/share/doc/pubsubd/{path}" in found
+    assert not re.search(
+        r"__pycache__|RECORD|direct_url|\.pyc|usr/lib/pubsubd/(bin|share)/", listed
+    )
+
+
+def test_the_command_of_the_debian_package_uses_nothing_of_its_users(
+    wheels: Path, tmp_path: Path
+) -> None:
+    launcher = (ROOT / "contrib/debian/launcher").read_text(encoding="utf-8")
+    first, _, code = launcher.partition("\n")
+    assert first == "#!/usr/bin/python3 -sP"
+    library = tmp_path / "lib"
+    (library / "pubsubd").mkdir(parents=True)
+    (library / "pubsubd" / "__init__.py").touch()
+    (library / "pubsubd" / "__main__.py").write_text("def main():\n    return 7\n")
+    for place in ("script", "here"):  # as one in the working directory would be
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "sys.py").write_text("raise SystemExit(8)\n")
+        (tmp_path / place / "pubsubd.py").write_text("raise SystemExit(9)\n")
+    script = tmp_path / "script" / "pubsubd"
+    script.write_text(code.replace("/usr/lib/pubsubd", str(library)), encoding="utf-8")
+    found = subprocess.run(
+        [sys.executable, "-sP", script],
+        cwd=tmp_path / "here",
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "script")},
+        timeout=DEADLINE,
+    )
+    assert found.returncode == 7
