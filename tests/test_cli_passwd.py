@@ -150,7 +150,11 @@ def test_a_password_is_asked_for_twice_and_not_shown(
 ) -> None:
     terminal, end = pty.openpty()
     with subprocess.Popen(
-        [tool("setsid"), "--ctty", "--wait", *command_line("passwd", str(file), "ann")],
+        [
+            *(tool("setsid"), "--ctty", "--wait"),
+            *(tool("env"), "--default-signal=INT"),  # it may be ignored where the tests run
+            *command_line("passwd", str(file), "ann"),
+        ],
         stdin=end,
         stdout=end,
         stderr=end,
