@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import json
 import logging
 import os
@@ -112,7 +113,9 @@ async def run(
                 nursery.start_soon(_run_mesh, reloader.mesher, dialling)
             nursery.start_soon(accept_all, all_doors, server, reserve, doors, closed)
             garbage = Garbage(
-                lambda: len(server.sessions), lambda: server.broker.counters.connections_total
+                lambda: len(server.sessions),
+                lambda: server.broker.counters.connections_total,
+                collect=_collect,
             )
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
@@ -275,6 +278,13 @@ def _keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, 4 * MIB)
         mallopt(_M_TRIM_THRESHOLD, 8 * MIB)
+
+
+def _collect() -> None:
+    """Give back what is not used: of a crowd that has left, glibc would keep most."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # Background

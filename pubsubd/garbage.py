@@ -18,6 +18,7 @@ import trio
 
 _NEVER = 1_000_000  # collections of the middle generation before a full one
 _CROWD = 1_000  # connections from which on their leaving is worth a look
+_MOST = 3  # how many times as many have to have left at once as stay
 _SHARE = 4  # how many times as many have to have left as there are
 _LONGEST = 600.0  # seconds between two full collections
 
@@ -45,7 +46,7 @@ class Garbage:
         self._collect = collect
         self._clock = clock
         self._at = clock()
-        self._most = self._left = 0
+        self._most = self._left = self._before = 0
 
     @contextlib.contextmanager
     def keep(self) -> Iterator[None]:
@@ -64,8 +65,9 @@ class Garbage:
         now, here = self._clock(), self._connections()
         left = self._opened() - here
         self._most = max(self._most, here)
+        leaving, self._before = here < self._before, here
         if (
-            self._most - here >= max(_CROWD, here)
+            (not leaving and self._most - here >= max(_CROWD, _MOST * here))
             or left - self._left >= _SHARE * (_CROWD + here)
             or now - self._at >= _LONGEST
         ):

@@ -83,7 +83,8 @@ class Room:
     """A hub port without sockets, whose time stands still unless the test moves it.
 
     Attributes:
-        now: seconds, both since the epoch and monotonic.
+        now: seconds that only go forward.
+        stepped: seconds that the wall clock, which is the same at first, has been set forward.
         ended: name -> (code, text), of those that the hub has ended from outside of their input.
     """
 
@@ -96,6 +97,7 @@ class Room:
         **limits: Any,
     ) -> None:
         self.now = 1_000_000.0
+        self.stepped = 0.0
         self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
         self.hub = Hub(
             self.broker,
@@ -103,7 +105,7 @@ class Room:
             max_subscriptions=max_subscriptions,
             authority=authority,
             clock=lambda: self.now,
-            wall=lambda: self.now,
+            wall=lambda: self.now + self.stepped,
         )
         self.talks: dict[str, HubTalk] = {}
         self.lines: dict[str, Peer] = {}

@@ -59,11 +59,15 @@ def test_a_crowd_that_comes_costs_no_collection(stage: Stage) -> None:
     assert stage.collections == 0
 
 
-def test_when_most_of_a_crowd_has_left_there_is_one(stage: Stage) -> None:
+def test_when_most_of_a_crowd_has_left_and_no_more_leave_there_is_one(stage: Stage) -> None:
     stage.come(10_000)
-    stage.leave(4_999)
+    stage.leave(7_499)
+    stage.pass_time(1)
     assert stage.collections == 0
     stage.leave(1)
+    stage.leave(1_000)
+    assert stage.collections == 0
+    stage.pass_time(1)
     assert stage.collections == 1
     stage.pass_time(100)
     assert stage.collections == 1

@@ -41,6 +41,7 @@ from pubsubd.client import (
     open_client,
     open_hub_client,
 )
+from pubsubd.client.websocket import WebSocket
 from pubsubd.errors import ProtocolError, PubsubdError
 from pubsubd.limits import HubLimits, Limits
 from tests.running import serving as serving_lines
@@ -1278,3 +1279,16 @@ async def test_without_reconnecting_a_broken_connection_is_raised_where_it_is_no
                 await anext(client)
         with pytest.raises(DisconnectedError):
             await client.publish("t", "x")
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 1009])
+def test_a_connection_that_the_hub_has_closed_says_so_and_is_not_written_to(code: int) -> None:
+    socket = WebSocket("h", "/ws", 1_000)
+    hub = WSConnection(ConnectionType.SERVER)
+    hub.receive_data(socket.request)
+    list(hub.events())
+    socket.receive(hub.send(AcceptConnection()))
+    assert not socket.ended
+    assert socket.text(b"{}")
+    socket.receive(hub.send(CloseConnection(code=code)))
+    assert socket.ended

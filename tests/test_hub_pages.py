@@ -16,7 +16,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,8 @@ class Client:
     def sync(self) -> None:
         """Wait until all that was sent has been carried out, or the connection is closed."""
         if self.closed is None:
-            self.say('{"type":"ping"}')
+            with suppress(ConnectionClosed, ConnectionError):  # it may be closed already
+                self.say('{"type":"ping"}')
             while (message := self._read()) not in (PONG, None):
                 self._inbox.append(message)
 

@@ -305,6 +305,24 @@ def test_in_b_renewing_what_is_not_registered_is_an_unknown_actor(room: Room) ->
     assert error(room.ask("ann", message_b("hub:renew", payload)))[0] == "unknown_actor"
 
 
+@pytest.mark.parametrize("step", [31_536_000.0, -31_536_000.0])
+def test_a_clock_that_is_set_ends_no_registration_and_keeps_none(room: Room, step: float) -> None:
+    me = room.register_a("ann")
+    room.ask("bob", message_b("hub:subscribe", {"topic": "seen"}))
+    room.stepped = step
+    room.tick(299)
+    listed = room.ask("bob", message_b("hub:list_actors", {}))
+    (found,) = listed["payload"]["actors"]
+    assert found["address"] == me
+    assert found["expiresAt"] == int((room.now + step + 1) * 1000)
+    assert found["registeredAt"] == int((room.now + step - 299) * 1000)
+    info = room.ask("bob", message_b("hub:topic_info", {"topic": "seen"}))
+    assert info["payload"]["createdAt"] == found["registeredAt"]
+    assert listed["timestamp"] == int((room.now + step) * 1000)
+    room.tick(1)
+    assert room.ask("bob", message_b("hub:list_actors", {}))["payload"]["actors"] == []
+
+
 def test_an_actor_that_expires_is_gone_and_its_subscriptions_with_it(room: Room) -> None:
     room.register_a("ann")
     room.ask("ann", message_a("hub:subscribe", {"topic": "t"}))

@@ -455,6 +455,8 @@ class Exchange(State[bytes]):
         while True:
             while not self._outbox and not self._urgent:
                 await self._outbox_fed.park()
+            if self._socket.ended:
+                return  # what waits is for the next connection
             frames, self._urgent = [self._urgent], b""
             size = 0
             while self._outbox and size < _OUTBOX:

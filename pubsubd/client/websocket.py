@@ -108,6 +108,11 @@ class WebSocket:
         )
         """What to send first."""
 
+    @property
+    def ended(self) -> bool:
+        """Whether the other end has said its last word: nothing can be sent any more."""
+        return self._ended
+
     def text(self, body: bytes) -> bytes:
         """Return the frame of a text message."""
         return self._proto.send(TextMessage(data=body.decode()))

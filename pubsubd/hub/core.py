@@ -96,10 +96,10 @@ class Hub:
         self.origins = origins
         self.clock = clock
         self.wall = wall
-        self.started = wall()
+        self.started = clock()
         self.registry = Registry(limits.max_actors)
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
-        self.synap = Synap(broker, self.topics, limits, wall)
+        self.synap = Synap(broker, self.topics, limits, clock, wall)
         self.talks: dict[int, HubTalk] = {}
         self.touched: list[HubTalk] = []
         self.ignored = 0
@@ -133,6 +133,14 @@ class Hub:
     def now(self) -> int:
         """Return the time in epoch milliseconds."""
         return int(self.wall() * 1000)
+
+    def ticks(self) -> int:
+        """Return milliseconds that only go forward, by which it is told what is over."""
+        return int(self.clock() * 1000)
+
+    def date(self, ticks: int) -> int:
+        """Return which epoch milliseconds :meth:`ticks` are, by the wall clock as it is now."""
+        return ticks + self.now() - self.ticks()
 
     def batch(self, chunk: bytes) -> Batch:
         """Return the renderings of ``chunk``, which comes from the peer that speaks now."""
@@ -171,12 +179,12 @@ class Hub:
         self._batches.clear()
         self.broker.notes = b"", []
         self.expire()
-        self.topics.expire(self.wall())
-        self.synap.expire(self.wall())
+        self.topics.expire(self.clock())
+        self.synap.expire(self.clock())
 
     def expire(self) -> None:
         """End registrations that are over, and the subscriptions made under them."""
-        for actor in self.registry.expire(self.now()):
+        for actor in self.registry.expire(self.ticks()):
             signal = getattr(actor.owner, "signal", None)
             if signal is not None:
                 signal.forget(actor)
@@ -194,7 +202,7 @@ class Hub:
             envelopes_ignored=self.ignored,
             messages_in=counters.messages_in,
             messages_out=counters.messages_out,
-            uptime_seconds=round(self.wall() - self.started, 3),
+            uptime_seconds=round(self.clock() - self.started, 3),
         )
 
 

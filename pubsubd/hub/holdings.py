@@ -69,7 +69,7 @@ class Holdings:
             self._names[topic] = bits | bit
             if not bits:
                 hub.broker.router.subscribe_name(self._peer, topic)
-            hub.topics.hold(topic, hub.wall())
+            hub.topics.hold(topic, hub.clock())
 
     def remove(self, topic: bytes | Pattern, form: Form) -> None:
         """Undo :meth:`add`, if there is something to undo."""

@@ -79,7 +79,7 @@ def canonical(address: str) -> str | None:
 
 
 class Actor:
-    """A registration. Times in epoch milliseconds.
+    """A registration. Times in milliseconds that only go forward: see :meth:`Hub.ticks`.
 
     Attributes:
         address: as it was registered.
@@ -305,7 +305,7 @@ class Registry:
             metadata: keys and values that theirs has.
             limit: actors to return, after the first ``offset`` of them.
             offset: see ``limit``.
-            now: epoch milliseconds.
+            now: milliseconds, as at registering.
 
         Raises:
             PatternError: the pattern is too long, too large, not one, or takes too long to match.

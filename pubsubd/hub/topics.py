@@ -151,7 +151,7 @@ def _shown(text: str) -> str:
 
 
 class Topic(Struct, gc=False):
-    """What is remembered of a topic. Times in seconds since the epoch.
+    """What is remembered of a topic. Times in seconds that only go forward.
 
     Attributes:
         created_at: when it was first published or subscribed.

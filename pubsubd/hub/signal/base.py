@@ -298,7 +298,7 @@ class Signal:
             key = key_of(claimed)
             if key == talk.sender:
                 return key
-            actor = hub.registry.get(key, hub.now())
+            actor = hub.registry.get(key, hub.ticks())
             if actor is not None and actor.owner is talk:
                 return key
         return talk.sender

@@ -44,7 +44,7 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     if key is None:
         raise RefusedError("internal_error", "to is required" if not target else "to is no address")
     delivery = _delivery(signal, message, payload, {})
-    actor = hub.registry.get(key, hub.now())
+    actor = hub.registry.get(key, hub.ticks())
     delivered = actor is not None and _hand(signal, actor, delivery)
     if delivered and message.pattern == "ask" and in_a:
         ack = m.DeliveryAck(message_id=text_of(message.id) or delivery.id, delivered_at=hub.now())
@@ -81,7 +81,7 @@ def _broadcast(
     keys = iter(hub.registry.keys(capability))
     delivered = failed = 0
     while batch := list(islice(keys, _BATCH)):
-        now = hub.now()
+        now = hub.ticks()
         for key in batch:
             actor = hub.registry.get(key, now)
             if actor is None or (exclude and actor.owner is signal.talk):

@@ -45,7 +45,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         else:
             hub.synap.check_name(held, talk.peer.permission)
         given = payload.actor_address or text_of(message.sender)
-        actor = hub.registry.get(key_of(given), hub.now()) if given else None
+        actor = hub.registry.get(key_of(given), hub.ticks()) if given else None
         if actor is None or actor.owner is not talk:
             actor = signal.latest_actor()
         subscription = signal.add_topic(topic, held, actor)
@@ -91,7 +91,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
-    hub.topics.note(name, hub.wall())
+    hub.topics.note(name, hub.clock())
     note = None if plain else Message(name, kind or "", text, sender)
     count = hub.broker.put(talk.peer, name, line, note=note)
     correlation = message.id if signal.dialect == "A" else UNSET
@@ -185,5 +185,5 @@ def _summary(signal: Signal, name: bytes) -> m.TopicSummary:
         topic=name.decode(),
         subscriber_count=hub.broker.count_receivers(name),
         message_count=topic.message_count,
-        created_at=int(topic.created_at * 1000),
+        created_at=hub.date(int(topic.created_at * 1000)),
     )

@@ -31,7 +31,7 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     metadata = bytes(payload.metadata) or b"{}"
     if metadata[:1] not in (b"{", b"n"):
         raise RefusedError("internal_error", "metadata must be an object")
-    now = hub.now()
+    now = hub.ticks()
     ttl = _ttl(signal, payload.ttl, payload.ttl_seconds)
     existing = hub.registry.get(key, now)
     if existing is not None and existing.owner is not talk:
@@ -44,7 +44,7 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     talk.sender = key
     registered = m.Registered(
         actor_address=given,
-        expires_at=actor.expires_at,
+        expires_at=hub.date(actor.expires_at),
         renewal_token=actor.token,
         version=actor.version,
     )
@@ -64,7 +64,7 @@ def _displace(signal: Signal, actor: Actor) -> None:
             f"Actor {actor.address} already registered",
             {
                 "existingVersion": actor.version,
-                "existingExpiresAt": actor.expires_at,
+                "existingExpiresAt": signal.talk.hub.date(actor.expires_at),
                 "hint": "Wait for expiration or use different address",
             },
         )
@@ -79,7 +79,7 @@ def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> No
     """End a registration of this connection."""
     hub = signal.talk.hub
     given = payload.actor_address or text_of(message.sender) or signal.address
-    actor = hub.registry.get(key_of(given), hub.now())
+    actor = hub.registry.get(key_of(given), hub.ticks())
     if actor is not None:
         if actor.owner is not signal.talk:
             raise RefusedError("unauthorized", f"{given} is another connection's")
@@ -99,18 +99,18 @@ def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
     if token is None:
         token = read_metadata(message.metadata, m.Renew).renewal_token
     given = payload.actor_address
-    known = given is None or hub.registry.get(key_of(given), hub.now()) is not None
+    known = given is None or hub.registry.get(key_of(given), hub.ticks()) is not None
     if signal.dialect != "A" and not known:
         raise RefusedError("unknown_actor", f"Actor {shown(given or '')} is not registered")
     actor = None
     if token:
         ttl = _ttl(signal, payload.ttl, payload.ttl_seconds)
-        actor = hub.registry.renew(token, ttl, hub.now())
+        actor = hub.registry.renew(token, ttl, hub.ticks())
     if actor is None:
         raise RefusedError("unauthorized", "Invalid renewal token")
     renewed = m.Renewed(
         actor_address=actor.address,
-        expires_at=actor.expires_at,
+        expires_at=hub.date(actor.expires_at),
         renewal_token=actor.token,
         new_renewal_token=actor.token,
         version=actor.version,
@@ -162,7 +162,7 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
             metadata=payload.metadata,
             limit=limit,
             offset=offset,
-            now=hub.now(),
+            now=hub.ticks(),
         )
     except PatternError as error:
         signal.error("internal_error", str(error), message=message)
@@ -178,7 +178,7 @@ def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> Non
     """List all actors."""
     hub = signal.talk.hub
     limit, offset = signal.page(payload)
-    actors, total = hub.registry.page(offset, limit, hub.now())
+    actors, total = hub.registry.page(offset, limit, hub.ticks())
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
     _list(signal, message, name, actors, total, limit, offset)
 
@@ -192,14 +192,15 @@ def _list(
     limit: int,
     offset: int,
 ) -> None:
+    date = signal.talk.hub.date
     found = [
         m.Found(
             address=actor.address,
             actor_address=actor.address,
             capabilities=actor.capabilities,
             metadata=Raw(actor.metadata),
-            registered_at=actor.registered_at,
-            expires_at=actor.expires_at,
+            registered_at=date(actor.registered_at),
+            expires_at=date(actor.expires_at),
         )
         for actor in actors
     ]

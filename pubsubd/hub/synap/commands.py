@@ -57,7 +57,8 @@ class Synap:
         broker: routes what is published.
         table: the topics of this port.
         limits: of this port.
-        wall: seconds since the epoch.
+        clock: seconds that only go forward.
+        wall: seconds since the epoch; None if ``clock`` is.
 
     Attributes:
         subscribers: id -> who is subscribed by them.
@@ -69,9 +70,14 @@ class Synap:
     """
 
     def __init__(
-        self, broker: Broker, table: TopicTable, limits: HubLimits, wall: Callable[[], float]
+        self,
+        broker: Broker,
+        table: TopicTable,
+        limits: HubLimits,
+        clock: Callable[[], float],
+        wall: Callable[[], float] | None = None,
     ) -> None:
-        self.subscribers = Subscribers(broker, table, limits, wall)
+        self.subscribers = Subscribers(broker, table, limits, clock)
         self.published = 0
         self.deliveries = 0
         self.slow_consumers = 0
@@ -79,7 +85,8 @@ class Synap:
         self._broker = broker
         self._table = table
         self.limits = limits
-        self._wall = wall
+        self._clock = clock
+        self._wall = wall or clock
         self._waited = 0.0  # seconds, of all deliveries that were timed
         self._timed = 0
 
@@ -185,7 +192,7 @@ class Synap:
         most = self._broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        self._table.note(name, self._wall())
+        self._table.note(name, self._clock())
         subscribers = self.subscribers
         if subscribers.detached:  # they tell what is put to them
             self._broker.end_run()
@@ -281,7 +288,7 @@ class Synap:
             "topic": text,
             "subscriber_count": self._broker.count_receivers(name),
             "message_count": topic.message_count,
-            "created_at": int(topic.created_at),
+            "created_at": int(topic.created_at + self._wall() - self._clock()),
         }
 
     def _stats(

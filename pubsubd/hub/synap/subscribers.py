@@ -77,7 +77,7 @@ class Subscriber:
         topics: what it subscribes.
         peer: the broker's peer that receives.
         session: the connection; None if it has none.
-        touched: when a command last named it, in seconds since the epoch.
+        touched: when a command last named it, by the clock.
     """
 
     __slots__ = ("id", "peer", "session", "topics", "touched")
@@ -97,7 +97,7 @@ class Subscribers(dict[str, Subscriber]):
         broker: whose router they are subscribed in.
         table: the topics of this port.
         limits: of this port.
-        wall: seconds since the epoch.
+        clock: seconds that only go forward.
 
     Attributes:
         wildcards: patterns that they subscribe.
@@ -107,7 +107,7 @@ class Subscribers(dict[str, Subscriber]):
     """
 
     def __init__(
-        self, broker: Broker, table: TopicTable, limits: HubLimits, wall: Callable[[], float]
+        self, broker: Broker, table: TopicTable, limits: HubLimits, clock: Callable[[], float]
     ) -> None:
         super().__init__()
         self.wildcards = 0
@@ -116,7 +116,7 @@ class Subscribers(dict[str, Subscriber]):
         self._router = broker.router
         self._table = table
         self.limits = limits
-        self._wall = wall
+        self._clock = clock
         self._detached: OrderedDict[str, Subscriber] = OrderedDict()
 
     @property
@@ -171,7 +171,7 @@ class Subscribers(dict[str, Subscriber]):
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
             peer.identity, peer.put = who, self._miss
-        subscriber = self[id_] = Subscriber(id_, peer, session, self._wall())
+        subscriber = self[id_] = Subscriber(id_, peer, session, self._clock())
         if session is not None:
             session.subscriber = subscriber
         else:
@@ -194,7 +194,7 @@ class Subscribers(dict[str, Subscriber]):
 
     def touch(self, subscriber: Subscriber) -> None:
         """Take note that a command has named it."""
-        subscriber.touched = self._wall()
+        subscriber.touched = self._clock()
         if subscriber.session is None:
             self._detached.move_to_end(subscriber.id)
 
@@ -274,7 +274,7 @@ class Subscribers(dict[str, Subscriber]):
             if session is not None:
                 session.hold(topic)
             else:
-                self._table.hold(topic, self._wall())
+                self._table.hold(topic, self._clock())
                 self._router.subscribe_name(subscriber.peer, topic)
             return
         self.wildcards += 1
