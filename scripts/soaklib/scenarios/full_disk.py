@@ -120,7 +120,8 @@ def _run(setting: Setting, verdict: Verdict, daemon: Daemon, disk: Path, *, moun
             os.truncate(daemon.log_file, 0)
         size = daemon.log_file.stat().st_size
         written = {path.name for path in edges.iterdir()}
-        verdict.check("edge lists while it was full", len(written - before), written == before)
+        if mounted:  # a limit of the size of files is none to such small ones
+            verdict.check("edge lists while it was full", len(written - before), written == before)
         daemon.signal(signal.SIGHUP)
         wait_until(lambda: daemon.log_file.stat().st_size > size, "it logs again")
         wait_until(
