@@ -29,7 +29,7 @@ class Garbage:
     Args:
         connections: how many there are now.
         opened: how many there have been in all.
-        collect: makes a full collection.
+        collect: makes a full collection; told whether most of a crowd has left.
         clock: the time in seconds.
     """
 
@@ -38,7 +38,7 @@ class Garbage:
         connections: Callable[[], int],
         opened: Callable[[], int],
         *,
-        collect: Callable[[], object] = gc.collect,
+        collect: Callable[[bool], object],
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self._connections = connections
@@ -66,10 +66,7 @@ class Garbage:
         left = self._opened() - here
         self._most = max(self._most, here)
         leaving, self._before = here < self._before, here
-        if (
-            (not leaving and self._most - here >= max(_CROWD, _MOST * here))
-            or left - self._left >= _SHARE * (_CROWD + here)
-            or now - self._at >= _LONGEST
-        ):
-            self._collect()
+        crowd = not leaving and self._most - here >= max(_CROWD, _MOST * here)
+        if crowd or left - self._left >= _SHARE * (_CROWD + here) or now - self._at >= _LONGEST:
+            self._collect(crowd)
             self._at, self._most, self._left = now, here, left

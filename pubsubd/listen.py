@@ -297,7 +297,7 @@ def _accept_waiting(door: Door, server: Server, reserve: Reserve, most: int = _B
         sock.setblocking(False)
         if sock.family == socket.AF_UNIX:
             peer = open_session(server, sock, "unix", door.make)
-            server.broker.access.enter(peer, _user(sock))
+            server.broker.login(peer, _user(sock))
             continue
         tune(sock)
         label, tls = name_address(*address[:2]), door.terms.tls

@@ -39,6 +39,7 @@ from prometheus_client.registry import Collector
 
 from pubsubd import __version__
 from pubsubd.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, STAYS
+from pubsubd.hub.messages import CODES as HUB_ERRORS
 from pubsubd.lag import BUCKETS
 
 if TYPE_CHECKING:
@@ -53,19 +54,6 @@ MAX_LINKS = 100
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-
-HUB_ERRORS = (
-    "version_mismatch",
-    "unauthorized",
-    "rate_limited",
-    "unknown_actor",
-    "message_too_large",
-    "message_expired",
-    "timeout",
-    "internal_error",
-    "invalid_token",
-)
-"""Codes of ``hub:error``, which are counted as ``hub:`` and the code."""
 
 AUTH_CODES = (
     "login-failed",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pubsubd.config import Config, TlsFiles
     from pubsubd.hub.core import Hub
     from pubsubd.mesh.dial import Mesher
+    from pubsubd.mesh.dial import Settings as MeshSettings
     from pubsubd.server import Server
     from pubsubd.terms import Terms
 
@@ -42,7 +43,7 @@ class Prepared:
     users: Users
     acl: Acl
     authority: Authority | None
-    peers: tuple[tuple[str, int], ...]
+    mesh: MeshSettings | None
 
 
 def prepare(config: Config) -> Prepared:
@@ -83,12 +84,12 @@ def _load_key(config: Config) -> Authority | None:
     return load_key(Path(config.hub_auth))
 
 
-def _read_mesh(config: Config) -> tuple[tuple[str, int], ...]:
+def _read_mesh(config: Config) -> MeshSettings | None:
     if config.mesh is None:
-        return ()
+        return None
     from pubsubd.mesh.settings import read_settings  # noqa: PLC0415  (as above)
 
-    return read_settings(config.mesh, "127.0.0.1", 1).peers
+    return read_settings(config.mesh, "127.0.0.1", 1)  # the address holds from the start on
 
 
 class Reloader:
@@ -132,8 +133,8 @@ class Reloader:
         server.broker.access.replace(
             users=prepared.users, acl=prepared.acl, authority=prepared.authority
         )
-        if self.mesher is not None:
-            self.mesher.replace_peers(prepared.peers)
+        if self.mesher is not None and prepared.mesh is not None:
+            self.mesher.replace(prepared.mesh)
         self.failed, self.applied = False, time.time()
 
 

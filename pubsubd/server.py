@@ -167,9 +167,14 @@ class Server:
         }
         self._publish(told)
 
-    def publish_event(self, event: dict[str, object], level: int = logging.INFO) -> None:
-        """Log and publish what has happened to the daemon, or in the mesh."""
-        if self.may_log(level):
+    def publish_event(
+        self, event: dict[str, object], level: int = logging.INFO, *, asked: bool = False
+    ) -> None:
+        """Log and publish what has happened to the daemon, or in the mesh.
+
+        What the operator has ``asked`` for is logged however much clients have caused.
+        """
+        if asked or self.may_log(level):
             words = [f"{key}={json.dumps(event[key])}" for key in event if key != "event"]
             log.log(level, "%s", " ".join((f"event={event['event']}", *words)))
         self._publish(event)

@@ -232,7 +232,7 @@ class Session:
         assert self._tls is not None
         self.heard = self._server.now
         if (identity := self._tls.identity) is not None:
-            self._broker.access.enter(self.peer, identity)
+            self._broker.login(self.peer, identity)
 
     def end(self, code: str, text: str) -> None:
         """Let the session end, for a reason that its peer is told."""

@@ -308,6 +308,8 @@ def explain(error: Exception) -> str:
     """Return what went wrong, in one line; of OpenSSL's errors, in words of its own."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not good: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "it was cut off"
     if isinstance(error, ssl.SSLError):
         return (error.reason or str(error.args[-1])).replace("_", " ").lower()
     return str(error)

@@ -12,18 +12,20 @@ import json
 import socket
 import struct
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
+from pubsubd.access import Authority
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
-from pubsubd.hub.auth import Authority
 from pubsubd.hub.core import Hub
 from pubsubd.hub.session import HubTalk
 from pubsubd.limits import HubLimits, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
+from pubsubd.terms import Terms
 from pubsubd.wire import Decoder
 from tests.daemons import DEADLINE, Daemon
 from tests.rights import say, work
@@ -99,11 +101,16 @@ class Room:
         self.now = 1_000_000.0
         self.stepped = 0.0
         self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
+        self.broker.access.authority = authority
         self.hub = Hub(
             self.broker,
             HubLimits(**limits),
-            max_subscriptions=max_subscriptions,
-            authority=authority,
+            terms=Terms(
+                "hub",
+                replace(self.broker.terms.limits, max_subscriptions=max_subscriptions),
+                HubLimits(**limits),
+                login=authority is not None,
+            ),
             clock=lambda: self.now,
             wall=lambda: self.now + self.stepped,
         )

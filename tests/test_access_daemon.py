@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
+import pwd
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +159,41 @@ def test_a_user_of_the_machine_needs_no_password_on_a_unix_socket(
     assert error_codes(line.ping()) == ["not-allowed"]  # as the rules do not name this user
     line.close()
     assert daemon.process.poll() is None
+
+
+def test_the_rules_name_users_of_the_machine(start: Start, tmp_path: Path, config: Path) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    rule = f'\n[[acl]]\nwho = ["{user}"]\npublish = ["x"]\nreceive = ["x"]\n'
+    config.write_text(config.read_text() + rule)
+    path = str(tmp_path / "socket")
+    start("--config", str(config), "--unix", path)
+    line = Line(path)
+    line.say(b"sub x\nsub chat\npub x 1 y\n")
+    assert line.hear_frame() == ("x", b"y")
+    line.say(b"pub chat 1 z\n")
+    assert error_codes(line.ping()) == ["not-allowed"]
+    line.close()
+
+
+def test_a_reload_changes_what_those_may_who_are_here(
+    start: Start, dial: Dial, config: Path
+) -> None:
+    daemon = start("--config", str(config))
+    ann, one = dial(daemon), boss(dial, daemon)
+    log_in(ann, f"ann {PASSWORD}")
+    ann.say(b"sub a\n")
+    ann.ping()
+    one.say(frame("chat/a", b"1") + frame("data/a", b"2"))
+    assert ann.hear_frame() == ("chat/a", b"1")
+    assert ann.ping() == b""
+    text = config.read_text()
+    config.write_text(text.replace('["chat/", "//chat/"]', '["data/"]'))
+    daemon.signal(signal.SIGHUP)
+    daemon.wait_log("event=reloaded")
+    one.say(frame("chat/a", b"3") + frame("data/a", b"4"))
+    assert ann.hear_frame() == ("data/a", b"4")
+    ann.say(frame("chat/a", b"5"))
+    assert error_codes(ann.ping()) == ["not-allowed"]
 
 
 def test_a_reload_ends_those_whose_line_is_gone(start: Start, dial: Dial, config: Path) -> None:

@@ -240,7 +240,6 @@ async def test_a_slow_consumer_of_the_hub_port_is_told_to_the_hook_and_closed_wi
         hub = Hub(
             crowd.server.broker,
             HubLimits(max_pending=50_000),
-            max_subscriptions=10,
             clock=trio.current_time,
         )
         slow, publisher = crowd.join(partial(HubTalk, hub)), crowd.join()

@@ -23,6 +23,7 @@ class Stage:
     def __init__(self) -> None:
         self.now = 0.0
         self.connections = self.opened = self.collections = 0
+        self.crowd = False
         self.garbage = Garbage(
             lambda: self.connections,
             lambda: self.opened,
@@ -30,8 +31,9 @@ class Stage:
             clock=lambda: self.now,
         )
 
-    def _collect(self) -> None:
+    def _collect(self, crowd: bool) -> None:
         self.collections += 1
+        self.crowd = crowd
 
     def come(self, count: int) -> None:
         self.connections += count
@@ -69,6 +71,7 @@ def test_when_most_of_a_crowd_has_left_and_no_more_leave_there_is_one(stage: Sta
     assert stage.collections == 0
     stage.pass_time(1)
     assert stage.collections == 1
+    assert stage.crowd
     stage.pass_time(100)
     assert stage.collections == 1
 
@@ -81,6 +84,7 @@ def test_a_few_that_come_and_go_are_looked_through_together(stage: Stage) -> Non
     stage.come(100)
     stage.leave(100)
     assert stage.collections == 1
+    assert not stage.crowd
 
 
 def test_the_more_there_are_the_more_have_to_leave(stage: Stage) -> None:

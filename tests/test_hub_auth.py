@@ -15,8 +15,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from pubsubd.access import AuthError, Authority
 from pubsubd.errors import ConfigError
-from pubsubd.hub.auth import AuthError, Authority, credentials
+from pubsubd.hub.auth import credentials
 from pubsubd.hub.tokens import load_key
 
 SECRET = b"0123456789abcdef0123456789abcdef"

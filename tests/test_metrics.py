@@ -21,12 +21,13 @@ import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pubsubd import errors
+from pubsubd.access import AuthError, Identity
 from pubsubd.daemon import Config, run
 from pubsubd.errors import HUB_CLOSES, MESH_CLOSES, ConfigError
-from pubsubd.hub.auth import AuthError, Identity
+from pubsubd.hub.messages import CODES as HUB_ERRORS
 from pubsubd.lag import BUCKETS, LoopLag
 from pubsubd.limits import MAX_LINE, Limits
-from pubsubd.metrics import AUTH_CODES, HUB_ERRORS, MAX_LINKS, OPENMETRICS, TEXT, Metrics, Sources
+from pubsubd.metrics import AUTH_CODES, MAX_LINKS, OPENMETRICS, TEXT, Metrics, Sources
 from pubsubd.users import make_token
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, frame, tool, wait_until
 from tests.hubs import Lines, Room, Socket, client_frame, message_b

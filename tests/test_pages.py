@@ -178,6 +178,13 @@ def test_there_are_these_pages() -> None:
     assert sorted([DAEMON, COMMAND, CONF, HUB, MESH, OPERATIONS, PROTOCOL, TOPOLOGY]) == PAGES
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_leads_to_the_others(page: str) -> None:
+    listed = re.findall(r"^\.Xr (\S+) (\d)", section(page, "SEE ALSO"), flags=re.MULTILINE)
+    others = {f"{name}.{number}" for name, number in listed}
+    assert {*PAGES} - others == {page}
+
+
 # Options
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -347,3 +348,39 @@ def test_daemons_link_over_tls_and_only_with_a_certificate_they_trust(
 
     wait_until(arrived, "a message comes over the link")
     near.close()
+
+
+def test_a_link_shows_its_certificate_and_a_reload_lets_it_trust_another_authority(
+    start: Start, certificates: Certificates, tmp_path: Path
+) -> None:
+    one = start(
+        *flags(certificates),
+        *("--node=one", "--mesh=m", "--tls-client-required"),
+        f"--tls-client-ca={certificates.ca}",
+    )
+    trusted, shown = tmp_path / "trusted.pem", tmp_path / "shown.pem"
+    trusted.write_bytes(certificates.other_ca.read_bytes())
+    pair_ = certificates.client("two")
+    shown.write_bytes(pair_.certificate.read_bytes() + pair_.key.read_bytes())
+    (tmp_path / "two.toml").write_text(
+        f'''
+        mesh = "m"
+        node = "two"
+        peer = ["{one.address[0]}:{one.address[1]}"]
+        mesh_tls = true
+        mesh_tls_ca = "{trusted}"
+        mesh_tls_certificate = "{shown}"
+        '''
+    )
+    two = start(f"--config={tmp_path}/two.toml")
+    two.wait_log("event=dial-failed")
+    assert "link-up" not in one.log
+    trusted.write_bytes(certificates.ca.read_bytes())
+    two.signal(signal.SIGHUP)
+    two.wait_log('event=link-up node="one"')
+    bare = start(
+        *("--node=three", f"--peer={one.address[0]}:{one.address[1]}", "--mesh=m", "--mesh-tls"),
+        f"--mesh-tls-ca={certificates.ca}",
+    )
+    one.wait_log("reason=tls-failed")
+    assert "link-up" not in bare.log

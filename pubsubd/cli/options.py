@@ -85,87 +85,66 @@ class Target:
             raise
 
 
+def _option(flag: str, variable: str, text: str, **more: Any) -> _Decorator:
+    """Return an option whose value may also stand in a variable."""
+    return click.option(flag, envvar=f"PUBSUBD_{variable}", show_envvar=True, help=text, **more)
+
+
+def _file(flag: str, variable: str, text: str, metavar: str = "FILE") -> _Decorator:
+    return _option(flag, variable, text, type=click.Path(), metavar=metavar)
+
+
 _OPTIONS: tuple[_Decorator, ...] = (
-    click.option(
+    _option(
         "--host",
+        "HOST",
+        "The daemon's host name or address.",
         default="127.0.0.1",
         show_default=True,
-        envvar="PUBSUBD_HOST",
-        show_envvar=True,
-        help="The daemon's host name or address.",
     ),
-    click.option(
+    _option(
         "--port",
+        "PORT",
+        "The daemon's TCP port.",
         type=click.IntRange(1, 65535),
         metavar="PORT",
         default=9014,
         show_default=True,
-        envvar="PUBSUBD_PORT",
-        show_envvar=True,
-        help="The daemon's TCP port.",
     ),
-    click.option(
-        "--unix",
-        type=click.Path(),
-        metavar="PATH",
-        envvar="PUBSUBD_UNIX",
-        show_envvar=True,
-        help="The daemon's Unix socket, instead of a host and port.",
-    ),
-    click.option(
+    _file("--unix", "UNIX", "The daemon's Unix socket, instead of a host and port.", "PATH"),
+    _option(
         "--tls",
+        "CLIENT_TLS",
+        "Encrypt the connection, and check the daemon's certificate.",
         is_flag=True,
-        envvar="PUBSUBD_CLIENT_TLS",
-        show_envvar=True,
-        help="Encrypt the connection, and check the daemon's certificate.",
     ),
-    click.option(
+    _file(
         "--tls-ca",
-        type=click.Path(),
-        metavar="FILE",
-        envvar="PUBSUBD_CLIENT_TLS_CA",
-        show_envvar=True,
-        help="Trust the authorities in this file, not those of the system; implies --tls.",
+        "CLIENT_TLS_CA",
+        "Trust the authorities in this file, not those of the system; implies --tls.",
     ),
-    click.option(
+    _file(
         "--tls-certificate",
-        type=click.Path(),
-        metavar="FILE",
-        envvar="PUBSUBD_CLIENT_CERTIFICATE",
-        show_envvar=True,
-        help="Show the certificate in this file; implies --tls.",
+        "CLIENT_CERTIFICATE",
+        "Show the certificate in this file; implies --tls.",
     ),
-    click.option(
+    _file(
         "--tls-key",
-        type=click.Path(),
-        metavar="FILE",
-        envvar="PUBSUBD_CLIENT_KEY",
-        show_envvar=True,
-        help="The certificate's private key, unless it is in the same file.",
+        "CLIENT_KEY",
+        "The certificate's private key, unless it is in the same file.",
     ),
-    click.option(
+    _option(
         "--user",
+        "USER",
+        "Log in as NAME; without --password-file the password is asked for.",
         metavar="NAME",
-        envvar="PUBSUBD_USER",
-        show_envvar=True,
-        help="Log in as NAME; without --password-file the password is asked for.",
     ),
-    click.option(
+    _file(
         "--password-file",
-        type=click.Path(),
-        metavar="FILE",
-        envvar="PUBSUBD_PASSWORD_FILE",
-        show_envvar=True,
-        help="The password of --user is the first line of this file.",
+        "PASSWORD_FILE",
+        "The password of --user is the first line of this file.",
     ),
-    click.option(
-        "--token-file",
-        type=click.Path(),
-        metavar="FILE",
-        envvar="PUBSUBD_TOKEN_FILE",
-        show_envvar=True,
-        help="Log in with the token in the first line of this file.",
-    ),
+    _file("--token-file", "TOKEN_FILE", "Log in with the token in the first line of this file."),
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pubsubd import wire
 from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
+from pubsubd.tls import explain
 
 TLS_ALERT = b"\x15\x03"
 """How the answer of TLS begins to what is none (RFC 8446, section 5.1)."""
@@ -136,22 +137,13 @@ def connection_lost(exc: BaseException) -> str:
 def reason(exc: BaseException) -> str:
     """Return why the system refused something, in a few words in lower case."""
     if isinstance(exc, ssl.SSLError):
-        return tls_reason(exc)
+        return explain(exc)
     if not isinstance(exc, OSError) or exc.errno is None:
         return str(exc)
     # The system's text: trio's own in strerror tells the address as well. Resolvers number
     # their errors differently.
     text = exc.strerror if isinstance(exc, socket.gaierror) else os.strerror(exc.errno)
     return (text or str(exc)).lower()
-
-
-def tls_reason(exc: BaseException) -> str:
-    """Return what OpenSSL says, without where in its source, in lower case."""
-    if isinstance(exc, ssl.SSLEOFError):
-        return "it was cut off"
-    if isinstance(exc, ssl.SSLError) and exc.reason:
-        return exc.reason.replace("_", " ").lower()
-    return str(exc)
 
 
 def printable(text: str | bytes) -> str:

@@ -11,9 +11,9 @@ from typing import TypeAlias
 import trio
 
 from pubsubd.client.dial import CONNECT_TIMEOUT, Connect
-from pubsubd.client.faults import ConnectError, TlsError, connection_lost, tls_reason
+from pubsubd.client.faults import ConnectError, TlsError, connection_lost
 from pubsubd.errors import ConfigError
-from pubsubd.tls import client_context
+from pubsubd.tls import client_context, explain
 
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -130,7 +130,7 @@ class Secured:
             if cause.reason in _NO_TLS:
                 return TlsError(self._where, "it does not speak TLS")
             return certificate_refused(self._where, exc) or TlsError(
-                self._where, f"no agreement on TLS: {tls_reason(cause)}"
+                self._where, f"no agreement on TLS: {explain(cause)}"
             )
         return ConnectError(self._where, connection_lost(exc))
 
@@ -142,4 +142,4 @@ def certificate_refused(where: str, exc: trio.BrokenResourceError) -> TlsError |
         return None
     if cause.reason.endswith("REQUIRED"):
         return TlsError(where, "it wants a certificate from us")
-    return TlsError(where, f"it refuses our certificate: {tls_reason(cause)}")
+    return TlsError(where, f"it refuses our certificate: {explain(cause)}")

@@ -1,13 +1,9 @@
-"""Who a client is and what it may do, whatever tells it."""
+"""What a request over HTTP says of who sends it (RFC 9110, section 11)."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-
-from pubsubd.access import AuthError, Authority, Identity
-
-__all__ = ["AuthError", "Authority", "Identity", "credentials"]
 
 
 def credentials(header: str | None) -> tuple[str | None, str] | None:

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from pubsubd.access import Authority
 from pubsubd.broker import Broker
 from pubsubd.hub import messages
-from pubsubd.hub.auth import Authority
 from pubsubd.hub.bridge import Message
 from pubsubd.hub.registry import Registry
 from pubsubd.hub.render import Batch, read_chunk
@@ -45,12 +44,7 @@ class Hub:
     Args:
         broker: routes what is published here and there.
         limits: of this port.
-        max_subscriptions: topics of one connection.
-        command_timeout: silence allowed in the middle of a message, in seconds.
-        authority: checks tokens, which are asked for then of connections that come by no listener;
-            None to leave it to who has made the broker.
-        hosts: names under which browsers may reach this port, besides localhost and addresses.
-        origins: web pages that may use it, besides its own; ``*`` for all.
+        terms: of connections that come by no listener; None for the broker's own.
         clock: monotonic seconds.
         wall: seconds since the epoch.
 
@@ -60,6 +54,8 @@ class Hub:
         touched: talks that have something to send.
         ignored: envelopes that were malformed.
         processed, failed: ``hub:*`` messages carried out, and refused.
+        hosts: names under which browsers may reach this port, besides localhost and addresses.
+        origins: web pages that may use it, besides its own; ``*`` for all.
         ready: whether the daemon's listeners are open; the daemon's.
         scrape: returns all metrics and their content type, for the Accept header of who asks; None
             for nothing. The daemon's.
@@ -70,30 +66,15 @@ class Hub:
         broker: Broker,
         limits: HubLimits,
         *,
-        max_subscriptions: int = 100_000,
-        command_timeout: float = 30.0,
-        authority: Authority | None = None,
-        hosts: frozenset[str] = frozenset(),
-        origins: frozenset[str] = frozenset(),
+        terms: Terms | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.broker = broker
         self.limits = limits
-        self.terms = Terms(
-            "hub",
-            replace(
-                broker.terms.limits,
-                max_subscriptions=max_subscriptions,
-                command_timeout=command_timeout,
-            ),
-            limits,
-        )
-        if authority is not None:
-            broker.access.authority = authority
-            self.terms.login = True
-        self.hosts = hosts
-        self.origins = origins
+        self.terms = terms or Terms("hub", broker.terms.limits, limits)
+        self.hosts: frozenset[str] = frozenset()
+        self.origins: frozenset[str] = frozenset()
         self.clock = clock
         self.wall = wall
         self.started = clock()

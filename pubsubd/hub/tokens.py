@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from pubsubd.access import AuthError, Identity
 from pubsubd.errors import ConfigError
-from pubsubd.hub.auth import AuthError, Identity
 
 ISSUER = "signal-hub"
 """Who has to have issued a token."""

@@ -94,6 +94,7 @@ class Mesher:
         self._tried: dict[str, float] = {}
         self._hints: dict[tuple[str, int], None] = {}
         self._peers = dict.fromkeys(settings.peers)
+        self._tls = settings.tls
         self._dialling: dict[tuple[str, int], trio.CancelScope] = {}
         self._nursery: trio.Nursery | None = None
         if settings.discover == "any":
@@ -107,7 +108,7 @@ class Mesher:
         settings = self._settings
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self.replace_peers(tuple(self._peers))
+            self._dial_peers(nursery)
             if settings.discover:
                 nursery.start_soon(self._discover)
             if settings.export is not None:
@@ -126,16 +127,18 @@ class Mesher:
 
     # Dialling
 
-    def replace_peers(self, peers: tuple[tuple[str, int], ...]) -> None:
-        """Dial these addresses, for ever, and no longer the others that were dialled so."""
-        self._peers = dict.fromkeys(peers)
-        if self._nursery is None:
-            return  # not yet
+    def replace(self, settings: Settings) -> None:
+        """Dial the peers of other settings, and no longer those before, with their TLS."""
+        self._peers, self._tls = dict.fromkeys(settings.peers), settings.tls
+        if self._nursery is not None:
+            self._dial_peers(self._nursery)
+
+    def _dial_peers(self, nursery: trio.Nursery) -> None:
         for gone in self._dialling.keys() - self._peers.keys():
             self._dialling.pop(gone).cancel()
         for host, port in self._peers.keys() - self._dialling.keys():
             scope = self._dialling[host, port] = trio.CancelScope()
-            self._nursery.start_soon(self._keep_peer, host, port, scope)
+            nursery.start_soon(self._keep_peer, host, port, scope)
 
     async def _keep_peer(self, host: str, port: int, scope: trio.CancelScope) -> None:
         """Dial an address until that is no longer wanted, and end the link to it then."""
@@ -176,9 +179,9 @@ class Mesher:
         try:
             with trio.fail_after(CONNECT_TIMEOUT):
                 sock: socket.socket | TlsSocket = await connect(host, port)
-                if self._settings.tls is not None:
+                if self._tls is not None:
                     assert isinstance(sock, socket.socket)
-                    sock = await encrypt(sock, self._settings.tls, host)
+                    sock = await encrypt(sock, self._tls, host)
         except trio.TooSlowError:
             self._note_failure(address, f"no answer in {CONNECT_TIMEOUT:g} s")
             return ""

@@ -681,6 +681,7 @@ That it is spoken by those who dial this daemon is up to
                 "Authorities to trust then.  [default: those of the system]",
                 """\
 Authorities, in a PEM file, by whose certificates daemons that are dialled are trusted.
+It is read at the start and at each reload, and so are the certificate and the key.
 Without this setting they are those that the system trusts.
 """,
             ),
