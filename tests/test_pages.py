@@ -30,6 +30,7 @@ from pubsubd.broker import Broker
 from pubsubd.cli import COMMANDS, group
 from pubsubd.cli.formats import FIELDS
 from pubsubd.limits import KIB, MIB, Limits
+from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
 from pubsubd.stats import Statistics
 from pubsubd.users import hash_password
@@ -38,6 +39,7 @@ from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, to
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
 CONF, OPERATIONS = "pubsubd.conf.5", "pubsubd-operations.7"
 HUB, MESH, TOPOLOGY = "pubsubd-hub.7", "pubsubd-mesh.7", "pubsubd-topology.1"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted(path.name for path in (ROOT / "man").iterdir())
 
 Start = Callable[..., Daemon]
@@ -261,6 +263,27 @@ def test_the_pages_and_the_readme_know_every_command() -> None:
     for command in COMMANDS:
         assert f".Cm {command}\n" in section(COMMAND, "SYNOPSIS")
         assert f"pubsubd {command}" in readme or f"`{command}`" in readme
+
+
+def shown_settings() -> Iterator[str]:
+    """Yield the settings that the README and the pages show."""
+    yield from re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
+    for page in (CONF, OPERATIONS):
+        displays = re.findall(r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed", source(page), re.MULTILINE)
+        yield from (text for text in displays if re.match(r"\w+ = |\[\[", text))
+
+
+@pytest.mark.parametrize("text", list(shown_settings()), ids=lambda text: text.partition(" ")[0])
+def test_settings_that_are_shown_are_good(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "pubsubd.toml"
+    path.write_text(text, encoding="utf-8")
+    assert load({}, path).values.keys() == SETTINGS.keys()
+
+
+def test_the_readme_s_login_has_the_right_length() -> None:
+    (length, words), *more = re.findall(r"`pub //pubsubd/auth (\d+) ([^`]*)`", README)
+    assert int(length) == len(words)
+    assert not more
 
 
 # Limits
@@ -491,9 +514,6 @@ def test_an_example_of_the_protocol_page_is_byte_exact(
 
 
 # The README
-
-
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def fences(language: str) -> list[str]:
