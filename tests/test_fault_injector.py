@@ -21,8 +21,7 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from soaklib.faults.injector import Recorder
-from soaklib.faults.patching import InjectedError, Patch, codes, find, functions, name_of
+from soaklib.faults.patching import InjectedError, Patch, Watch, codes, find, functions, name_of
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SOURCE = """
@@ -266,24 +265,35 @@ def test_a_function_is_found_again_by_its_name(sample: ModuleType) -> None:
     assert find(f"{package}.nobody:1", package) is None
 
 
-def test_recorded_is_what_begins_and_not_what_goes_on(sample: ModuleType) -> None:
-    recorder = Recorder(sample.__name__)
+def test_watched_is_what_is_called_and_all_is_as_it_was_after_that(sample: ModuleType) -> None:
+    before = all_codes(sample)
     going_on = sample.generate(3)
     next(going_on)
+    add = sample.counter()
+    watch = Watch(sample.__name__)
+    next(going_on)
+    assert trio.run(sample.turn) == 2
+    assert sample.call_often(3) == [0, 1, 2]
+    assert (add(), sample.Thing().method()) == (1, "thing of base")
+    assert [name.split(".", 1)[1].partition(":")[0] for name in watch.end()] == [
+        "Base.method",
+        "Thing.method",
+        "call_often",
+        "counter.<locals>.add",
+        "plain",
+        "turn",
+        "wait",
+    ]
+    assert all(one.__code__ is code for one, code in before.items())
 
-    async def main() -> None:
-        task = sample.turn()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: task)
-            recorder.begin()
-            next(going_on)
-            await trio.to_thread.run_sync(sample.plain, 1)
 
-    trio.run(main)
-    seen = recorder.end()
-    sys.setprofile(None)
-    sample.counter()
-    assert [name.split(".")[1].partition(":")[0] for name in seen] == ["plain", "turn", "wait"]
+def test_with_a_function_that_is_called_those_inside_of_it_are_told(sample: ModuleType) -> None:
+    watch = Watch(sample.__name__)
+    sample.waiting()
+    assert [name.split(".", 1)[1].partition(":")[0] for name in watch.end()] == [
+        "waiting.<locals>.inner",
+        "waiting",
+    ]
 
 
 # In a program of its own
@@ -315,7 +325,7 @@ def test_a_program_is_told_over_a_socket_which_function_has_to_raise(
     path = str(tmp_path / "control")
     command = [sys.executable, "-c", "from soaklib.faults.injector import main; main()"]
     with subprocess.Popen(
-        [*command, path, package, "record"],
+        [*command, path, package],
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": f"{SCRIPTS}:{tmp_path}"},
         text=True,
@@ -332,11 +342,11 @@ def test_a_program_is_told_over_a_socket_which_function_has_to_raise(
                     file.flush()
                     return json.loads(file.readline())
 
-                ask("record")
+                ask("watch")
                 plain = name_of(package, sample.plain.__code__)
                 assert ask("arm", plain, 30) == {"there": True, "fired": 1}
                 assert process.stdout.readline() == f"injected into {plain}\n"
-                assert ask("functions") == [plain]
+                assert ask("called") == [plain]
                 unused = name_of(package, sample.generate.__code__)
                 assert ask("arm", unused, 0.05) == {"there": True, "fired": 0}
                 assert ask("disarm") == 0

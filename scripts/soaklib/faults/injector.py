@@ -1,12 +1,12 @@
 """Inside the daemon: which functions run, and one exception in one of them.
 
-Started as ``python -c "from soaklib.faults.injector import main; main()" SOCKET PACKAGE RECORD
+Started as ``python -c "from soaklib.faults.injector import main; main()" SOCKET PACKAGE
 ARGUMENT...``, it becomes the daemon, and a thread of it does what is said on a Unix socket, a
 line of JSON each:
 
-``record``
-    forget which functions have been called so far, and note those that are from now on
-``functions``
+``watch``
+    note which functions are called from now on
+``called``
     note no more; answers their names
 ``arm NAME SECONDS``
     let that function raise at its next call, and wait for that; answers how often it has
@@ -17,7 +17,6 @@ line of JSON each:
 
 from __future__ import annotations
 
-import dis
 import functools
 import gc
 import json
@@ -25,65 +24,17 @@ import runpy
 import socket
 import sys
 import threading
-from types import CodeType, FrameType
 from typing import Any
 
-from soaklib.faults.patching import InjectedError, Patch, belongs, find, name_of
-
-_INNER = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>")  # no functions
-
-
-class Recorder:
-    """Notes which functions of a package are called in the main thread, and in new threads."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-        self._on = False
-        # By identity: to compare two codes is to compare all that is in them.
-        self._seen: dict[int, tuple[CodeType, str]] = {}
-
-    def begin(self) -> None:
-        """Note from now on; to be called in the main thread."""
-        self._on = True
-        threading.setprofile(self._note)
-        sys.setprofile(self._note)
-
-    def forget(self) -> None:
-        """Begin anew."""
-        self._seen = {}
-
-    def end(self) -> list[str]:
-        """Note no more; return the names of the functions that were called."""
-        self._on = False  # each thread has its hook, and takes it off by itself
-        threading.setprofile(None)
-        return sorted({name_of(module, code) for code, module in self._seen.copy().values()})
-
-    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
-        if not self._on:
-            sys.setprofile(None)
-            return
-        code = frame.f_code
-        if event != "call" or id(code) in self._seen or frame.f_lasti > start_of(code):
-            return
-        module = frame.f_globals.get("__name__")
-        if not belongs(module, self._package) or code.co_filename.startswith("<"):
-            return
-        if code.co_name not in _INNER:
-            self._seen[id(code)] = code, str(module)
-
-
-@functools.cache
-def start_of(code: CodeType) -> int:
-    """Return where the first instruction is that a call comes to; later ones go on with one."""
-    return next((one.offset for one in dis.get_instructions(code) if one.opname == "RESUME"), 0)
+from soaklib.faults.patching import InjectedError, Patch, Watch, find
 
 
 class Injector:
     """Does what it is told, for the functions of one package."""
 
-    def __init__(self, package: str, recorder: Recorder) -> None:
+    def __init__(self, package: str) -> None:
         self._package = package
-        self._recorder = recorder
+        self._watch: Watch | None = None
         self._patch: Patch | None = None
         self._fired = threading.Event()
 
@@ -97,11 +48,12 @@ class Injector:
                     file.write(json.dumps(getattr(self, "do_" + word)(*arguments)) + "\n")
                     file.flush()
 
-    def do_record(self) -> None:
-        self._recorder.forget()
+    def do_watch(self) -> None:
+        self._watch = Watch(self._package)
 
-    def do_functions(self) -> list[str]:
-        return self._recorder.end()
+    def do_called(self) -> list[str]:
+        watch, self._watch = self._watch, None
+        return [] if watch is None else watch.end()
 
     def do_arm(self, name: str, seconds: float) -> dict[str, Any]:
         self.do_disarm()
@@ -124,16 +76,13 @@ class Injector:
 
 def main() -> None:
     """Become the daemon, with a thread that lets its functions raise; see the module."""
-    _, path, package, record, *arguments = sys.argv
+    _, path, package, *arguments = sys.argv
     # What lives already would be out of the collector's sight, and so of ours.
     gc.freeze = lambda: None
-    recorder = Recorder(package)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
-    injector = Injector(package, recorder)
+    injector = Injector(package)
     threading.Thread(target=injector.serve, args=(listener,), daemon=True).start()
     sys.argv = [package, *arguments]
-    if record == "record":
-        recorder.begin()
     runpy.run_module(package, run_name="__main__", alter_sys=True)

@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import threading
@@ -30,14 +31,16 @@ _BODIES = {
     inspect.CO_COROUTINE: "return await stub_call(*stub_args, **stub_named)",
     inspect.CO_ASYNC_GENERATOR: "async for _ in stub_call(*stub_args, **stub_named): yield _",
 }
+_PARTS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # codes that are no functions
 _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # What the function uses of those around it is named as well: a code fits a function only if it
 # has as many free variables.
+_KEY, _NUMBER = 900_000_001, 900_000_002  # stand for others among a stub's constants
 _TEMPLATE = """
 def outer({free}):
     {word} stub(*stub_args, **stub_named):
         from {module} import meet
-        stub_call, stub_fault = meet({key})
+        stub_call, stub_fault = meet({key}, {number})
         if stub_fault is not None:
             raise stub_fault
         {body}
@@ -86,7 +89,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
     """A code, and those of all functions in it."""
     yield code
     for one in code.co_consts:
-        if isinstance(one, CodeType):
+        if isinstance(one, CodeType) and one.co_name not in _PARTS:
             yield from codes(one)
 
 
@@ -136,7 +139,7 @@ class Patch:
 
     def _stub(self, function: FunctionType | None) -> CodeType:
         self._functions.append(function)
-        return make_stub(self.code, f"{self._key}, {len(self._functions) - 1}")
+        return make_stub(self.code, self._key, len(self._functions) - 1)
 
     def _within(self, code: CodeType) -> CodeType:
         """Return a code in whose constants, at any depth, the stub is in place of the function."""
@@ -175,21 +178,43 @@ class Patch:
                     function.__code__ = there
 
 
-def make_stub(code: CodeType, key: str) -> CodeType:
+class Watch:
+    """Notes which functions of a package are called, at no cost but for the first call of each."""
+
+    def __init__(self, package: str) -> None:
+        self._lock = threading.RLock()
+        self._called: set[str] = set()
+        self._functions: list[tuple[FunctionType, CodeType]] = []
+        key = _register(self)
+        with self._lock:
+            for number, function in enumerate(functions(package)):
+                self._functions.append((function, function.__code__))
+                function.__code__ = make_stub(function.__code__, key, number)
+
+    def meet(self, number: int) -> tuple[FunctionType, None]:
+        """Take note of a call, and let the function be called."""
+        function, code = self._functions[number]
+        with self._lock:
+            function.__code__ = code
+            # Those inside of it may not live long enough to be seen.
+            module = function.__globals__["__name__"]
+            self._called.update(name_of(module, one) for one in codes(code))
+        return function, None
+
+    def end(self) -> list[str]:
+        """Let all functions be themselves again; return the names of those that were called."""
+        with self._lock:
+            for function, code in self._functions:
+                function.__code__ = code
+            return sorted(self._called)
+
+
+def make_stub(code: CodeType, key: int, number: int) -> CodeType:
     """Return a code of the kind of ``code``, with as many free variables, that meets a patch."""
-    kind = code.co_flags & _KINDS
-    text = _TEMPLATE.format(
-        free=", ".join(code.co_freevars),
-        used=", ".join(code.co_freevars) or "pass",
-        word="async def" if kind & (_KINDS & ~inspect.CO_GENERATOR) else "def",
-        module=__name__,
-        key=key,
-        body=_BODIES[kind],
-    )
-    scope: dict[str, Any] = {}
-    exec(text, scope)
-    (stub,) = (one for one in scope["outer"].__code__.co_consts if isinstance(one, CodeType))
+    stub = _draw_stub(code.co_flags & _KINDS, code.co_freevars)
+    put = {_KEY: key, _NUMBER: number}
     return stub.replace(
+        co_consts=tuple(put.get(one, one) if type(one) is int else one for one in stub.co_consts),
         co_name=code.co_name,
         co_qualname=code.co_qualname,
         co_filename=code.co_filename,
@@ -197,10 +222,26 @@ def make_stub(code: CodeType, key: str) -> CodeType:
     )
 
 
-_patches: list[Patch] = []
+@functools.cache
+def _draw_stub(kind: int, free: tuple[str, ...]) -> CodeType:
+    text = _TEMPLATE.format(
+        free=", ".join(free),
+        used=", ".join(free) or "pass",
+        word="def" if kind in (0, inspect.CO_GENERATOR) else "async def",
+        module=__name__,
+        key=_KEY,
+        number=_NUMBER,
+        body=_BODIES[kind],
+    )
+    scope: dict[str, Any] = {}
+    exec(text, scope)
+    return next(one for one in scope["outer"].__code__.co_consts if isinstance(one, CodeType))
 
 
-def _register(patch: Patch) -> int:
+_patches: list[Patch | Watch] = []
+
+
+def _register(patch: Patch | Watch) -> int:
     _patches.append(patch)
     return len(_patches) - 1
 

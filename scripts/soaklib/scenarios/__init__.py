@@ -12,6 +12,7 @@ from . import (
     clock,
     descriptors,
     draining,
+    faults,
     full_disk,
     handshakes,
     killing,
@@ -34,6 +35,7 @@ SCENARIOS: dict[str, Scenario] = {
         memory_max,
         clock,
         loris,
+        faults,
     )
 }
 """Name -> scenario, in the order in which they are run."""

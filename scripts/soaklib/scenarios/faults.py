@@ -1,0 +1,299 @@
+"""One exception, once each, in every function that the daemon runs.
+
+A daemon with plain, encrypted and guarded doors for both ports is part of a mesh, exports edge
+lists, tells metrics and is told to read its settings again, while publishers and subscribers in
+every dialect keep numbered streams going and visitors of two dozen kinds come and go: among them
+slow consumers, strangers with wrong passwords, and clients that leave with thousands of
+subscriptions under traffic. First it is noted which functions of the package the daemon calls
+then. Then an exception is thrown in each of them, once, and each time this has to hold: the daemon
+lives and serves every door; one connection at most was lost, or two where one receives what the
+other says; what all others hear is complete, and nothing comes twice; its tasks go on; and
+connections, subscriptions, actors, links and descriptors are what they were. At the end its memory
+is, too. Functions of pubsubd.faults, by which it catches, are left out and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from soaklib.faults.load import Round, load
+from soaklib.faults.residents import Pub, Seen, Sub
+from soaklib.faults.victim import State, Town
+from soaklib.scenario import Scenario, Setting
+from soaklib.verdict import Verdict, mib
+from soaklib.wires import SoakError, wait_until
+from soaklib.workers import Worker
+
+_NET = "pubsubd.faults."
+_WARM = 3.0  # seconds until all that stays has been allocated
+_SOON, _LATE = 3.0, 11.0  # seconds to wait for a function to be called; some are every ten
+_BACK = 15.0  # seconds until all is as it was
+
+
+@dataclass
+class Tried:
+    """What came of the faults so far.
+
+    Attributes:
+        fired: functions that have raised.
+        unreached: that were not called while they were armed.
+        failed: function -> what was not as it should be.
+        twice: functions whose fault has cost two connections.
+        memory: of the daemon after each fault, for each time that it was started.
+    """
+
+    fired: list[str] = field(default_factory=list)
+    unreached: list[str] = field(default_factory=list)
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    twice: list[str] = field(default_factory=list)
+    memory: list[list[int]] = field(default_factory=list)
+    late: int = 0
+
+
+def _clients(town: Town) -> tuple[list[Pub], list[Sub]]:
+    doors, (first, second) = town.doors, town.others
+    pubs = [
+        Pub("p00", 0, doors.line, rate=10),
+        Pub("p01", 2, second.line, rate=10),
+        Pub("s00", 0, doors.line),
+        Pub("s01", 0, doors.known),
+        Pub("s02", 0, doors.hub, "ndjson", "synap"),
+        Pub("s03", 0, doors.secure_hub, "ws", "synap"),
+        Pub("s04", 0, doors.hub, "ws", "hub"),
+        Pub("s05", 0, doors.hub, "ndjson", "envelope"),
+        Pub("s06", 1, first.line),
+        Pub("s07", 2, second.hub, "ws", "synap"),
+    ]
+    subs = [
+        Sub("fast", 0, doors.line, says="fast"),
+        Sub("fast-tls", 0, doors.secure, says="fast"),
+        Sub("fast-far", 1, first.line, says="fast"),
+        Sub("line", 0, doors.line),
+        Sub("unix", 0, doors.unix),
+        Sub("tls", 0, doors.secure),
+        Sub("synap", 0, doors.hub, "ndjson", "synap"),
+        Sub("pattern", 0, doors.secure_hub, "ws", "pattern"),
+        Sub("hub-a", 0, doors.hub, "ndjson", "a"),
+        Sub("hub-b", 0, doors.hub, "ws", "b"),
+        Sub("envelopes", 0, doors.hub, "ws", "envelope"),
+        Sub("line-first", 1, first.line),
+        Sub("line-second", 2, second.line),
+        Sub("hub-second", 2, second.hub, "ws", "b"),
+    ]
+    return pubs, subs
+
+
+def run(setting: Setting, verdict: Verdict) -> None:
+    """Do it."""
+    town = Town(setting.directory, setting.rng.randrange(2**32))
+    try:
+        town.start()
+        with Worker(load, town.doors, *_clients(town), town.reloads()) as worker:
+            worker.answer()
+            _Run(setting, verdict, town, worker).run()
+    finally:
+        town.kill()
+
+
+class _Run:
+    def __init__(self, setting: Setting, verdict: Verdict, town: Town, worker: Worker) -> None:
+        self._setting, self._verdict = setting, verdict
+        self._town, self._load = town, worker
+        self._tried = Tried()
+        self._before: State | None = None
+
+    def run(self) -> None:
+        candidates = self._record()
+        net = [name for name in candidates if name.startswith(_NET)]
+        verdict = self._verdict
+        verdict.note("functions that the daemon has called", len(candidates))
+        verdict.note("of these left out, as they catch", len(net))
+        chosen = [name for name in candidates if not name.startswith(_NET)]
+        self._setting.rng.shuffle(chosen)
+        until = time.monotonic() + 30.0 if self._setting.short else float("inf")
+        later = self._try(chosen, _SOON if not self._setting.short else 1.5, until)
+        if not self._setting.short:
+            later = self._try(later, _LATE, until)
+        self._tried.unreached = later
+        self._judge()
+
+    def _record(self) -> list[str]:
+        """Let the load run, and return the names of the functions that are called."""
+        load, victim = self._load, self._town.victim
+        self._greet()
+        load.ask("begin")
+        time.sleep(_WARM)
+        load.ask("hold")
+        self._before = self._settled()
+        victim.tell("watch")
+        load.ask("begin")
+        time.sleep(8.0 if self._setting.short else 25.0)
+        load.ask("hold")
+        names: list[str] = victim.tell("called")
+        seen: Round = load.ask("check", 5.0)
+        wrong = self._faults(seen, 0)
+        verdict = self._verdict
+        verdict.check("visits while that was noted", f"{seen.visits} {wrong or ''}", not wrong)
+        return names
+
+    def _greet(self) -> None:
+        """Take note that the daemon is new."""
+        load, town = self._load, self._town
+        load.ask("daemons", *town.pids)
+        load.ask("excuse")
+        wait_until(lambda: not load.ask("check", 5.0).stuck, "all hear each other", tick=0.05)
+        self._tried.memory.append([])
+
+    def _settled(self) -> State:
+        """Return what the daemon looks like once that stays the same."""
+        last = self._town.state()
+        for _ in range(100):
+            time.sleep(0.1)
+            now = self._town.state()
+            if now == last and now.links == ("n1", "n2"):
+                break
+            last = now
+        return last
+
+    def _start_again(self) -> None:
+        town = self._town
+        town.victim.kill()
+        self._load.ask("hold")
+        for one in (*town.others, town.guest):
+            if not one.alive:
+                one.kill()
+        town.start()
+        self._greet()
+        if wrong := self._wait_back():
+            raise SoakError(f"a new daemon is not what the first one was: {wrong}")
+
+    def _try(self, names: list[str], patience: float, until: float) -> list[str]:
+        """Throw an exception in each function; return those that were not called."""
+        unreached = []
+        for name in names:
+            if time.monotonic() > until:
+                break
+            fired, wrong = self._throw(name, patience)
+            if not fired and not wrong:
+                unreached.append(name)
+                continue
+            if fired:
+                self._tried.fired.append(name)
+            if wrong:
+                self._tried.failed[name] = wrong
+                print(f"    {time.monotonic():.1f} {len(self._tried.fired)} {name}: {'; '.join(wrong)}"[:500], flush=True)
+                self._start_again()
+        return unreached
+
+    def _throw(self, name: str, patience: float) -> tuple[int, list[str]]:
+        """Throw an exception in a function; return how often it has raised, and what is wrong."""
+        town, load = self._town, self._load
+        counted, down = town.counted(), town.links_down()
+        load.ask("begin")
+        fired = 0
+        try:
+            fired = town.victim.tell("arm", name, patience)["fired"]
+            load.ask("hold")
+            fired = max(fired, town.victim.tell("disarm"))
+            wrong = self._look(fired, counted, down)
+        except (OSError, SoakError, ValueError) as error:
+            wrong = [f"does not answer: {error!r}"]
+        if wrong:
+            with contextlib.suppress(SoakError):
+                wait_until(lambda: not town.victim.alive, "it ends", patience=0.5)
+        if not town.victim.alive:
+            return max(fired, 1), [f"the daemon has ended with {town.victim.process.returncode}"]
+        return fired, wrong
+
+    def _look(self, fired: int, counted: int | None, down: int) -> list[str]:
+        """Return what is not as it should be after a fault."""
+        town = self._town
+        back = self._wait_back()
+        seen: Round = self._load.ask("check", 5.0)
+        links = town.links_down() - down
+        wrong = back + self._faults(seen, fired, links)
+        if not all(one.alive for one in (*town.others, town.guest)):
+            wrong.append("another daemon has ended")
+        if not town.ready():
+            wrong.append("it is not ready")
+        if town.exported() > 4.0:
+            wrong.append("it exports no edge lists any more")
+        if counted is not None and fired and town.counted() == counted:
+            wrong.append("it has not counted the fault")
+        self._tried.late += sum(one.late for one in seen.streams if one.far)
+        self._tried.memory[-1].append(town.victim.memory())
+        return wrong
+
+    def _wait_back(self) -> list[str]:
+        """Wait until the daemon is what it was; return in what it is not."""
+        now = before = self._before
+        assert before is not None
+
+        def back() -> bool:
+            nonlocal now
+            with contextlib.suppress(OSError):
+                now = self._town.state()
+            return now == before
+
+        with contextlib.suppress(SoakError):
+            wait_until(back, "it is what it was", patience=_BACK, tick=0.05)
+        return [
+            f"{key} {getattr(now, key)}, not {value}"
+            for key, value in vars(before).items()
+            if getattr(now, key) != value
+        ]
+
+    def _faults(self, seen: Round, fired: int, links: int = 0) -> list[str]:
+        """Return what is not as it should be in what the load has seen."""
+        lost = len(seen.lost) + links
+        wrong = []
+        if lost > 2 * fired:
+            wrong.append(f"{lost} connections were lost: {seen.lost[:4]}")
+        elif lost > fired:
+            self._tried.twice.append(f"{seen.lost}")
+        if not lost or not fired:
+            wrong += seen.wrong
+        wrong += seen.stuck + [f"no new connection at {door}" for door in seen.shut]
+        wrong += [text for one in seen.streams for text in _wrong(one, links > 0)]
+        return wrong
+
+    def _judge(self) -> None:
+        tried, verdict = self._tried, self._verdict
+        verdict.note("functions in which one was thrown", len(tried.fired))
+        verdict.note("not called while it was armed", f"{len(tried.unreached)} {tried.unreached}")
+        verdict.note("faults that have cost two connections", len(tried.twice))
+        verdict.note("messages that came after later ones, by another way", tried.late)
+        verdict.check("anything was tried", bool(tried.fired), tried.fired)
+        for name, wrong in tried.failed.items():
+            verdict.check(name, "; ".join(wrong), good=False)
+        verdict.none("functions whose fault costs more than it may", len(tried.failed))
+        samples = max(tried.memory, key=len, default=[])
+        quarter = len(samples) // 4
+        if quarter:
+            early, late = median(samples[quarter : 2 * quarter]), median(samples[-quarter:])
+            text = f"{mib(early)}, {mib(late)}, over {len(samples)} faults"
+            if len(samples) >= 200:
+                verdict.check("memory, early and late", text, late <= early * 1.1)
+            else:
+                verdict.note("memory, early and late", text)
+
+
+def _wrong(one: Seen, excused: bool) -> Iterator[str]:
+    """What is not as it should be of one stream; a link that was lost excuses some of it."""
+    excused &= one.far
+    what = f"{one.sub}<{one.stream}"
+    if one.lost and not excused:
+        yield f"{what} misses {one.lost}: {one.samples}"
+    if one.doubled:
+        yield f"{what} has {one.doubled} twice: {one.samples}"
+    if one.late and not one.far:
+        yield f"{what} has {one.late} out of order: {one.samples}"
+    if one.changed:
+        yield f"{what} has {one.changed} changed: {one.samples}"
+
+
+SCENARIO = Scenario("faults", __doc__ or "", run)
