@@ -44,7 +44,7 @@ class Worker:
             raise SoakError("a worker does not answer")
         try:
             kind, value = self._near.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             self._process.join(1.0)
             raise SoakError(f"a worker has ended with {self._process.exitcode}") from None
         if kind == "failed":

@@ -7,8 +7,6 @@ import itertools
 import json
 from typing import Any
 
-import trio
-
 from benchlib.websocket import TEXT, client_frame
 from soaklib.crowd import HUB_GARBAGE
 from soaklib.faults.doors import Doors
@@ -309,7 +307,6 @@ async def leave_registered(doors: Doors) -> None:
             name = f"many/{number}"
             await wire.say(_b("register", {"actorAddress": name, "capabilities": ["x"]}, name))
         await wire.ping()
-    await trio.sleep(1.5)  # it is the dearest of all visits
 
 
 async def be_slow(doors: Doors) -> None:

@@ -3,7 +3,9 @@
 It is told
 
 ``begin``
-    let visitors come, and look from now on
+    let visitors of some kinds come, again and again, and look from now on
+``kinds``
+    which there are
 ``hold``
     let no more come, and wait until those who are here have left
 ``check``
@@ -29,8 +31,8 @@ from soaklib.faults.residents import Pub, Publisher, Seen, Sub, Subscriber
 from soaklib.faults.wire import LostError, WrongError, opened, until
 from soaklib.workers import Told
 
-_PAUSE = 0.25  # seconds between two visits of one kind
-_LONGEST = 8.0  # seconds that a visit may take
+_PAUSE = 0.15  # seconds between two visits of one kind
+_LONGEST = 15.0  # seconds that a visit may take
 
 
 @dataclass
@@ -64,7 +66,12 @@ class Load:
         self._doors = doors
         self._reloads = reloads
         self._round = Round()
-        self._gate: trio.Event = trio.Event()
+        self._visits: dict[str, Callable[[Doors], Awaitable[None]]] = {
+            **{f"line {one.__name__}": one for one in visitors.VISITS},
+            **{f"hub {one.__name__}": one for one in hubvisitors.VISITS},
+            "reload": reloads.turn,
+        }
+        self._gates = {name: trio.Event() for name in self._visits}
         self._inside: list[str] = []
         self._publishers = {pub.name: Publisher(pub, self._lose) for pub in pubs}
         self._subscribers = [Subscriber(sub, pubs, self._lose) for sub in subs]
@@ -74,30 +81,25 @@ class Load:
 
     async def run(self) -> None:
         """Do what is told, for ever."""
-        visits: list[tuple[str, Callable[[Doors], Awaitable[None]]]] = [
-            *((f"line {one.__name__}", one) for one in visitors.VISITS),
-            *((f"hub {one.__name__}", one) for one in hubvisitors.VISITS),
-            ("reload", self._reloads.turn),
-        ]
         async with trio.open_nursery() as nursery:
             for resident in (*self._publishers.values(), *self._subscribers):
                 nursery.start_soon(resident.run)
-            for name, visit in visits:
-                nursery.start_soon(self._keep_visiting, name, visit)
+            for name in self._visits:
+                nursery.start_soon(self._keep_visiting, name)
             self._told.answer()
             while True:
                 await trio.lowlevel.wait_readable(self._told.fileno())
                 word, *arguments = self._told.hear()
                 self._told.answer(await getattr(self, "do_" + word)(*arguments))
 
-    async def _keep_visiting(self, name: str, visit: Callable[[Doors], Awaitable[None]]) -> None:
+    async def _keep_visiting(self, name: str) -> None:
         while True:
-            await self._gate.wait()
+            await self._gates[name].wait()
             here = self._round
             self._inside.append(name)
             try:
                 with trio.fail_after(_LONGEST):
-                    await visit(self._doors)
+                    await self._visits[name](self._doors)
                 here.visits += 1
             except LostError as error:
                 here.lost.append(f"{name}: {error}")
@@ -113,22 +115,29 @@ class Load:
 
     async def do_daemons(self, *pids: int) -> None:
         """Take note which processes are to be told to reload."""
-        self._reloads.pids = pids
+        self._reloads.take(*pids)
 
     async def do_excuse(self) -> None:
         """Let what was missed so far be of no account."""
         for one in self._subscribers:
             one.excuse()
 
-    async def do_begin(self) -> None:
+    async def do_kinds(self) -> list[str]:
+        """Which kinds of visits there are."""
+        return list(self._visits)
+
+    async def do_begin(self, kinds: list[str]) -> None:
         """Let visitors come, and look from now on."""
         self._look()
         self._round = Round()
-        self._gate.set()
+        for kind in kinds:
+            self._gates[kind].set()
 
     async def do_hold(self) -> None:
         """Let no more visitors come, and wait until those who are here have left."""
-        self._gate = trio.Event()
+        for kind, gate in self._gates.items():
+            if gate.is_set():
+                self._gates[kind] = trio.Event()
         with trio.move_on_after(_LONGEST + 1):
             await until(lambda: not self._inside)
 

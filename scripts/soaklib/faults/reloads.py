@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -15,7 +15,7 @@ from soaklib.faults.doors import Doors
 from soaklib.faults.wire import Wire, WrongError, opened
 from soaklib.wires import Address, frame
 
-_PATIENCE = 6.0  # seconds until a link has come or gone
+_ATTEMPTS, _PATIENCE = 3, 3.0  # seconds until a link has come or gone
 
 
 class Reloads:
@@ -30,9 +30,6 @@ class Reloads:
         other: the line port of that other daemon.
         node: the id of the daemon under test.
         passing: name and password of the user who comes and goes.
-
-    Attributes:
-        pids: of the daemon under test, and of the other one.
     """
 
     def __init__(
@@ -44,45 +41,72 @@ class Reloads:
     ) -> None:
         self._write, self._other, self._node, self._passing = write, other, node, passing
         self._numbers = itertools.count(1)
-        self.pids: tuple[int, ...] = ()
+        self._processes: list[int] = []
+
+    def take(self, *pids: int) -> None:
+        """Take note of the daemon under test and of the other one; both have to run.
+
+        From now on they are known by descriptors: the number of one that has ended may soon be that
+        of a stranger.
+        """
+        while self._processes:
+            os.close(self._processes.pop())
+        self._processes = [os.pidfd_open(pid) for pid in pids]
 
     async def turn(self, doors: Doors) -> None:
         """Let a link and a user come and go again."""
         number = next(self._numbers)
         dials = number % 2 == 1
         try:
-            self._reload(dials, not dials, number)
-            await self._wait_link(here=True)
-            if dials:  # so it has read the settings, and the users with them
-                await self._let_go(doors, number)
-            self._reload(False, False, number)
-            await self._wait_link(here=False)
+            await self._reload_until(self._linked(True), dials, not dials, number)
+            async with contextlib.AsyncExitStack() as stack:
+                gone = self._linked(False)
+                if dials:  # so it has read the settings, and the users with them
+                    wire = await stack.enter_async_context(opened(doors.guarded))
+                    said = frame(b"//pubsubd/auth", self._passing.encode())
+                    await wire.ask(said, b" ok ", b"\n")
+                    gone = self._let_go(wire)
+                await self._reload_until(gone, False, False, number)
+            await self._reload_until(self._linked(False), False, False, number)
         except BaseException:
             self._reload(False, False, number)
             raise
 
-    async def _let_go(self, doors: Doors, number: int) -> None:
-        async with opened(doors.guarded) as wire:
-            await wire.ask(frame(b"//pubsubd/auth", self._passing.encode()), b" ok ", b"\n")
-            self._reload(False, False, number)
-            heard = await wire.hear_end()
-        if b"login-revoked" not in heard:
-            raise WrongError(f"not let go: {heard[-200:]!r}")
+    async def _reload_until(
+        self, seen: Callable[[], Awaitable[None]], dials: bool, is_dialled: bool, number: int
+    ) -> None:
+        """Tell the daemons to reload; and again, as an operator does, if that comes to nothing."""
+        for _ in range(_ATTEMPTS):
+            self._reload(dials, is_dialled, number)
+            with trio.move_on_after(_PATIENCE):
+                await seen()
+                return
+        raise WrongError("what it was told to reload has no effect")
 
     def _reload(self, dials: bool, is_dialled: bool, number: int) -> None:
         self._write(dials, is_dialled, number)
-        for pid in self.pids:
+        for descriptor in self._processes:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGHUP)
+                signal.pidfd_send_signal(descriptor, signal.SIGHUP)
 
-    async def _wait_link(self, *, here: bool) -> None:
-        with trio.move_on_after(_PATIENCE):
+    @staticmethod
+    def _let_go(wire: Wire) -> Callable[[], Awaitable[None]]:
+        async def seen() -> None:
+            heard = await wire.hear_end()
+            if b"login-revoked" not in heard:
+                raise WrongError(f"not let go: {heard[-200:]!r}")
+
+        return seen
+
+    def _linked(self, here: bool) -> Callable[[], Awaitable[None]]:
+        async def seen() -> None:
             async with opened(self._other) as wire:
                 while True:
                     if here == await self._is_linked(wire):
                         return
                     await trio.sleep(0.05)
-        raise WrongError(f"the link has not {'come' if here else 'gone'}")
+
+        return seen
 
     async def _is_linked(self, wire: Wire) -> bool:
         await wire.ask(frame(b"//pubsubd/peers", b""), b"pub //pubsubd/peers ")

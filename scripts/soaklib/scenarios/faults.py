@@ -30,8 +30,10 @@ from soaklib.workers import Worker
 
 _NET = "pubsubd.faults."
 _WARM = 3.0  # seconds until all that stays has been allocated
-_SOON, _LATE = 3.0, 11.0  # seconds to wait for a function to be called; some are every ten
-_BACK = 15.0  # seconds until all is as it was
+_CALLERS, _BESIDE = 3, 2  # kinds of visits at a time
+_SOON, _LATE = 2.0, 11.0  # seconds to wait for a function to be called; some are every ten
+_BACK = 10.0  # seconds until all is as it was
+_LINKED = 35.0  # seconds until the others dial again, after many links that did not last
 
 
 @dataclass
@@ -103,42 +105,48 @@ class _Run:
     def __init__(self, setting: Setting, verdict: Verdict, town: Town, worker: Worker) -> None:
         self._setting, self._verdict = setting, verdict
         self._town, self._load = town, worker
+        self._rng = setting.rng
+        self._kinds: list[str] = worker.ask("kinds")
         self._tried = Tried()
         self._before: State | None = None
 
     def run(self) -> None:
-        candidates = self._record()
-        net = [name for name in candidates if name.startswith(_NET)]
+        self._greet()
+        self._load.ask("begin", self._kinds)
+        time.sleep(_WARM)
+        self._load.ask("hold")
+        self._before = self._settled()
+        callers = self._watch()
+        net = [name for name in callers if name.startswith(_NET)]
         verdict = self._verdict
-        verdict.note("functions that the daemon has called", len(candidates))
+        verdict.note("functions that the daemon has called", len(callers))
         verdict.note("of these left out, as they catch", len(net))
-        chosen = [name for name in candidates if not name.startswith(_NET)]
-        self._setting.rng.shuffle(chosen)
-        until = time.monotonic() + 30.0 if self._setting.short else float("inf")
-        later = self._try(chosen, _SOON if not self._setting.short else 1.5, until)
+        chosen = sorted(callers.keys() - set(net))
+        self._rng.shuffle(chosen)
+        until = time.monotonic() + (30.0 if self._setting.short else float("inf"))
+        later = self._try({name: callers[name] for name in chosen}, _SOON, until)
         if not self._setting.short:
-            later = self._try(later, _LATE, until)
+            later = self._try(dict.fromkeys(later, self._kinds), _LATE, until)
         self._tried.unreached = later
         self._judge()
 
-    def _record(self) -> list[str]:
-        """Let the load run, and return the names of the functions that are called."""
+    def _watch(self) -> dict[str, list[str]]:
+        """Return the functions that are called, and the kinds of visits that lead to them."""
         load, victim = self._load, self._town.victim
-        self._greet()
-        load.ask("begin")
-        time.sleep(_WARM)
-        load.ask("hold")
-        self._before = self._settled()
-        victim.tell("watch")
-        load.ask("begin")
-        time.sleep(8.0 if self._setting.short else 25.0)
-        load.ask("hold")
-        names: list[str] = victim.tell("called")
-        seen: Round = load.ask("check", 5.0)
-        wrong = self._faults(seen, 0)
-        verdict = self._verdict
-        verdict.check("visits while that was noted", f"{seen.visits} {wrong or ''}", not wrong)
-        return names
+        callers: dict[str, list[str]] = {}
+        load.ask("begin", [])
+        for kinds in ([], *([kind] for kind in self._kinds)):
+            victim.tell("watch")
+            load.ask("begin", kinds)
+            time.sleep(0.02 if kinds else _WARM)
+            load.ask("hold")
+            for name in victim.tell("called"):
+                if kinds or name not in callers:
+                    callers.setdefault(name, []).extend(kinds)
+            seen: Round = load.ask("check", 5.0)
+            if wrong := self._faults(seen, 0):
+                self._verdict.none(f"faults without an exception, {kinds}", len(wrong), wrong)
+        return callers
 
     def _greet(self) -> None:
         """Take note that the daemon is new."""
@@ -154,10 +162,15 @@ class _Run:
         for _ in range(100):
             time.sleep(0.1)
             now = self._town.state()
-            if now == last and now.links == ("n1", "n2"):
-                break
+            if now == last and now.connections == self._staying and now.links == ("n1", "n2"):
+                return now
             last = now
-        return last
+        raise SoakError(f"it does not come to rest: {last}")
+
+    @property
+    def _staying(self) -> int:
+        """The connections that there are without visitors: residents, links, and who asks."""
+        return sum(one.place == 0 for all_of in _clients(self._town) for one in all_of) + 3
 
     def _start_again(self) -> None:
         town = self._town
@@ -171,13 +184,13 @@ class _Run:
         if wrong := self._wait_back():
             raise SoakError(f"a new daemon is not what the first one was: {wrong}")
 
-    def _try(self, names: list[str], patience: float, until: float) -> list[str]:
+    def _try(self, callers: dict[str, list[str]], patience: float, until: float) -> list[str]:
         """Throw an exception in each function; return those that were not called."""
         unreached = []
-        for name in names:
+        for name, kinds in callers.items():
             if time.monotonic() > until:
                 break
-            fired, wrong = self._throw(name, patience)
+            fired, wrong = self._throw(name, kinds, patience)
             if not fired and not wrong:
                 unreached.append(name)
                 continue
@@ -185,17 +198,17 @@ class _Run:
                 self._tried.fired.append(name)
             if wrong:
                 self._tried.failed[name] = wrong
-                print(f"    {time.monotonic():.1f} {len(self._tried.fired)} {name}: {'; '.join(wrong)}"[:500], flush=True)
+                print(f"    {name}: {'; '.join(wrong)}"[:600], flush=True)
                 self._start_again()
         return unreached
 
-    def _throw(self, name: str, patience: float) -> tuple[int, list[str]]:
+    def _throw(self, name: str, kinds: list[str], patience: float) -> tuple[int, list[str]]:
         """Throw an exception in a function; return how often it has raised, and what is wrong."""
         town, load = self._town, self._load
-        counted, down = town.counted(), town.links_down()
-        load.ask("begin")
         fired = 0
         try:
+            counted, down = town.counted(), town.links_down()
+            load.ask("begin", self._some(kinds))
             fired = town.victim.tell("arm", name, patience)["fired"]
             load.ask("hold")
             fired = max(fired, town.victim.tell("disarm"))
@@ -208,6 +221,12 @@ class _Run:
         if not town.victim.alive:
             return max(fired, 1), [f"the daemon has ended with {town.victim.process.returncode}"]
         return fired, wrong
+
+    def _some(self, kinds: list[str]) -> list[str]:
+        """Return kinds of visits that lead to a function, and some others beside them."""
+        if len(kinds) > _CALLERS:
+            kinds = self._rng.sample(kinds, _CALLERS)
+        return sorted({*kinds, *self._rng.sample(self._kinds, _BESIDE)})
 
     def _look(self, fired: int, counted: int | None, down: int) -> list[str]:
         """Return what is not as it should be after a fault."""
@@ -241,6 +260,9 @@ class _Run:
 
         with contextlib.suppress(SoakError):
             wait_until(back, "it is what it was", patience=_BACK, tick=0.05)
+        if now.links != before.links:
+            with contextlib.suppress(SoakError):
+                wait_until(back, "it is linked again", patience=_LINKED, tick=0.05)
         return [
             f"{key} {getattr(now, key)}, not {value}"
             for key, value in vars(before).items()
