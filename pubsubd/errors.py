@@ -91,5 +91,9 @@ class ConfigError(PubsubdError):
     """Settings that a daemon cannot start with, in one line."""
 
 
+class FailedError(PubsubdError):
+    """The daemon cannot go on, because of mistakes of its own, in one line."""
+
+
 class AbortedError(PubsubdError):
     """The daemon was ended by a second signal, before it had delivered everything."""

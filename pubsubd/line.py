@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from pubsubd import wire
@@ -74,6 +74,6 @@ class LineTalk:
         text = f"{timeout:g} s of silence in the middle of a command"
         return ProtocolError("command-timeout", text)
 
-    def leave(self) -> Iterator[None]:
-        """Forget the peer, in steps of bounded work: iterate to the end."""
-        return self._broker.leave(self.peer)
+    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
+        """Return what forgets the peer, each in steps; see :class:`pubsubd.session.Talk`."""
+        return self._broker.leaving(self.peer)

@@ -13,15 +13,13 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import logging
 import select
 import socket
 import ssl
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Protocol
 
@@ -33,6 +31,7 @@ from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
 from pubsubd.server import Server
+from pubsubd.tasks import guarded
 from pubsubd.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
@@ -40,6 +39,7 @@ log = logging.getLogger("pubsubd")
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _JOBS = trio.CapacityLimiter(2)  # threads at a time: each check of a password takes 16 MiB
+_HEAVY = 0.001  # seconds of a turn from which on the next one is taken in the lane
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
 _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
@@ -88,8 +88,11 @@ class Talk(Protocol):
     def count_frames(self, chunk: bytes) -> int:
         """Return how many frames a chunk holds."""
 
-    def leave(self) -> Iterator[None]:
-        """Forget the peer, in steps of bounded work: iterate to the end."""
+    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
+        """Return what forgets the peer: each in steps of bounded work, to be iterated to the end.
+
+        One that fails is called again, and goes on where it had come.
+        """
 
 
 MakeTalk = Callable[[str, Callable[[bytes | Pieces], None], Callable[[str, str], None]], Talk]
@@ -104,9 +107,14 @@ def open_session(
     server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeTalk
 ) -> Peer:
     """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
-    session = Session(server, sock, label, make)
+    before = server.broker.counters.connections_total
+    try:
+        session = Session(server, sock, label, make)
+    except BaseException:
+        server.broker.abandon(before)
+        raise
     server.sessions.add(session)
-    server.nursery.start_soon(session.run)
+    server.nursery.start_soon(server.contain, session.peer, session.run)
     return session.peer
 
 
@@ -141,6 +149,7 @@ class Session:
         "_given_up",
         "_gone",
         "_half",
+        "_heavy",
         "_lot",
         "_moved",
         "_patience",
@@ -171,20 +180,21 @@ class Session:
         self._gone = False  # no send is tried any more
         self._writing = False
         self._moved = 0.0
+        self._heavy = self._tls is not None  # a handshake is much work
         self.heard = 0.0
         self.listening = False
         self.leaving = False
         self._talk = make(label, self._send, self.end)
         self._half = self._talk.max_pending // 2
         self.peer = self._talk.peer
-        self.peer.terms.connections += 1
         if self._tls is not None and not self._tls.secure:
             self.heard = trio.current_time()
             self._tls.secured = self._identify
+        self.peer.terms.connections += 1
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
-        peer = self.peer
+        peer, faults = self.peer, self._broker.faults
         try:
             with self._scope:
                 await self._serve()
@@ -197,31 +207,54 @@ class Session:
         except OSError as error:
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.filename}:{place.lineno}"
-            told = peer.number, json.dumps(repr(error)), json.dumps(where)
-            if self._server.may_log(logging.ERROR):
-                log.error("event=fault connection=%d error=%s at=%s", *told)
-            self.end("internal-error", type(error).__name__)
+            faults.end(self, error)
+            guarded(faults, peer.label, self._broker.flush)  # what it had led to before
         finally:
             self.leaving = True
-            self._server.read_out(self)
-            if self._talk.halfway and peer.ending is None and self._server.may_log(logging.DEBUG):
-                log.debug("event=half-frame connection=%d peer=%s", peer.number, peer.label)
-            with trio.CancelScope(shield=True):
-                for _ in self._talk.leave():
-                    await trio.lowlevel.checkpoint()
-            try:
-                with contextlib.suppress(OSError):
-                    await self._take_leave()
-            finally:
-                self._gone = True
-                self._wake()
-                trio.lowlevel.notify_closing(self._sock)
-                self._sock.close()
-                peer.release()
-                peer.terms.connections -= 1
-                self._server.close(self)
+            peer.discard_all()
+            for finish in (self._leave, self._take_leave):
+                try:
+                    await finish()
+                except OSError:
+                    pass
+                except Exception as error:  # noqa: BLE001  (as above)
+                    faults.note(error, peer.label)
+            for close in (self._stop, self._close, self._forget):
+                guarded(faults, peer.label, close)
+
+    async def _leave(self) -> None:
+        """Forget the peer, in steps, whatever goes wrong."""
+        faults, label = self._broker.faults, self.peer.label
+        guarded(faults, label, self._note_half)
+        guarded(faults, label, partial(self._server.read_out, self))
+        with trio.CancelScope(shield=True):
+            for step in self._talk.leaving():
+                for attempt in (step, step, partial(self._broker.repair, self.peer)):
+                    try:
+                        for _ in attempt():
+                            await self._server.lane.wait()
+                    except Exception as error:  # noqa: BLE001  (as above)
+                        faults.note(error, label)
+                    else:
+                        break
+
+    def _note_half(self) -> None:
+        if self._talk.halfway and self.peer.ending is None and self._server.may_log(logging.DEBUG):
+            log.debug("event=half-frame connection=%d peer=%s", self.peer.number, self.peer.label)
+
+    def _stop(self) -> None:
+        """Let nobody wait for the connection any more."""
+        self._gone = True
+        self._wake()
+
+    def _close(self) -> None:
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+    def _forget(self) -> None:
+        self.peer.release()
+        self.peer.terms.connections -= 1
+        self._server.close(self)
 
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
@@ -240,9 +273,13 @@ class Session:
         if peer.ending is None and not self._gone:
             peer.ending = ProtocolError(code, text)
             self._broker.counters.errors[code] += 1
-            self._say(self._talk.farewell(peer.ending))
-            self._wake()
             self.interrupt()
+            guarded(self._broker.faults, peer.label, self._say_why)
+            guarded(self._broker.faults, peer.label, self._wake)
+
+    def _say_why(self) -> None:
+        assert self.peer.ending is not None
+        self._say(self._talk.farewell(self.peer.ending))
 
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
@@ -270,6 +307,8 @@ class Session:
         asleep = float("-inf")
         while not server.draining:
             await wait_readable(descriptor)
+            if self._heavy and not server.lane.enter():
+                await server.lane.wait()
             awake = perf_counter()
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
@@ -286,6 +325,7 @@ class Session:
             if peer.ending is not None:
                 return
             asleep = perf_counter()
+            self._heavy = asleep - awake > _HEAVY
             if eager:
                 self._look_out()
         else:
@@ -324,7 +364,7 @@ class Session:
                 self.peer.busy = False
                 self.heard = server.now  # the silence was ours
             else:
-                await trio.lowlevel.checkpoint()
+                await server.lane.wait()
             if not more:
                 return
             more = self._talk.receive(b"")
@@ -361,6 +401,7 @@ class Session:
         if self._gone or self.peer.ending is not None:
             return
         outbox = self.peer.outbox
+        self._broker.counters.bytes_out += len(data) if isinstance(data, bytes) else data.size
         if outbox.size:
             if outbox.size > self._talk.max_pending:
                 self._overrun(data)
@@ -394,7 +435,7 @@ class Session:
             self._moved = trio.current_time()
             if not self._writing:
                 self._writing = True
-                self._server.nursery.start_soon(self._write)
+                self._server.nursery.start_soon(self._server.contain, self, self._write)
 
     async def _write(self) -> None:
         """Send what waits until nothing does; one such task a session, and only then."""

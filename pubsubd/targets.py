@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
+from weakref import ref
 
 from pubsubd.outbox import Pieces
 from pubsubd.wildcards import Pattern
@@ -18,11 +19,24 @@ if TYPE_CHECKING:
 
 _SHAPES = 4_096  # routes remembered for one set of receivers
 
+Shapes = dict[tuple[int, int], "ref[Route]"]
+"""The routes that a set of receivers has, by their lengths; weak, as each route knows its set."""
+
 
 class Sink(Protocol):
-    """What takes frames."""
+    """What takes frames.
+
+    Attributes:
+        fresh: frames put during the present read.
+        renders: whether it turns each message into another form, which costs more than to send it.
+    """
 
     fresh: list[bytes]
+    renders: bool
+
+    @property
+    def end(self) -> Callable[[str, str], None]:
+        """Closes its connection, for a code and a text."""
 
     @property
     def put(self) -> Callable[[bytes], None]:
@@ -89,7 +103,7 @@ class Targets:
         self.puts = tuple(peer.put for peer in self.peers)
         self.put = self.puts[0] if len(self.puts) == 1 else None
         self.pending = 0
-        self.shapes: dict[tuple[int, int], Route] = {}
+        self.shapes: Shapes = {}
 
 
 class Fork:
@@ -109,7 +123,7 @@ class Fork:
         self.direct = direct
         self.copies = copies
         self.copy_name = copy_name
-        self.shapes: dict[tuple[int, int], Route] = {}
+        self.shapes: Shapes = {}
 
 
 class Denied:
@@ -126,7 +140,7 @@ class Denied:
     pending = 0
 
     def __init__(self) -> None:
-        self.shapes: dict[tuple[int, int], Route] = {}
+        self.shapes: Shapes = {}
 
 
 class Route:
@@ -138,7 +152,7 @@ class Route:
         length: bytes of the whole frame, its own LF included.
     """
 
-    __slots__ = ("length", "targets", "width")
+    __slots__ = ("__weakref__", "length", "targets", "width")
 
     def __init__(self, targets: Targets | Fork | Denied, width: int, length: int) -> None:
         self.targets = targets
@@ -165,9 +179,11 @@ class Reasons:
 
 def shape(targets: Targets | Fork | Denied, width: int, length: int) -> Route:
     """Return the route to ``targets`` of frames that have these lengths."""
-    route = targets.shapes.get((width, length))
+    known = targets.shapes.get((width, length))
+    route = None if known is None else known()
     if route is None:
         if len(targets.shapes) >= _SHAPES:
             targets.shapes.clear()
-        route = targets.shapes[width, length] = Route(targets, width, length)
+        route = Route(targets, width, length)
+        targets.shapes[width, length] = ref(route)
     return route
