@@ -38,6 +38,7 @@ from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
+from pubsubd.rate import Bucket
 from pubsubd.routing import Unfinished
 from pubsubd.stats import Statistics, rss
 from pubsubd.targets import Denied, Fork, Route, Targets
@@ -562,12 +563,23 @@ class Broker(Delivery):
         request = self.requests.get(name)
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
+        if name not in _OPEN and (wait := self.wait_for_request(peer)):
+            rate = peer.terms.limits.request_rate
+            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
+            raise ProtocolError("rate-limited", text)
         answer = request(peer, data)
         if isinstance(answer, bytes):
             self.answer(peer, wire.frame(name, answer))
         elif answer is not None:
             peer.step = self._answer(peer, name, answer)
             self._go_on(peer)
+
+    def wait_for_request(self, peer: Peer) -> float:
+        """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
+        rate = peer.terms.limits.request_rate
+        if peer.requests is None:
+            peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
+        return peer.requests.take(self._clock())
 
     def _answer(self, peer: Peer, name: bytes, making: Steps[bytes]) -> Steps[None]:
         try:

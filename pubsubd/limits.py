@@ -124,6 +124,16 @@ class Limits:
     stall_window: float = 10.0
     """The time that :attr:`stall_budget` is counted over."""
 
+    request_rate: float = 100.0
+    """Requests a second that one connection may make of the daemon itself, and ten times as many at
+    once; 0 for any."""
+
+    message_rate: float = 0.0
+    """Messages a second that are read of one connection; 0 for any."""
+
+    byte_rate: float = 0.0
+    """Bytes a second that are read of one connection; 0 for any."""
+
     command_timeout: float = 30.0
     """Silence allowed in the middle of a command; between commands it is unlimited."""
 
@@ -141,6 +151,11 @@ class Limits:
 
     stats_interval: float = 10.0
     """Between two ``//pubsubd/stats`` messages."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether there is a rate at which connections are read."""
+        return bool(self.byte_rate or self.message_rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
+from pubsubd.rate import Bucket
 from pubsubd.terms import DEFAULT, Terms
 from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
@@ -78,6 +79,7 @@ class Peer:
         permission: what it may publish and receive; None for everything.
         gate: what it publishes by; None if, and only if, ``permission`` is.
         trusted: whether it may do everything, whatever the rules: it is another daemon.
+        requests: how many requests it may make; None if it has made none.
         refusals: what has been refused to it; None if nothing has.
         failures: how often its login has failed.
         outside_since: since when it has had to log in; None if it has not, or has just come.
@@ -116,6 +118,7 @@ class Peer:
         "refusals",
         "relayed",
         "renders",
+        "requests",
         "send",
         "step",
         "substrings",
@@ -166,6 +169,7 @@ class Peer:
         self.job: Job | None = None
         self.step: Steps[bytes | None] | None = None
         self.renders = False
+        self.requests: Bucket | None = None
 
     def discard_all(self) -> None:
         """Throw away whatever it is given from now on, because it is leaving."""

@@ -18,7 +18,7 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Protocol
@@ -30,6 +30,7 @@ from pubsubd.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE
 from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
+from pubsubd.rate import Pace
 from pubsubd.server import Server
 from pubsubd.tasks import guarded
 from pubsubd.tls import TlsSocket, explain
@@ -152,6 +153,7 @@ class Session:
         "_heavy",
         "_lot",
         "_moved",
+        "_paces",
         "_patience",
         "_scope",
         "_server",
@@ -175,6 +177,7 @@ class Session:
         self._scope = trio.CancelScope()
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._patience: Patience | None = None
+        self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._given_up = False
         self._dropped = 0  # messages, since the backlog was empty
         self._gone = False  # no send is tried any more
@@ -212,15 +215,20 @@ class Session:
         finally:
             self.leaving = True
             peer.discard_all()
-            for finish in (self._leave, self._take_leave):
-                try:
-                    await finish()
-                except OSError:
-                    pass
-                except Exception as error:  # noqa: BLE001  (as above)
-                    faults.note(error, peer.label)
-            for close in (self._stop, self._close, self._forget):
-                guarded(faults, peer.label, close)
+            try:
+                for finish in (self._leave, self._take_leave):
+                    await self._finish(finish)
+            finally:
+                for close in (self._stop, self._close, self._forget):
+                    guarded(faults, peer.label, close)
+
+    async def _finish(self, finish: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await finish()
+        except OSError:
+            pass
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._broker.faults.note(error, self.peer.label)
 
     async def _leave(self) -> None:
         """Forget the peer, in steps, whatever goes wrong."""
@@ -304,6 +312,7 @@ class Session:
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
         talk, recv, receive = self._talk, self._sock.recv, self._talk.receive
+        counters = self._broker.counters
         asleep = float("-inf")
         while not server.draining:
             await wait_readable(descriptor)
@@ -319,11 +328,14 @@ class Session:
             if not data:
                 break
             self.heard = server.now
+            messages = counters.messages_in
             more = receive(data)
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
                 return
+            if peer.terms.limits.paced:
+                await self._keep_pace(len(data), counters.messages_in - messages)
             asleep = perf_counter()
             self._heavy = asleep - awake > _HEAVY
             if eager:
@@ -334,6 +346,19 @@ class Session:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
+
+    async def _keep_pace(self, size: int, messages: int) -> None:
+        """Wait until more may be read, where there are rates."""
+        limits, now = self.peer.terms.limits, trio.current_time()
+        if self._paces is None:
+            self._paces = Pace(), Pace()
+        until = now + max(
+            self._paces[0].spend(size, limits.byte_rate, now),
+            self._paces[1].spend(messages, limits.message_rate, now),
+        )
+        while now < until and not self._server.draining:
+            await trio.sleep(min(1.0, until - now))
+            self.heard = now = trio.current_time()  # the silence was ours
 
     def _look_out(self) -> None:
         """Look for input a little while: a core that has gone to sleep takes longer to wake."""
