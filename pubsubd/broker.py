@@ -240,7 +240,7 @@ class Broker(Delivery):
         ending: ProtocolError | None = None
         fault: Exception | None = None
         touched = self._touched
-        budget = index.work + WORK_PER_TURN
+        budget, credit = index.work + WORK_PER_TURN, WORK_PER_TURN
         try:
             while True:
                 key = buf[at : at + width]
@@ -360,8 +360,8 @@ class Broker(Delivery):
                                 chunk = buf[first:start]
                                 for put in targets.puts:
                                     put(chunk)
-                                budget -= len(targets.puts)
-                                if index.work > budget:
+                                credit -= targets.cost
+                                if credit < 0:
                                     more = True
                                     break
                     targets = following.targets

@@ -41,7 +41,7 @@ from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.matching import Search, SubstringIndex
-from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Targets, shape
+from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Routes, Targets
 from pubsubd.wildcards import Pattern, WildcardIndex
 from pubsubd.wire import FORWARD, OWN, copy_name
 
@@ -49,7 +49,6 @@ _SLASH = 47
 _SCAN = 12  # up to so many substrings, trying each is quicker than the index
 _FEW = 64  # changes at once up to which each is looked up in the roll
 _EXPLAINED = 256  # receivers looked at in one step of an explanation
-_KEPT = 256  # routes kept a little although no header has them, for names that come once
 _SEARCHES = 256  # interrupted searches that are kept, with _FOUND patterns in all
 _FOUND = 500_000
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
@@ -98,6 +97,7 @@ class Router:
             directly; only the router writes it.
         index: substring -> who subscribes it; its ``work`` counts what subscribing costs
             here, too.
+        made: the routes, by receivers and lengths.
         lookups: names answered without the cache so far.
         relays: as ``routes``, of what comes from another daemon: only those get it who subscribe
             a substring, name or wildcard that begins with ``//fwd/``.
@@ -131,7 +131,7 @@ class Router:
         self._answers: dict[bytes, _Answer] = {}
         self._few: tuple[tuple[bytes, Targets | _Crowd], ...] = ()
         self._seen: set[bytes] = set()
-        self._kept: list[Route] = []
+        self.made = Routes()
         self._searches: dict[bytes, Search] = {}
         self._bulk = False
         self._roll = bytearray()
@@ -272,7 +272,7 @@ class Router:
             if done % (_FEW_STEP if few else _WILDCARD_STEP) == 0:
                 yield
         if few:
-            self._kept.clear()
+            self.made.clear()
         else:
             self.clear()
 
@@ -403,23 +403,14 @@ class Router:
                 if len(seen) >= self._max_names:
                     seen.clear()
                 seen.add(name)
-                known = targets.shapes.get((width, width + size))
-                route = known() if known is not None else None
-                return route or self._shape(targets, width, width + size)
+                route = self.made.get((targets, width, size))
+                return route or self.made.make(targets, width, size)
             answer = self._remember(name, targets)
         if len(self.routes) >= self._max_headers:
             self.clear()
             answer = self._remember(name, answer.targets)
-        route = self.routes[key] = shape(answer.targets, width, width + size)
+        route = self.routes[key] = self.made.make(answer.targets, width, size)
         answer.headers.append(key)
-        return route
-
-    def _shape(self, targets: Targets | Fork, width: int, length: int) -> Route:
-        """Return a route that no header has, and keep it a little: the next name may have it."""
-        route = shape(targets, width, length)
-        if len(self._kept) >= _KEPT:
-            self._kept.clear()
-        self._kept.append(route)
         return route
 
     def learn_relayed(self, key: bytes, name: bytes, size: int) -> Route:
@@ -438,13 +429,13 @@ class Router:
             if name not in self._seen:
                 self._is_new(name)
                 self._forget_searches(name)
-                return self._shape(relayed, width, width + size)
+                return self.made.make(relayed, width, size)
             answer = self._remember(name, self._fork(self._targets(name), name))
             answer.relayed = relayed
         elif answer.relayed is None:
             answer.relayed = self._targets_of_relayed(name)
         self._forget_searches(name)
-        route = self.relays[key] = shape(answer.relayed, width, width + size)
+        route = self.relays[key] = self.made.make(answer.relayed, width, size)
         answer.headers.append(key)
         return route
 
@@ -567,7 +558,7 @@ class Router:
         self.routes.clear()
         self.relays.clear()
         self._answers.clear()
-        self._kept.clear()
+        self.made.clear()
         self._roll = bytearray()
         self._strain = 0
 
