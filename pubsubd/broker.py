@@ -551,8 +551,8 @@ class Broker(Delivery):
                     "too-many-subscriptions",
                     f"{wire.quote(substring)} would be one over {most}",
                 )
-            if self.router.subscriptions >= self.terms.limits.max_subscriptions_total:
-                raise ProtocolError("too-many-subscriptions", "no more of all connections together")
+            if self.full and substring not in peer.substrings:
+                raise ProtocolError("too-many-subscriptions", "all connections together are full")
             self.router.subscribe(peer, substring)
         elif not self.router.unsubscribe(peer, substring):
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
@@ -573,6 +573,11 @@ class Broker(Delivery):
         elif answer is not None:
             peer.step = self._answer(peer, name, answer)
             self._go_on(peer)
+
+    @property
+    def full(self) -> bool:
+        """Whether all connections together have as many subscriptions as they may."""
+        return self.router.subscriptions >= self.terms.limits.max_subscriptions_total
 
     def wait_for_request(self, peer: Peer) -> float:
         """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
