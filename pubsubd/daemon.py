@@ -261,7 +261,11 @@ async def _accept(
     """Accept connections; where that is not possible, the daemon ends, to be started again."""
     try:
         await run()
-    except FailedError as error:
+    except* FailedError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert isinstance(error, FailedError)
         failed.append(error)
         nursery.cancel_scope.cancel()
 
