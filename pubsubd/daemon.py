@@ -122,11 +122,7 @@ async def run(
                 failed,
                 nursery,
             )
-            garbage = Garbage(
-                lambda: len(server.sessions),
-                lambda: server.broker.counters.connections_total,
-                collect=_collect,
-            )
+            garbage = Garbage(lambda: len(server.sessions), collect=_collect)
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
                 sweeps.append(reloader.hub.sweep)
