@@ -14,7 +14,7 @@ from pubsubd.delivery import Unsent
 from pubsubd.errors import ProtocolError
 from pubsubd.faults import Endable
 from pubsubd.lane import Lane
-from pubsubd.limits import LOOKS, Limits
+from pubsubd.limits import LOOKS, TURN, Limits
 from pubsubd.peer import Peer
 from pubsubd.tasks import Tasks, guarded
 
@@ -75,6 +75,7 @@ class Server:
         latest: the session that read last.
         looks: how often one looks out for input, see :data:`~pubsubd.limits.LOOKS`.
         pressed: sessions that the present read has filled more than half.
+        writers: sessions that have a backlog which a task sends.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
     """
@@ -96,6 +97,7 @@ class Server:
         self.now = trio.current_time()
         self.latest: Member | None = None
         self.looks = LOOKS
+        self.writers = 0
         self.draining = False
         self.drain_deadline = float("inf")
         self._reading_out: set[Member] = set()
@@ -126,9 +128,9 @@ class Server:
             if not broker.unsent:
                 self._fed = trio.Event()
                 await self._fed.wait()
+            await self.lane.wait(TURN)
             broker.turn.begin()
             broker.send_some()
-            await trio.lowlevel.checkpoint()
 
     def drain(self) -> None:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""

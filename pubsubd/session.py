@@ -26,7 +26,7 @@ from typing import Protocol
 import trio
 
 from pubsubd.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
-from pubsubd.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE
+from pubsubd.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE, TURN
 from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
@@ -41,6 +41,9 @@ _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another 
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _JOBS = trio.CapacityLimiter(2)  # threads at a time: each check of a password takes 16 MiB
 _HEAVY = 0.001  # seconds of a turn from which on the next one is taken in the lane
+_LEAVING = 0.002  # seconds of a step of leaving
+_WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
+_MANY = 20
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
 _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
@@ -183,7 +186,8 @@ class Session:
         self._gone = False  # no send is tried any more
         self._writing = False
         self._moved = 0.0
-        self._heavy = self._tls is not None  # a handshake is much work
+        # Seconds that the last turn took, if that is much; a handshake is.
+        self._heavy = 0.0 if self._tls is None else 2 * _HEAVY
         self.heard = 0.0
         self.listening = False
         self.leaving = False
@@ -240,7 +244,7 @@ class Session:
                 for attempt in (step, step, partial(self._broker.repair, self.peer)):
                     try:
                         for _ in attempt():
-                            await self._server.lane.wait()
+                            await self._server.lane.wait(_LEAVING)
                     except Exception as error:  # noqa: BLE001  (as above)
                         faults.note(error, label)
                     else:
@@ -316,8 +320,8 @@ class Session:
         asleep = float("-inf")
         while not server.draining:
             await wait_readable(descriptor)
-            if self._heavy and not server.lane.enter():
-                await server.lane.wait()
+            if self._heavy and not server.lane.enter(self._heavy):
+                await server.lane.wait(self._heavy)
             awake = perf_counter()
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
@@ -337,7 +341,8 @@ class Session:
             if peer.terms.limits.paced:
                 await self._keep_pace(len(data), counters.messages_in - messages)
             asleep = perf_counter()
-            self._heavy = asleep - awake > _HEAVY
+            took = asleep - awake
+            self._heavy = 0.0 if took < _HEAVY else min(took, TURN)
             if eager:
                 self._look_out()
         else:
@@ -389,7 +394,7 @@ class Session:
                 self.peer.busy = False
                 self.heard = server.now  # the silence was ours
             else:
-                await server.lane.wait()
+                await server.lane.wait(TURN)
             if not more:
                 return
             more = self._talk.receive(b"")
@@ -464,10 +469,13 @@ class Session:
 
     async def _write(self) -> None:
         """Send what waits until nothing does; one such task a session, and only then."""
-        outbox = self.peer.outbox
+        outbox, server = self.peer.outbox, self._server
+        server.writers += 1
         try:
             while outbox.size or (self._tls is not None and self._tls.pending):
                 await trio.lowlevel.wait_writable(self._sock)
+                if server.writers > _MANY and not server.lane.enter(_WRITING):
+                    await server.lane.wait(_WRITING)
                 if self._gone:
                     break
                 try:
@@ -482,6 +490,7 @@ class Session:
         except (OSError, trio.ClosedResourceError) as error:
             self._lose(error)
         finally:
+            server.writers -= 1
             self._writing = False
             self._given_up = False
             self._wake()
