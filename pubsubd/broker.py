@@ -693,15 +693,14 @@ class Broker(Delivery):
 class _Auth:
     """A password that is to be checked for a peer; see :class:`pubsubd.peer.Job`."""
 
-    __slots__ = ("_broker", "_check", "_peer", "run")
+    __slots__ = ("_broker", "_peer", "check")
 
     def __init__(self, broker: Broker, peer: Peer, check: Check) -> None:
-        self._broker, self._peer, self._check = broker, peer, check
-        self.run = check.run
+        self._broker, self._peer, self.check = broker, peer, check
 
     def finish(self) -> None:
         """Tell the peer."""
-        self._broker.finish_auth(self._peer, self._check)
+        self._broker.finish_auth(self._peer, self.check)
 
 
 def _call(gone: Callable[[], None] | None) -> tuple[()]:

@@ -14,6 +14,7 @@ from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:
+    from pubsubd.access import Check
     from pubsubd.acl import Permission
     from pubsubd.gate import Gate, Refusals
 
@@ -36,10 +37,11 @@ class Link(Protocol):
 
 
 class Job(Protocol):
-    """What takes too long for the loop, and has to be done before more input of a peer is."""
+    """A password that has to be checked before more input of a peer is worked off."""
 
-    def run(self) -> None:
-        """Do it, in a thread."""
+    @property
+    def check(self) -> Check:
+        """Takes too long for the loop."""
 
     def finish(self) -> None:
         """Act on what has come of it, in the loop, before the peer's input is gone on with."""

@@ -10,6 +10,8 @@ from typing import NoReturn, Protocol
 import trio
 
 from pubsubd.broker import Broker
+from pubsubd.checker import Checker
+from pubsubd.checks import Checks
 from pubsubd.delivery import Unsent
 from pubsubd.errors import ProtocolError
 from pubsubd.faults import Endable
@@ -69,6 +71,7 @@ class Server:
 
     Attributes:
         tasks: the daemon's own.
+        checker: checks passwords.
         lane: where turns that take long wait for one another.
         sessions: those that run.
         now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
@@ -88,6 +91,8 @@ class Server:
         self.broker.access.failed = self._report_login
         self.nursery = nursery
         self.tasks = Tasks(nursery, self.broker.faults, self.publish_event)
+        access = self.broker.access
+        self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
         self.broker.on_unsent = self._note_unsent

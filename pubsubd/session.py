@@ -39,7 +39,6 @@ log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
-_JOBS = trio.CapacityLimiter(2)  # threads at a time: each check of a password takes 16 MiB
 _HEAVY = 0.001  # seconds of a turn from which on the next one is taken in the lane
 _LEAVING = 0.002  # seconds of a step of leaving
 _WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
@@ -85,6 +84,9 @@ class Talk(Protocol):
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if it has been silent since ``heard`` for too long."""
+
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
 
     def end_of_frame(self, chunk: bytes, offset: int) -> int:
         """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
@@ -376,15 +378,18 @@ class Session:
     async def _go_on(self, more: bool) -> None:
         """Wait for the consumers that a read has filled, and take the turns that are left of it.
 
-        What takes long, the check of a password, is done in a thread meanwhile.
+        What takes long, the check of a password, is done in a thread meanwhile, and no timeout
+        runs.
         """
         server = self._server
         while True:
             if (job := self.peer.job) is not None:
-                await trio.to_thread.run_sync(job.run, limiter=_JOBS)
+                begun = trio.current_time()
+                await server.checker.run(job.check)
                 self.peer.job = None
+                self._talk.rest(begun, trio.current_time())  # the silence was ours
                 job.finish()
-                self.heard, more = server.now, True  # the silence was ours
+                self.heard, more = server.now, True
             elif server.pressed:
                 pressed, server.pressed = server.pressed, []
                 begun = trio.current_time()

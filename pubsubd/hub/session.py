@@ -188,6 +188,8 @@ class HubTalk:
             outside = self.hub.broker.access.overdue(peer, now, self.hub.wall())
             if outside is not None:
                 return outside
+        if peer.job is not None:
+            return None
         limit = self.peer.terms.limits.command_timeout
         if self.halfway:
             if now - heard > limit:
@@ -206,6 +208,12 @@ class HubTalk:
             if now - heard > limit:
                 return ProtocolError("heartbeat-timeout", f"no heartbeat for {limit:g} s")
         return None
+
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
+        self.hub.broker.access.rest(self.peer, begun, now)
+        if self._request_since is not None:
+            self._request_since = now - max(0.0, begun - self._request_since)
 
     def farewell(self, error: ProtocolError) -> bytes:
         """Return what tells the peer that the connection ends for that reason.
