@@ -99,6 +99,7 @@ async def act_a(doors: Doors) -> None:
         await ask("queue_stats", {}, "hub:queue_stats_response")
         async with opened(doors.hub, "ws") as other:
             await other.ask(_a("connect", None, me, metadata=known), _type("hub:connected"))
+            wire.doomed = True
             await other.ask(_a("register", held, me), _type("hub:registered"))
             heard = await wire.hear_end()
             _expect(b"duplicate_connection" in heard, heard)
@@ -312,7 +313,7 @@ async def leave_registered(doors: Doors) -> None:
 async def be_slow(doors: Doors) -> None:
     """Listen to a flood and never read, until that is noticed."""
     slow = Address(doors.hub.where, buffer=16 * KIB)
-    async with opened(slow, doors.rng.choice(("ws", "ndjson"))) as wire:
+    async with opened(slow, doors.rng.choice(("ws", "ndjson")), doomed=True) as wire:
         await wire.ask(synap_subscribe("visit/hubflood"), b'"success":true')
         async with opened(doors.line) as line:
             flood = frame(b"visit/hubflood", b"x" * 16 * KIB) * 16

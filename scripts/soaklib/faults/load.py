@@ -28,7 +28,7 @@ from soaklib.faults import hubvisitors, visitors
 from soaklib.faults.doors import Doors
 from soaklib.faults.reloads import Reloads
 from soaklib.faults.residents import Pub, Publisher, Seen, Sub, Subscriber
-from soaklib.faults.wire import LostError, WrongError, opened, until
+from soaklib.faults.wire import LostError, WrongError, opened, until, wires
 from soaklib.workers import Told
 
 _PAUSE = 0.15  # seconds between two visits of one kind
@@ -81,6 +81,7 @@ class Load:
 
     async def run(self) -> None:
         """Do what is told, for ever."""
+        wires.set([])
         async with trio.open_nursery() as nursery:
             for resident in (*self._publishers.values(), *self._subscribers):
                 nursery.start_soon(resident.run)
@@ -97,6 +98,7 @@ class Load:
             await self._gates[name].wait()
             here = self._round
             self._inside.append(name)
+            wires.set([])
             try:
                 with trio.fail_after(_LONGEST):
                     await self._visits[name](self._doors)

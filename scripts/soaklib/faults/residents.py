@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from soaklib.faults.wire import LostError, Wire, opened
+from soaklib.faults.wire import LostError, Wire, opened, wires
 from soaklib.streams import (
     COPIED,
     PUBLISHED,
@@ -115,6 +115,7 @@ class Resident:
 
     async def run(self) -> None:
         """Be there, for ever."""
+        wires.set([])
         while True:
             try:
                 async with opened(self._address, self._kind) as wire:

@@ -116,7 +116,7 @@ async def say_nonsense(doors: Doors) -> None:
 async def be_slow(doors: Doors) -> None:
     """Listen to a flood and never read, until that is noticed."""
     # On a Unix socket the system takes little for it.
-    async with opened(doors.unix) as wire, opened(doors.line) as other:
+    async with opened(doors.unix, doomed=True) as wire, opened(doors.line) as other:
         await wire.say(b"sub visit/flood\n")
         await wire.ping()
         flood = frame(b"visit/flood", b"x" * 16 * KIB) * 16

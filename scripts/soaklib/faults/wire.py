@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
+import select
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from typing import TypeAlias
 
 import trio
@@ -17,6 +19,12 @@ from soaklib.wires import KIB, Address, client_context, frame, over
 
 _TOLD = re.compile(rb'//pubsubd/error \d+ ([^\n]{1,80})|"reason":"([a-z-]+)"')
 _Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
+
+
+_GLANCE = 0.3  # seconds that one connection is listened to before the others are looked at
+
+wires: ContextVar[list[Wire]] = ContextVar("wires")
+"""The connections of one visit: while one is waited for, another may have ended."""
 
 
 class LostError(Exception):
@@ -41,10 +49,12 @@ class Wire:
     Attributes:
         kind: ``line``, ``ndjson`` or ``ws``: how JSON is framed.
         heard: what has come that nobody has asked for yet.
+        doomed: whether the daemon is about to end it, and has a reason.
     """
 
-    def __init__(self, stream: _Stream, kind: str) -> None:
+    def __init__(self, stream: _Stream, kind: str, *, doomed: bool) -> None:
         self._stream = stream
+        self.doomed = doomed
         self.kind = kind
         self.heard = b""
         self._last = b""
@@ -66,12 +76,21 @@ class Wire:
         if self.heard:
             data, self.heard = self.heard, b""
             return data
-        with contextlib.suppress(trio.BrokenResourceError):
-            data = bytes(await self._stream.receive_some(256 * KIB))
-            if data:
+        while True:
+            try:
+                with trio.move_on_after(_GLANCE) as glance:
+                    data = bytes(await self._stream.receive_some(256 * KIB))
+            except trio.BrokenResourceError:
+                raise await self._lost() from None
+            if glance.cancelled_caught:
+                for one in wires.get():
+                    if one.hung_up and not one.doomed:
+                        raise await one._lost()
+            elif data:
                 self._last = (self._last + data)[-2 * KIB :]
                 return data
-        raise await self._lost()
+            else:
+                raise await self._lost()
 
     async def hear(self, *endings: bytes) -> bytes:
         """Return all up to the first of ``endings`` and with it, then go on with the next one."""
@@ -112,6 +131,20 @@ class Wire:
         with contextlib.suppress(trio.BrokenResourceError):
             await self._stream.send_eof()
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether the daemon has ended it, behind all that it may have sent before."""
+        if self._raw.socket.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(self._raw.socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+    @property
+    def _raw(self) -> trio.SocketStream:
+        stream = self._stream
+        return stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+
     async def _lost(self) -> LostError:
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             with trio.move_on_after(0.2):
@@ -122,9 +155,7 @@ class Wire:
 
     async def close(self) -> None:
         """Close it with a reset, so that nobody takes it for the end of what is said alone."""
-        raw = self._stream
-        if isinstance(raw, trio.SSLStream):
-            raw = raw.transport_stream
+        raw = self._raw
         with contextlib.suppress(OSError):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await trio.aclose_forcefully(raw)
@@ -132,7 +163,12 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def opened(
-    address: Address, kind: str = "line", *, path: str = "/ws", source: str | None = None
+    address: Address,
+    kind: str = "line",
+    *,
+    path: str = "/ws",
+    source: str | None = None,
+    doomed: bool = False,
 ) -> AsyncIterator[Wire]:
     """A connection, closed with the block; LostError if it cannot be had."""
     stream: _Stream
@@ -140,7 +176,8 @@ async def opened(
         stream = await _connect(address, source)
     except (OSError, ssl.SSLError, trio.BrokenResourceError) as error:
         raise LostError(f"no connection: {error!r}") from error
-    wire = Wire(stream, kind)
+    wire = Wire(stream, kind, doomed=doomed)
+    wires.get().append(wire)
     try:
         if kind == "ws":
             await wire.send(upgrade(9015, path))
@@ -149,6 +186,7 @@ async def opened(
                 raise WrongError(f"no WebSocket: {head[:100]!r}")
         yield wire
     finally:
+        wires.get().remove(wire)
         with trio.CancelScope(shield=True):
             await wire.close()
 
