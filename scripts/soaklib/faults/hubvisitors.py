@@ -101,8 +101,7 @@ async def act_a(doors: Doors) -> None:
             await other.ask(_a("connect", None, me, metadata=known), _type("hub:connected"))
             wire.doomed = True
             await other.ask(_a("register", held, me), _type("hub:registered"))
-            heard = await wire.hear_end()
-            _expect(b"duplicate_connection" in heard, heard)
+            await wire.hear_end(b"duplicate_connection")
             await other.ask(_a("disconnect", None, me), _type("hub:disconnect"))
 
 
@@ -275,8 +274,7 @@ async def use_token(doors: Doors) -> None:
         await wire.ask(_b("subscribe", {"topic": "visit/t"}), _type("hub:subscribed"))
     async with opened(doors.guarded_hub, "ndjson", source=ELSEWHERE) as wire:
         await wire.say(_b("connect", {"version": "1.0", "jwt": "x"}))
-        heard = await wire.hear_end()
-        _expect(b"unauthorized" in heard, heard)
+        await wire.hear_end(b"unauthorized")
 
 
 async def leave_in_steps(doors: Doors) -> None:
@@ -320,14 +318,12 @@ async def be_slow(doors: Doors) -> None:
             for _ in range(12):
                 await line.say(flood)
                 await line.ping()
-        heard = await wire.hear_end()
-        _expect(b"slow-consumer" in heard, heard[-300:])
+        await wire.hear_end(b"slow-consumer")
 
 
 async def say_nonsense(doors: Doors) -> None:
     """Say what makes no sense, and be told so."""
-    what = doors.rng.choice(list(HUB_GARBAGE))
-    said, due = HUB_GARBAGE[what]
+    said, due = doors.rng.choice(list(HUB_GARBAGE.values()))
     async with opened(doors.hub, "ndjson") as wire:
         await wire.send(said)
         await wire.hear(due)
@@ -336,11 +332,6 @@ async def say_nonsense(doors: Doors) -> None:
         await wire.hear_end()
     async with opened(doors.hub, "ndjson") as wire:
         await wire.send(json.dumps({"type": "hub:heartbeat"})[:9].encode())
-
-
-def _expect(good: object, seen: bytes) -> None:
-    if not good:
-        raise WrongError(repr(seen[-300:]))
 
 
 VISITS = (

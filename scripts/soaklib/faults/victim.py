@@ -85,7 +85,10 @@ class Injected(Daemon):
         return [sys.executable, "-c", code, str(self._path), "pubsubd", "serve"]
 
     def start(self, *, wait: bool = True) -> None:
+        """As any other, with a log of its own."""
         self._path.unlink(missing_ok=True)
+        if self.log_file.exists():
+            self.log_file.replace(self.log_file.with_name(f"log.{self.starts}"))
         super().start(wait=wait)
 
     def tell(self, *words: object, patience: float = PATIENCE) -> Any:
@@ -292,6 +295,11 @@ class Town:
             while part := sock.recv(4096):
                 heard += part
         return b" 200 " in heard[:20]
+
+    def failures(self) -> int:
+        """How often the tasks without which there is no daemon have failed, in its log."""
+        lines = self.victim.log.splitlines()
+        return sum("event=task-failed" in line and 'task="accept' in line for line in lines)
 
     def links_down(self) -> int:
         """How many links of the ring have ended so far, as the others tell."""

@@ -84,7 +84,7 @@ class Wire:
                 raise await self._lost() from None
             if glance.cancelled_caught:
                 for one in wires.get():
-                    if one.hung_up and not one.doomed:
+                    if one is not self and one.hung_up and not one.doomed:
                         raise await one._lost()
             elif data:
                 self._last = (self._last + data)[-2 * KIB :]
@@ -117,12 +117,19 @@ class Wire:
             return await self.ask(pong, pong)
         return await self.ask(b'{"type":"ping"}', b'{"type":"pong"}')
 
-    async def hear_end(self) -> bytes:
-        """Return all up to the end of the stream, or to a reset."""
+    async def hear_end(self, *reasons: bytes) -> bytes:
+        """Return all up to the end of the stream, or to a reset.
+
+        Raises:
+            LostError: none of ``reasons`` is in it, and so it has ended for another one.
+        """
         heard = b""
+        self.doomed = True
         with contextlib.suppress(LostError):
             while True:
                 heard += await self.some()
+        if reasons and not any(one in heard for one in reasons):
+            raise LostError(f"told {heard[-100:]!r}")
         return heard
 
     async def finish(self) -> None:
@@ -146,9 +153,10 @@ class Wire:
         return stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
 
     async def _lost(self) -> LostError:
-        with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            with trio.move_on_after(0.2):
-                self._last += bytes(await self._stream.receive_some(2 * KIB))
+        """Return why it was ended, as far as that was told."""
+        unreadable = trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError
+        with contextlib.suppress(*unreadable), trio.move_on_after(0.2):
+            self._last += bytes(await self._stream.receive_some(2 * KIB))
         found = _TOLD.findall(self._last)
         why = (found[-1][0] or found[-1][1]).decode(errors="replace") if found else "told nothing"
         return LostError(why)
