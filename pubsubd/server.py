@@ -115,12 +115,17 @@ class Server:
         self.tasks.start("lane", self.lane.run)
         self.tasks.start("deliver", self._deliver)
 
-    async def contain(self, member: Endable, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a task of a session; what it raises ends that session."""
-        try:
-            await run()
-        except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
-            self.broker.faults.end(member, error)
+    async def contain(
+        self, member: Endable, run: Callable[[], Awaitable[None]], tries: int = 1
+    ) -> None:
+        """Run a task of a session, again if it fails; what it raises ends that session."""
+        for _ in range(tries):
+            try:
+                await run()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
+                self.broker.faults.end(member, error)
+            else:
+                return
 
     def _note_unsent(self, unsent: Unsent) -> None:
         self.pressed.append(_Sending(unsent))

@@ -120,7 +120,7 @@ def open_session(
         server.broker.abandon(before)
         raise
     server.sessions.add(session)
-    server.nursery.start_soon(server.contain, session.peer, session.run)
+    server.nursery.start_soon(server.contain, session, session.run, 2)
     return session.peer
 
 
@@ -225,8 +225,14 @@ class Session:
                 for finish in (self._leave, self._take_leave):
                     await self._finish(finish)
             finally:
-                for close in (self._stop, self._close, self._forget):
-                    guarded(faults, peer.label, close)
+                for close in (
+                    self._stop,
+                    self._close,
+                    peer.release,
+                    self._uncount,
+                    partial(self._server.close, self),
+                ):
+                    guarded(faults, peer.label, close, tries=2)
 
     async def _finish(self, finish: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -240,7 +246,7 @@ class Session:
         """Forget the peer, in steps, whatever goes wrong."""
         faults, label = self._broker.faults, self.peer.label
         guarded(faults, label, self._note_half)
-        guarded(faults, label, partial(self._server.read_out, self))
+        guarded(faults, label, partial(self._server.read_out, self), tries=2)
         with trio.CancelScope(shield=True):
             for step in self._talk.leaving():
                 for attempt in (step, step, partial(self._broker.repair, self.peer)):
@@ -265,10 +271,8 @@ class Session:
         trio.lowlevel.notify_closing(self._sock)
         self._sock.close()
 
-    def _forget(self) -> None:
-        self.peer.release()
+    def _uncount(self) -> None:
         self.peer.terms.connections -= 1
-        self._server.close(self)
 
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
