@@ -31,7 +31,8 @@ from soaklib.workers import Worker
 
 _NET = "pubsubd.faults."
 _WARM = 3.0  # seconds until all that stays has been allocated
-_CALLERS, _BESIDE = 3, 2  # kinds of visits at a time
+_CALLERS = 3  # kinds of visits at a time that lead to a function
+_LEAVING = ("line leave_in_steps", "hub leave_in_steps")
 _TOGETHER = 5  # kinds of visits that are watched at a time in a short run
 _SOON, _LATE = 2.0, 11.0  # seconds to wait for a function to be called; some are every ten
 _EXPORTED = 4.0  # seconds since the last edge list
@@ -232,10 +233,10 @@ class _Run:
         return fired, found
 
     def _some(self, kinds: list[str]) -> list[str]:
-        """Return kinds of visits that lead to a function, and some others beside them."""
+        """Return kinds of visits that lead to a function, one that leaves in steps, and any one."""
         if len(kinds) > _CALLERS:
             kinds = self._rng.sample(kinds, _CALLERS)
-        return sorted({*kinds, *self._rng.sample(self._kinds, _BESIDE)})
+        return sorted({*kinds, self._rng.choice(_LEAVING), self._rng.choice(self._kinds)})
 
     def _look(self, fired: int, counted: int | None, down: int) -> list[str]:
         """Return what is not as it should be after a fault."""
