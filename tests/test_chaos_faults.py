@@ -233,7 +233,7 @@ def test_a_process_is_told_to_reload_and_one_that_has_ended_is_no_longer() -> No
     reloads = Reloads(lambda *what: written.append(what), NOWHERE, "n0", "")
     with subprocess.Popen(["sleep", "60"]) as process:
         reloads.take(process.pid)
-        reloads._reload(True, False, 7)
+        reloads._tell(True, False, 7)
         assert process.wait(10) == -signal.SIGHUP
-    reloads._reload(False, False, 8)
+    reloads._tell(False, False, 8)
     assert written == [(True, False, 7), (False, False, 8)]

@@ -22,11 +22,13 @@ class Setting:
         directory: for files.
         short: whether it has to be over in some seconds.
         rng: of all that is random.
+        only: of what is tried one after the other, what has this in its name.
     """
 
     directory: Path
     short: bool
     rng: random.Random
+    only: str = ""
 
 
 @dataclass(frozen=True)

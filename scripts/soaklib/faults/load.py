@@ -32,7 +32,7 @@ from soaklib.faults.wire import LostError, WrongError, opened, until, wires
 from soaklib.workers import Told
 
 _PAUSE = 0.15  # seconds between two visits of one kind
-_LONGEST = 15.0  # seconds that a visit may take
+_LONGEST = 20.0  # seconds that a visit may take
 
 
 @dataclass

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import trio
 
@@ -15,7 +15,7 @@ from soaklib.faults.doors import Doors
 from soaklib.faults.wire import Wire, WrongError, opened
 from soaklib.wires import Address, frame
 
-_ATTEMPTS, _PATIENCE = 3, 3.0  # seconds until a link has come or gone
+_ATTEMPTS = 3
 
 
 class Reloads:
@@ -58,53 +58,48 @@ class Reloads:
         number = next(self._numbers)
         dials = number % 2 == 1
         try:
-            await self._reload_until(self._linked(True), dials, not dials, number)
-            async with contextlib.AsyncExitStack() as stack:
-                gone = self._linked(False)
-                if dials:  # so it has read the settings, and the users with them
+            async with opened(doors.line) as events, contextlib.AsyncExitStack() as stack:
+                await events.say(b"sub //pubsubd/events\n")
+                await events.ping()
+                await self._reload(events, dials, not dials, number)
+                await self._wait_link(here=True)
+                if dials:
                     wire = await stack.enter_async_context(opened(doors.guarded))
                     said = frame(b"//pubsubd/auth", self._passing.encode())
                     await wire.ask(said, b" ok ", b"\n")
-                    gone = self._let_go(wire)
-                await self._reload_until(gone, False, False, number)
-            await self._reload_until(self._linked(False), False, False, number)
+                    wire.doomed = True
+                await self._reload(events, False, False, number)
+                if dials:
+                    await wire.hear_end(b"login-revoked")
+                await self._wait_link(here=False)
         except BaseException:
-            self._reload(False, False, number)
+            self._tell(False, False, number)
             raise
 
-    async def _reload_until(
-        self, seen: Callable[[], Awaitable[None]], dials: bool, is_dialled: bool, number: int
-    ) -> None:
-        """Tell the daemons to reload; and again, as an operator does, if that comes to nothing."""
+    async def _reload(self, events: Wire, dials: bool, is_dialled: bool, number: int) -> None:
+        """Tell the daemons to reload; and again, as an operator does, if that fails."""
         for _ in range(_ATTEMPTS):
-            self._reload(dials, is_dialled, number)
-            with trio.move_on_after(_PATIENCE):
-                await seen()
-                return
-        raise WrongError("what it was told to reload has no effect")
+            self._tell(dials, is_dialled, number)
+            while True:
+                event = await events.hear(b"\n")
+                if b'"reloaded"' in event:
+                    return
+                if b'"reload-failed"' in event or b'"task": "reload"' in event:
+                    break
+        raise WrongError("it does not reload")
 
-    def _reload(self, dials: bool, is_dialled: bool, number: int) -> None:
+    def _tell(self, dials: bool, is_dialled: bool, number: int) -> None:
         self._write(dials, is_dialled, number)
         for descriptor in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGHUP)
 
-    @staticmethod
-    def _let_go(wire: Wire) -> Callable[[], Awaitable[None]]:
-        async def seen() -> None:
-            await wire.hear_end(b"login-revoked")
-
-        return seen
-
-    def _linked(self, here: bool) -> Callable[[], Awaitable[None]]:
-        async def seen() -> None:
-            async with opened(self._other) as wire:
-                while True:
-                    if here == await self._is_linked(wire):
-                        return
-                    await trio.sleep(0.05)
-
-        return seen
+    async def _wait_link(self, *, here: bool) -> None:
+        async with opened(self._other) as wire:
+            while True:
+                if here == await self._is_linked(wire):
+                    return
+                await trio.sleep(0.05)
 
     async def _is_linked(self, wire: Wire) -> bool:
         await wire.ask(frame(b"//pubsubd/peers", b""), b"pub //pubsubd/peers ")

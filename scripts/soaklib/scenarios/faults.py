@@ -37,6 +37,7 @@ _TOGETHER = 5  # kinds of visits that are watched at a time in a short run
 _SOON, _LATE = 2.0, 11.0  # seconds to wait for a function to be called; some are every ten
 _EXPORTED = 4.0  # seconds since the last edge list
 _RESTARTED, _WEARY = 35.0, 2.0  # seconds until a task that has failed runs, and too many of them
+_GREETED = 30.0  # seconds until all hear each other
 _BACK = 10.0  # seconds until all is as it was
 _LINKED = 35.0  # seconds until the others dial again, after many links that did not last
 
@@ -116,6 +117,7 @@ class _Run:
         self._tried = Tried()
         self._before: State | None = None
         self._weary = False
+        self._again: list[str] = []  # why all daemons were started again
 
     def run(self) -> None:
         self._greet()
@@ -128,7 +130,8 @@ class _Run:
         verdict = self._verdict
         verdict.note("functions that the daemon has called", len(callers))
         verdict.note("of these left out, as they catch", len(net))
-        chosen = sorted(callers.keys() - set(net))
+        only = self._setting.only
+        chosen = sorted(name for name in callers.keys() - set(net) if only in name)
         self._rng.shuffle(chosen)
         until = time.monotonic() + (30.0 if self._setting.short else float("inf"))
         later = self._try({name: callers[name] for name in chosen}, _SOON, until)
@@ -158,10 +161,13 @@ class _Run:
 
     def _greet(self) -> None:
         """Take note that the daemon is new."""
-        load, town = self._load, self._town
-        load.ask("daemons", *town.pids)
+        load = self._load
+        load.ask("daemons", *self._town.pids)
         load.ask("excuse")
-        wait_until(lambda: not load.ask("check", 5.0).stuck, "all hear each other", tick=0.05)
+        until = time.monotonic() + _GREETED
+        while stuck := load.ask("check", 5.0).stuck:
+            if time.monotonic() > until:
+                raise SoakError(f"not all hear each other: {stuck[:4]}")
         self._tried.memory.append([])
 
     def _settled(self) -> State:
@@ -181,13 +187,19 @@ class _Run:
         return sum(one.place == 0 for all_of in _clients(self._town) for one in all_of) + 3
 
     def _start_again(self) -> None:
+        """Start the daemon again; and all others as well, if it does not get on with them."""
         town, self._weary = self._town, False
-        town.victim.kill()
         self._load.ask("hold")
-        for one in (*town.others, town.guest):
-            if not one.alive:
-                one.kill()
-        town.start()
+        town.victim.kill()
+        try:
+            self._start()
+        except SoakError as error:
+            self._again.append(str(error))
+            town.kill()
+            self._start()
+
+    def _start(self) -> None:
+        self._town.start()
         self._greet()
         if found := self._wait_back():
             raise SoakError(f"a new daemon is not what the first one was: {found}")
@@ -295,9 +307,10 @@ class _Run:
         ]
 
     def _judge(self) -> None:
-        tried, verdict = self._tried, self._verdict
+        tried, verdict, again = self._tried, self._verdict, self._again
         verdict.note("functions in which one was thrown", len(tried.fired))
         verdict.note("not called while it was armed", f"{len(tried.unreached)} {tried.unreached}")
+        verdict.note("times that all daemons were started again", f"{len(again)} {again or ''}")
         verdict.note("faults that have cost two connections", tried.twice)
         verdict.note("messages that came after later ones, by another way", tried.late)
         verdict.check("anything was tried", bool(tried.fired), tried.fired)
