@@ -621,22 +621,20 @@ class Router:
 
     def _holders(self, name: bytes) -> list[Targets | _Crowd]:
         """Return who has a substring of ``name``; raises Unfinished as :meth:`_find`."""
-        values = self.index.values
+        values, stop = self.index.values, self.index.work + STEPS
         lookup = self._find(name)
         if len(lookup.found) <= _UNITED and name not in self._lookups:
             return [values[substring] for substring in lookup.found]
         if lookup.rest is None:
             lookup.rest = list(lookup.found)
-        rest, stop = lookup.rest, self.index.work + STEPS
-        while rest:
-            holder = values.get(rest.pop())
-            if holder is None:
-                continue
-            lookup.peers.update(holder.members)
-            self.index.work += 2 + len(holder.members) // 4
+        while lookup.rest:
             if self.index.work > stop:
                 self._keep(name, lookup)
                 raise Unfinished
+            holder = values.get(lookup.rest.pop())
+            if holder is not None:
+                lookup.peers.update(holder.members)
+                self.index.work += 4 + len(holder.members) // 4
         for peer in lookup.doubtful:
             if peer.substrings.isdisjoint(lookup.found):
                 lookup.peers.discard(peer)
