@@ -597,7 +597,6 @@ def test_a_batch_of_much_work_is_worked_off_in_turns(monkeypatch: pytest.MonkeyP
     web = build(["ab"])
     web["b"].say("sub", b"sub //fwd/\n")
     web.run()
-    monkeypatch.setattr("pubsubd.broker.WORK_PER_TURN", 100)
     frames = b"".join(b"pub //x/%d 1 x\n" % number for number in range(100))
     turns = 0
     receive = web["b"].broker.receive
@@ -610,6 +609,7 @@ def test_a_batch_of_much_work_is_worked_off_in_turns(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(web["b"].broker, "receive", count)
     web["a"].say("pub", frames)
     web["a"].say("pub", b"pub //y 1 y\n")
+    monkeypatch.setattr("pubsubd.broker.WORK_PER_TURN", 100)
     web.run(0.5)
     assert turns > 10
     heard = web["b"].hears("sub")
@@ -712,7 +712,7 @@ def test_new_neighbours_hear_of_a_daemon_that_comes_back_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a large mesh, a daemon may be away for long without a new advert."""
-    monkeypatch.setattr("pubsubd.mesh.core._LOST", 1.0)
+    monkeypatch.setattr("pubsubd.mesh.news.LOST", 1.0)
     web = build(["ab", "bc", "cd"])
     for connection in list(web["c"].connections):
         if web["b"] in connection.nodes:
