@@ -153,7 +153,7 @@ class Hub:
         talk = self.talks.get(speaker.number)
         if talk is not None and not speaker.relayed:
             return talk.sender, True
-        return address(speaker), speaker.relayed  # another daemon has seen to who it is
+        return address(speaker), speaker.vouched  # as the daemon has that took it in
 
     def flush(self) -> None:
         """Send everything that was put, each connection's in one piece."""
