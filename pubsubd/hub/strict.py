@@ -42,9 +42,9 @@ _NUMBERS = bytes(byte if byte in b"0123456789-+.eE" else ord(" ") for byte in ra
 _MARK_DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
 _SUSPICIOUS = b"0" * 19  # so many digits in a row may be too large an integer
 _FEW = 100  # of such exponents, which take 1 ms
-_MANY_TEXTS = 100_000  # in one text; beyond, what they hold is not told from what is around them
+_MANY_TEXTS = 100_000  # in one text; beyond, what they hold counts as if it stood around them
 
-# A string, or what is left of one that is cut: it matches at every quote, so nothing is tried twice.
+# A string, or what is left of one: it matches at every quote, so nothing is tried twice.
 _empty_strings = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL).sub
 _find_exponents = (re.compile(rb"e[+-]?[0-9]{3}").findall, re.compile(rb"E[+-]?[0-9]{3}").findall)
 _find_lone = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F]|\\?u?\Z)").search

@@ -192,7 +192,6 @@ class Synap:
         most = self._broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        self._table.note(name, self._clock())
         subscribers = self.subscribers
         if subscribers.detached:  # they tell what is put to them
             self._broker.end_run()
@@ -200,6 +199,7 @@ class Synap:
         count = self._broker.put(peer, name, data)
         if subscribers.detached:
             self._broker.end_run()
+        self._table.note(name, self._clock())
         self.published += 1
         self.deliveries += count - (subscribers.missed - missed)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
