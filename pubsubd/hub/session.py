@@ -43,7 +43,7 @@ from pubsubd.hub.messages import Incoming
 from pubsubd.hub.render import Form
 from pubsubd.hub.signal import Signal, handle
 from pubsubd.hub.strict import JsonError, read
-from pubsubd.hub.synap import Subscriber, SynapError
+from pubsubd.hub.synap import Answer, Subscriber, SynapError
 from pubsubd.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
 from pubsubd.outbox import Pieces
 from pubsubd.peer import discard, stay
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pubsubd.hub.core import Hub
     from pubsubd.limits import HubLimits
     from pubsubd.terms import Terms
+    from pubsubd.turn import Steps
 
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
 _SLICE = 4_096  # bytes parsed at once: 600 fragments of a byte, 1 ms
@@ -453,12 +454,20 @@ class HubTalk:
         answer = {"success": True, "request_id": request, "payload": None, "error": None}
         try:
             web.check_command(self, command)
-            answer["payload"] = self.hub.synap.run(
+            payload = self.hub.synap.run(
                 command, value.get("payload"), self, self.peer.permission, self.peer.identity
             )
         except SynapError as error:
-            answer["success"], answer["error"] = False, error.text
-        self.put(_encode(answer))
+            self.put(_encode({**answer, "success": False, "error": error.text}))
+            return
+        self.reply(payload, lambda payload: self.put(_encode({**answer, "payload": payload})))
+
+    def reply(self, answer: Answer, put: Callable[[dict[str, Any]], None]) -> None:
+        """Put an answer of Synap's, now or when it is there."""
+        if isinstance(answer, dict):
+            put(answer)
+        else:
+            self.step = _reply(answer, put)
 
     def _refuse_json(self, error: JsonError) -> None:
         if self._speaks_envelopes():
@@ -642,6 +651,10 @@ class HubTalk:
         """Undo :meth:`hold`."""
         self.holdings.remove(name, Form.SYNAP)
 
+    def check_patterns(self, count: int) -> None:
+        """Raise TopicError if it may not have so many more wildcards of Synap's."""
+        self.holdings.check_patterns(count, Form.SYNAP)
+
     def hold_pattern(self, pattern: Pattern) -> None:
         """Subscribe a wildcard."""
         self.holdings.add(pattern, Form.SYNAP)
@@ -649,6 +662,10 @@ class HubTalk:
     def release_pattern(self, pattern: Pattern) -> None:
         """Undo :meth:`hold_pattern`."""
         self.holdings.remove(pattern, Form.SYNAP)
+
+
+def _reply(making: Steps[dict[str, Any]], put: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    put((yield from making))
 
 
 def _close(error: ProtocolError) -> bytes:

@@ -269,7 +269,7 @@ def _upgrade(talk: HubTalk, request: Request, events: deque[Any]) -> None:
 
 def _run(
     talk: HubTalk, command: str, payload: object, session: HubTalk | None = None
-) -> dict[str, Any]:
+) -> synap.Answer:
     """Carry out a command of Synap's; what it leads to is not the connection's, but a session's."""
     peer = talk.peer
     return talk.hub.synap.run(command, payload, session, peer.permission, peer.identity)
@@ -286,8 +286,10 @@ def _command(talk: HubTalk, request: Request, cors: _Headers) -> None:
             raise SynapError("Invalid request: Missing 'command' field")
         reply["request_id"] = value.get("request_id")
         check_command(talk, value["command"])
-        reply["payload"] = _run(talk, value["command"], value.get("payload"))
+        answer = _run(talk, value["command"], value.get("payload"))
         reply["success"] = True
+        talk.reply(answer, lambda payload: _answer(talk, 200, {**reply, "payload": payload}, cors))
+        return
     except JsonError as error:
         reply["error"] = f"Invalid request: not JSON: {error.text}"
     except SynapError as error:
@@ -303,7 +305,7 @@ def _rest(talk: HubTalk, request: Request, cors: _Headers) -> None:
             return
         command, payload = found
         check_command(talk, command)
-        _answer(talk, 200, _run(talk, command, payload), cors)
+        talk.reply(_run(talk, command, payload), lambda value: _answer(talk, 200, value, cors))
     except JsonError as error:
         _answer(talk, 400, {"error": f"Invalid request: not JSON: {error.text}"}, cors)
     except SynapError as error:

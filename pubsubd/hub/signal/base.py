@@ -374,7 +374,7 @@ def shown(text: str) -> str:
 
 
 def whole(number: float | None) -> float | None:
-    """Return a number as an integer if it is one, so that it is written as one; but for huge ones."""
+    """Return a number as an integer if it is one and not huge, so that it is written as one."""
     if number is None or abs(number) >= 2**63:
         return number
     return int(number) if number == int(number) else number

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from pubsubd.hub import messages as m
 from pubsubd.hub.bridge import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.render import dress
+from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import (
     RefusedError,
     Signal,
@@ -45,6 +45,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
+            talk.holdings.check_patterns(1, Form.HUB)
         else:
             hub.synap.check_name(held, talk.peer.permission)
         given = payload.actor_address or text_of(message.sender)

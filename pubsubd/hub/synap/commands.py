@@ -7,7 +7,7 @@ nothing. What is published is put to the broker, whose ``flush`` sends it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET, Struct
 from msgspec.json import encode
@@ -37,7 +37,8 @@ from pubsubd.hub.topics import (
     check_synap_topic,
     synap_pattern,
 )
-from pubsubd.limits import HubLimits
+from pubsubd.limits import ANSWER, HubLimits
+from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
 
 TYPE = "pubsub:message"
@@ -48,6 +49,10 @@ HTTP = "http"
 
 MAX_TOPICS_AT_ONCE = 1_000
 """Topics in one command, so that carrying it out is a matter of milliseconds."""
+
+
+Answer = dict[str, Any] | Steps[dict[str, Any]]
+"""The payload of an answer, or the steps in which it comes."""
 
 
 class Synap:
@@ -97,8 +102,8 @@ class Synap:
         session: SynapSession | None,
         rights: Permission | None = None,
         who: str | None = None,
-    ) -> dict[str, Any]:
-        """Carry out a command and return the payload of its answer.
+    ) -> Answer:
+        """Carry out a command and return the payload of its answer, or the steps in which it comes.
 
         Args:
             command: for example ``pubsub.publish``.
@@ -109,17 +114,25 @@ class Synap:
 
         Raises:
             SynapError: it is not carried out, nor is any part of it.
+            Unfinished: nor is it, as it takes more than a turn to find out whom it goes to.
         """
         entry = _COMMANDS.get(command)
         if entry is None:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
         try:
-            return carry_out(self, read_payload(payload, kind), session, rights, who)
+            answer = carry_out(self, read_payload(payload, kind), session, rights, who)
         except ForbiddenError as error:
             raise SynapError(f"Unauthorized: {error.text}", 403) from None
         except TopicError as error:
             raise SynapError(f"Invalid value: {error.text}") from None
+        if isinstance(answer, dict):
+            return answer
+        try:
+            next(answer)
+        except StopIteration as done:  # it takes one step only
+            return cast("dict[str, Any]", done.value)
+        return answer
 
     @property
     def wildcards(self) -> int:
@@ -192,16 +205,10 @@ class Synap:
         most = self._broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        subscribers = self.subscribers
-        if subscribers.detached:  # they tell what is put to them
-            self._broker.end_run()
-        missed = subscribers.missed
         count = self._broker.put(peer, name, data)
-        if subscribers.detached:
-            self._broker.end_run()
         self._table.note(name, self._clock())
         self.published += 1
-        self.deliveries += count - (subscribers.missed - missed)
+        self.deliveries += count - self.subscribers.count_nowhere(self._broker.put_to)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(
@@ -222,7 +229,7 @@ class Synap:
         for topic in topics.values():
             if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
                 raise self._forbid(topic, rights, "receive")
-        subscribers.check_limits(len(old), topics)
+        subscribers.check_limits(subscriber, session, topics)
         if subscriber is None:
             subscriber = subscribers.make(payload.subscriber_id, session, who)
         elif session is not None and subscriber.session is None:
@@ -241,7 +248,7 @@ class Synap:
         session: SynapSession | None,
         _rights: Permission | None,
         who: str | None,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         if payload.subscriber_id is not None:
             subscriber = self.subscribers.find(payload.subscriber_id, who)
         elif session is not None:
@@ -256,8 +263,12 @@ class Synap:
             _check_number(payload.topics)
             texts = [text for text in dict.fromkeys(payload.topics) if text in subscriber.topics]
         self.subscribers.touch(subscriber)
-        self.subscribers.remove(subscriber, texts)
-        return {"unsubscribed": len(texts)}
+        return self._answer_unsubscribed(subscriber, texts)
+
+    def _answer_unsubscribed(
+        self, subscriber: Subscriber, texts: list[str]
+    ) -> Steps[dict[str, Any]]:
+        return {"unsubscribed": (yield from self.subscribers.remove(subscriber, texts))}
 
     def _list(
         self,
@@ -269,7 +280,14 @@ class Synap:
         most = self.limits.page
         limit = most if payload.limit is None else min(payload.limit, most)
         names, total = self._table.page(payload.offset, limit)
-        found = [name.decode() for name in names if rights is None or rights.may_receive(name)]
+        found: list[str] = []
+        room = ANSWER
+        for name in names:
+            if rights is None or rights.may_receive(name):
+                found.append(name.decode())
+            room -= len(name) + 8
+            if room < 0 or self._broker.turn.over():
+                break
         return {"topics": found, "count": total}
 
     def _info(
@@ -320,7 +338,7 @@ class Synap:
         }
 
 
-_COMMANDS: dict[str, tuple[Callable[..., dict[str, Any]], type[Struct]]] = {
+_COMMANDS: dict[str, tuple[Callable[..., Answer], type[Struct]]] = {
     "pubsub.publish": (Synap._publish, Publish),
     "pubsub.subscribe": (Synap._subscribe, Subscribe),
     "pubsub.unsubscribe": (Synap._unsubscribe, Unsubscribe),
