@@ -401,15 +401,12 @@ class HubTalk:
         if type(self._reader) is HttpReader and self._reader.ended:
             self.close(ProtocolError("goodbye", ""))
 
-    def upgrade(self, reader: HttpReader, events: deque[Any]) -> None:
-        """Go on as a WebSocket, with what has come behind the request."""
+    def upgrade(self, reader: HttpReader) -> None:
+        """Go on as a WebSocket: what has come behind the request is not parsed yet."""
         self._outer = None  # who has asked for it goes on as that
         self.put_raw(reader.accept())
         self.framing = WEBSOCKET
         self._reader = WebSocketReader(self.limits.max_message)
-        trailing = reader.trailing
-        if trailing:
-            events.extend(self._reader.receive(trailing))
 
     @property
     def http(self) -> HttpReader:
@@ -452,22 +449,34 @@ class HubTalk:
     def _command(self, command: str, value: dict[str, Any]) -> None:
         request = value.get("request_id")
         answer = {"success": True, "request_id": request, "payload": None, "error": None}
+
+        def done(payload: dict[str, Any]) -> None:
+            self.put(_encode({**answer, "payload": payload}))
+
+        def refused(error: SynapError) -> None:
+            self.put(_encode({**answer, "success": False, "error": error.text}))
+
         try:
             web.check_command(self, command)
             payload = self.hub.synap.run(
                 command, value.get("payload"), self, self.peer.permission, self.peer.identity
             )
         except SynapError as error:
-            self.put(_encode({**answer, "success": False, "error": error.text}))
-            return
-        self.reply(payload, lambda payload: self.put(_encode({**answer, "payload": payload})))
+            refused(error)
+        else:
+            self.reply(payload, done, refused)
 
-    def reply(self, answer: Answer, put: Callable[[dict[str, Any]], None]) -> None:
+    def reply(
+        self,
+        answer: Answer,
+        done: Callable[[dict[str, Any]], None],
+        refused: Callable[[SynapError], None],
+    ) -> None:
         """Put an answer of Synap's, now or when it is there."""
         if isinstance(answer, dict):
-            put(answer)
+            done(answer)
         else:
-            self.step = _reply(answer, put)
+            self.step = _reply(answer, done, refused)
 
     def _refuse_json(self, error: JsonError) -> None:
         if self._speaks_envelopes():
@@ -664,8 +673,17 @@ class HubTalk:
         self.holdings.remove(pattern, Form.SYNAP)
 
 
-def _reply(making: Steps[dict[str, Any]], put: Callable[[dict[str, Any]], None]) -> Iterator[None]:
-    put((yield from making))
+def _reply(
+    making: Steps[dict[str, Any]],
+    done: Callable[[dict[str, Any]], None],
+    refused: Callable[[SynapError], None],
+) -> Iterator[None]:
+    try:
+        payload = yield from making
+    except SynapError as error:
+        refused(error)
+    else:
+        done(payload)
 
 
 def _close(error: ProtocolError) -> bytes:

@@ -6,7 +6,8 @@ nothing. What is published is put to the broker, whose ``flush`` sends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from msgspec import UNSET, Struct
@@ -29,7 +30,7 @@ from pubsubd.hub.synap.requests import (
     read_payload,
     required,
 )
-from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession
+from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession, Topics
 from pubsubd.hub.topics import (
     ForbiddenError,
     TopicError,
@@ -48,7 +49,9 @@ HTTP = "http"
 """What is called the sender of a message that was published over HTTP."""
 
 MAX_TOPICS_AT_ONCE = 1_000
-"""Topics in one command, so that carrying it out is a matter of milliseconds."""
+"""Topics in one command."""
+
+_READ = 64  # topics read at once
 
 
 Answer = dict[str, Any] | Steps[dict[str, Any]]
@@ -120,19 +123,15 @@ class Synap:
         if entry is None:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
-        try:
+        with _told():
             answer = carry_out(self, read_payload(payload, kind), session, rights, who)
-        except ForbiddenError as error:
-            raise SynapError(f"Unauthorized: {error.text}", 403) from None
-        except TopicError as error:
-            raise SynapError(f"Invalid value: {error.text}") from None
-        if isinstance(answer, dict):
-            return answer
-        try:
-            next(answer)
-        except StopIteration as done:  # it takes one step only
-            return cast("dict[str, Any]", done.value)
-        return answer
+            if isinstance(answer, dict):
+                return answer
+            try:
+                next(answer)
+            except StopIteration as done:  # it takes one step only
+                return cast("dict[str, Any]", done.value)
+        return _go_on(answer)
 
     @property
     def wildcards(self) -> int:
@@ -217,25 +216,30 @@ class Synap:
         session: SynapSession | None,
         rights: Permission | None,
         who: str | None,
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         texts = required(payload.topics, "topics")
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
-        subscribers = self.subscribers
+        subscribers, over = self.subscribers, self._broker.turn.over
         subscriber = subscribers.choose(payload.subscriber_id, session, who)
-        old = subscriber.topics if subscriber is not None else {}
-        topics = {text: _read_topic(text) for text in texts if text not in old}
-        for topic in topics.values():
+        topics: Topics = {}
+        for text in texts:
+            topics[text] = topic = _read_topic(text)
             if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
                 raise self._forbid(topic, rights, "receive")
+            if len(topics) % _READ == 0 and over():
+                yield
+                subscriber = subscribers.choose(payload.subscriber_id, session, who)
+        if subscriber is not None:
+            topics = {text: topics[text] for text in topics if text not in subscriber.topics}
         subscribers.check_limits(subscriber, session, topics)
         if subscriber is None:
             subscriber = subscribers.make(payload.subscriber_id, session, who)
         elif session is not None and subscriber.session is None:
             subscribers.attach(subscriber, session)
-        subscribers.add(subscriber, topics)
         subscribers.touch(subscriber)
+        yield from subscribers.add(subscriber, topics)
         return {
             "subscriber_id": subscriber.id,
             "topics": texts,
@@ -346,6 +350,23 @@ _COMMANDS: dict[str, tuple[Callable[..., Answer], type[Struct]]] = {
     "pubsub.info": (Synap._info, Info),
     "pubsub.stats": (Synap._stats, Nothing),
 }
+
+
+def _go_on(making: Steps[dict[str, Any]]) -> Steps[dict[str, Any]]:
+    with _told():
+        yield
+        return (yield from making)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Let what is wrong with a topic be told in Synap's words."""
+    try:
+        yield
+    except ForbiddenError as error:
+        raise SynapError(f"Unauthorized: {error.text}", 403) from None
+    except TopicError as error:
+        raise SynapError(f"Invalid value: {error.text}") from None
 
 
 def connected(subscriber: Subscriber) -> dict[str, Any]:

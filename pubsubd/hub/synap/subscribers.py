@@ -255,12 +255,20 @@ class Subscribers(dict[str, Subscriber]):
 
     # What they hold
 
-    def add(self, subscriber: Subscriber, topics: Topics) -> None:
-        """Give a subscriber topics that it does not have, after :meth:`check_limits`."""
-        with self._changing(topics.values()):
-            for text, topic in topics.items():
-                self._hold(subscriber, topic)
-                subscriber.topics[text] = topic
+    def add(self, subscriber: Subscriber, topics: Topics) -> Steps[None]:
+        """Give a subscriber topics, after :meth:`check_limits`, in steps."""
+        texts = list(topics)
+        for at in range(0, len(texts), _AT_ONCE):
+            if at and self._broker.turn.over():
+                yield
+                if self.get(subscriber.id) is not subscriber:
+                    return  # it has left meanwhile
+            some = {text: topics[text] for text in texts[at : at + _AT_ONCE]}
+            with self._changing(some.values()):
+                for text, topic in some.items():
+                    if text not in subscriber.topics:
+                        self._hold(subscriber, topic)
+                        subscriber.topics[text] = topic
 
     def remove(self, subscriber: Subscriber, texts: Sequence[str]) -> Steps[int]:
         """Take topics from a subscriber, in steps, and return how many there were.
