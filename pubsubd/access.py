@@ -109,13 +109,23 @@ class Login:
 
 
 class Check:
-    """A password that is to be checked: first :meth:`run`, in a thread, then :attr:`result`.
+    """A password that is to be checked: :meth:`run` in a thread, :meth:`settle`, :attr:`result`.
 
     Attributes:
         address: where it comes from, as :func:`origin` returns it.
     """
 
-    __slots__ = ("_access", "_begun", "_found", "_name", "_refused", "_secret", "_users", "address")
+    __slots__ = (
+        "_access",
+        "_begun",
+        "_found",
+        "_name",
+        "_refused",
+        "_secret",
+        "_users",
+        "_verdict",
+        "address",
+    )
 
     def __init__(self, access: Access, address: str, name: str, secret: str, now: float) -> None:
         self._access = access
@@ -126,6 +136,7 @@ class Check:
         self._name = name
         self._secret = secret
         self._found: str | None = None
+        self._verdict: Login | AuthError | None = None
 
     def run(self) -> None:
         """Check it, unless so many of its address have failed while it waited for its turn."""
@@ -145,13 +156,25 @@ class Check:
         Raises:
             AuthError: ``login-failed`` or ``login-throttled``, nobody.
         """
-        users = self._access.users
+        verdict = self.settle()
+        if isinstance(verdict, AuthError):
+            raise verdict
+        return verdict
+
+    def settle(self) -> Login | AuthError:
+        """Take note, in the loop, of how it went, whether or not somebody still waits for it."""
+        if self._verdict is None:
+            self._verdict = self._judge()
+        return self._verdict
+
+    def _judge(self) -> Login | AuthError:
+        access, found = self._access, self._found
         if self._refused:
-            raise self._access.throttle(self.address)
-        if self._found is None or not users.holds(self._name, self._found):
-            raise self._access.failure(self.address)
-        users.remember(self._name, self._secret, self._found, self.address)
-        return Login(self._name, self._found)
+            return access.throttle(self.address)
+        if found is None or not access.users.holds(self._name, found):
+            return access.failure(self.address)
+        access.users.remember(self._name, self._secret, found, self.address)
+        return Login(self._name, found)
 
 
 class Access:

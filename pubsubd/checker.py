@@ -25,6 +25,9 @@ class Check(Protocol):
     def run(self) -> None:
         """Do it, in a thread."""
 
+    def settle(self) -> object:
+        """Take note, in the loop, of how it went, even if nobody waits for it any more."""
+
     def refuse(self) -> None:
         """Take note that it is not done."""
 
@@ -101,6 +104,7 @@ class Checker:
             await trio.to_thread.run_sync(
                 place.check.run, abandon_on_cancel=True, limiter=self._threads
             )
+            place.check.settle()  # first: the next turn depends on it
         except Exception as error:  # noqa: BLE001  (raised where it is waited for)
             place.error = error
         done = partial(self._checks.done, place)

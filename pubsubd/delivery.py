@@ -54,6 +54,8 @@ class Delivery:
         notes: the chunk that was put together last, and what is known of the messages in it.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
+        vouching: whether what is being put names its senders by this daemon's own word: it was
+            published on the hub port.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -65,6 +67,7 @@ class Delivery:
         self.unsent: deque[Unsent] = deque()
         self.on_unsent: Callable[[Unsent], None] = lambda _unsent: None
         self.speaker: Peer | None = None
+        self.vouching = False
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
         self.ship: Callable[[], None] = lambda: None
@@ -129,10 +132,19 @@ class Delivery:
         if targets.special:  # one frame at a time
             route = Route(targets, len(run.header) + 1, len(chunk))
         before = len(spared.fresh) if spared is not None else 0
-        self.deliver(targets, route, chunk, 0, len(chunk), count)
+        self.vouching = True
+        try:
+            self.deliver(targets, route, chunk, 0, len(chunk), count)
+        finally:
+            self.vouching = False
         if spared is not None and len(spared.fresh) > before:
             del spared.fresh[before:]
             self.counters.messages_out -= count
+
+    @property
+    def put_to(self) -> Targets | Fork:
+        """Who gets what :meth:`put` was given last."""
+        return self._run.targets
 
     def count_receivers(self, name: bytes) -> int:
         """Return how many peers get ``name``, or its copy."""
@@ -152,7 +164,12 @@ class Delivery:
         if len(self.unsent) >= MAX_UNSENT:
             self.counters.dropped += 1
             return
-        speaker, self.speaker = self.speaker, None
+        speaker = self.speaker
+        if self._touched:  # what somebody has said so far goes out as theirs
+            if speaker is not None and not speaker.echo:
+                speaker.fresh.clear()
+            self.send()
+        self.speaker = None
         frame = wire.frame(name, data)
         targets = self.router.targets_of_own(name)
         self.deliver(targets, NO_ROUTE, frame, 0, len(frame), 1)

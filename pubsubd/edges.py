@@ -53,9 +53,13 @@ class EdgesError(PubsubdError):
 
 def write_jsonl(rows: Iterable[Row], file: BinaryIO) -> None:
     """Write one JSON object a line. All of it is printable ASCII but for the line feeds."""
-    for row in rows:
-        text = json.dumps({name: row[name] for name in COLUMNS})
-        file.write(text.replace("\x7f", "\\u007f").encode() + b"\n")
+    file.writelines(map(format_row, rows))
+
+
+def format_row(row: Row) -> bytes:
+    """Return the line of :func:`write_jsonl` for one row."""
+    text = json.dumps({name: row[name] for name in COLUMNS})
+    return text.replace("\x7f", "\\u007f").encode() + b"\n"
 
 
 def write_csv(rows: Iterable[Row], file: BinaryIO) -> None:
@@ -150,11 +154,17 @@ class Exporter:
             OSError: the file could not be written, or old ones not be removed; its text tells
                 which, where and why.
         """
-        data = io.BytesIO()
-        write_jsonl(rows, data)
+        return self.write_lines(b"".join(map(format_row, rows)), now)
+
+    def write_lines(self, lines: bytes, now: float) -> Path:
+        """Write rows as :meth:`write` does that are lines of JSON already.
+
+        Raises:
+            OSError: as :meth:`write`.
+        """
         with self._failing("an edge list cannot be written to"):
             self._directory.mkdir(parents=True, exist_ok=True)
-            while (path := self._try_write(data.getvalue(), now)) is None:
+            while (path := self._try_write(lines, now)) is None:
                 now += 0.001
         with self._failing("old edge lists cannot be removed from"):
             self._remove_old(path.name, f".{_name(now - _STALE)}.part")

@@ -87,6 +87,9 @@ HUB_READ_SIZE = 128 * KIB
 Measured with 100 receivers: half as much is slower by a tenth, twice as much is no quicker.
 """
 
+ANSWER = 256 * KIB
+"""Bytes of an answer on the hub port that lists something, after which it lists no more."""
+
 HUB_TURN = 512
 """Messages of one connection of the hub port that are worked off before others get a turn."""
 
@@ -198,8 +201,9 @@ class HubLimits:
     any_topic: bool = False
     """Whether a ``hub:*`` topic may be any legal name, not only of letters, digits and ``/_-``."""
 
-    max_topics: int = 1_000_000
-    """Topics that are remembered with their counts."""
+    max_topics: int = 100_000
+    """Topics that are remembered with their counts; of those that nobody subscribes, so many times
+    128 bytes of names at most."""
 
     topic_idle: float = 86_400.0
     """How long a topic is remembered that nobody publishes or subscribes."""
@@ -210,5 +214,17 @@ class HubLimits:
     max_wildcards: int = 10_000
     """Wildcard subscriptions, of all connections."""
 
+    max_connection_wildcards: int = 1_000
+    """Wildcard subscriptions of one connection."""
+
     max_subscribers: int = 100_000
     """Synap subscribers, those without a connection included."""
+
+    max_detached: int = 1_000
+    """Synap subscribers without a connection."""
+
+    max_detached_topics: int = 10_000
+    """Topics of all of these together."""
+
+    detached_idle: float = 3600.0
+    """How long one of these is remembered that nobody names."""

@@ -69,6 +69,7 @@ class Peer:
         gone: called once it has left, if somebody has to know.
         link: what takes its input, if it is a link to another daemon, or is becoming one.
         relayed: whether its input is what a link has brought from another daemon.
+        vouched: whether that daemon vouches for the senders that the messages name.
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
         remote: False: it is not another daemon that is reached over links.
@@ -126,6 +127,7 @@ class Peer:
         "substrings",
         "terms",
         "trusted",
+        "vouched",
         "width",
     )
 
@@ -144,7 +146,7 @@ class Peer:
         self.end = end
         self.gone: Callable[[], None] | None = None
         self.link: Link | None = None
-        self.relayed = False
+        self.relayed = self.vouched = False
         self.echo = True
         self.busy = False
         self.substrings: set[bytes] = set()

@@ -308,7 +308,7 @@ class Session:
             if now - self.heard > limit:
                 self.end("tls-timeout", f"not encrypted after {limit:g} s")
             return
-        if self.listening:
+        if self.listening or self.peer.job is not None:
             poll = select.poll()
             poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
             if poll.poll(0):

@@ -79,7 +79,7 @@ class Targets:
         members: these peers.
         peers: what hands frames to them: themselves, and one for all that are other daemons.
         far: that one for other daemons, the last of ``peers``; None if there are none.
-        put: hands bytes to the only peer; None if there is not exactly one.
+        put: hands bytes to the only peer; None if there is not exactly one, or it is far.
         puts: one call each hands bytes to all peers.
         pending: messages put in the present read; the broker's.
         cost: how many calls in ``puts``.
@@ -99,7 +99,8 @@ class Targets:
             self.far = bundle(far)
             self.peers = (*near, self.far)
         self.puts = tuple(peer.put for peer in self.peers)
-        self.put = self.puts[0] if len(self.puts) == 1 else None
+        # What goes to other daemons is dearer, so it is counted as what goes to several peers is.
+        self.put = self.puts[0] if len(self.puts) == 1 and self.far is None else None
         self.cost = len(self.puts)
         self.pending = 0
 

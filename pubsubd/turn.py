@@ -24,6 +24,16 @@ Steps = Generator[None, None, Value]
 """Makes something, and yields whenever the turn is over."""
 
 
+def finish(steps: Steps[Value]) -> Value:
+    """Return what ``steps`` make, made without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            value: Value = done.value
+            return value
+
+
 class Turn:
     """The turn that is being taken.
 

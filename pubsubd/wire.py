@@ -241,37 +241,62 @@ def split_frames(chunk: bytes, most: int) -> Iterator[bytes]:
     yield chunk[start:] if start else chunk
 
 
+_FRAGMENT = 4_096  # bytes; less is copied behind what has come before
+
+
 class Decoder:
     """Frames out of a byte stream, for clients: feed bytes, get ``(name, data)`` pairs.
 
     It reads what a daemon writes, so anything but a legal ``pub`` ends the stream.
     Holds at most one frame beyond what it was fed.
+
+    Attributes:
+        size: bytes that are held.
     """
 
     def __init__(self, max_payload: int) -> None:
         self._max_payload = max_payload
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._missing = 1
+        self.size = 0
 
     @property
     def incomplete(self) -> bool:
         """Whether the last frame has come in part only."""
         return any(self._parts)
 
-    def feed(self, data: bytes) -> list[tuple[bytes, bytes]]:
+    def feed(self, data: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
         """Return the messages that ``data`` completes.
+
+        Args:
+            data: what has come.
+            most: of so many messages the rest are kept, for another call, without data perhaps.
 
         Raises:
             ProtocolError: the stream is not this protocol, or a frame is over the limit.
         """
-        self._parts.append(data)
+        if not data and self._missing:
+            return []
+        parts = self._parts
+        if len(data) < _FRAGMENT and parts:  # or a few bytes at a time would be a part each
+            tail = parts[-1]
+            if not isinstance(tail, bytearray):
+                tail = bytearray()
+                parts.append(tail)
+            tail += data
+        else:
+            parts.append(data)
+        self.size += len(data)
         if len(data) < self._missing:
             self._missing -= len(data)
             return []
-        buf = b"".join(self._parts)
+        buf = b"".join(parts)
         found: list[tuple[bytes, bytes]] = []
         at, end, self._missing = 0, len(buf), 1
         while at < end:
+            if len(found) == most:
+                self._missing = 0
+                break
             start = find_header_end(buf, at)
             verb, ended = buf[at : at + 4].lower(), start < 0 and find_line_end(buf, at) >= 0
             if ended or verb != b"pub "[: len(verb)]:
@@ -291,4 +316,5 @@ class Decoder:
             found.append((name, buf[start:stop]))
             at = stop + 1
         self._parts = [buf[at:]]
+        self.size = end - at
         return found

@@ -210,7 +210,8 @@ class Room:
     def tick(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
-        self.hub.sweep()
+        for _ in self.hub.sweep():
+            pass
 
 
 class Socket:

@@ -186,12 +186,16 @@ class Slow:
         self.begun = threading.Event()
         self.goes_on = threading.Event()
         self.refused = False
+        self.settled = False
 
     def run(self) -> None:
         self.begun.set()
         assert self.goes_on.wait(60)
         if self.error is not None:
             raise self.error
+
+    def settle(self) -> None:
+        self.settled = True
 
     def refuse(self) -> None:
         self.refused = True
@@ -247,6 +251,7 @@ async def test_who_leaves_does_not_wait_and_is_not_waited_for() -> None:
             assert not last.begun.is_set()  # the thread of one that has left counts, too
             running.goes_on.set()
             await begun(last)
+            assert running.settled
             last.goes_on.set()
         assert not waiting.begun.is_set()
 

@@ -27,8 +27,10 @@ from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.server import Server
 from pubsubd.session import MakeTalk, Session, open_session
+from pubsubd.users import Users
 from tests.daemons import Daemon
 from tests.hubs import UPGRADE, client_frame
+from tests.rights import PASSWORD, rules_in
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -365,6 +367,22 @@ async def test_a_fault_ends_one_connection_with_a_stated_reason(
         assert (await ask(other)).startswith(b"pub x 1 y\n")
         assert "broken on purpose" in caplog.text
         assert "\n" not in caplog.records[0].getMessage()
+
+
+async def test_a_fault_in_the_check_of_a_password_ends_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("broken on purpose")
+
+    monkeypatch.setattr(Users, "verify", fail)
+    async with gather(LIMITS) as crowd:
+        rules_in(crowd.server.broker, ann=PASSWORD)
+        victim, other = crowd.join(), crowd.join()
+        await victim.send_all(b"pub //pubsubd/auth 5 ann x\n")
+        text = b"internal-error a fault of the daemon's own, at access.Check.run\n"
+        assert (await drain(victim)).split(b" ", 3)[3] == text
+        assert await ask(other) == b"pub //pubsubd/ping 1 x\n"
 
 
 async def test_a_connection_in_its_last_words_does_not_hold_up_the_drain(

@@ -712,7 +712,7 @@ def test_new_neighbours_hear_of_a_daemon_that_comes_back_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a large mesh, a daemon may be away for long without a new advert."""
-    monkeypatch.setattr("pubsubd.mesh.core._LOST", 1.0)
+    monkeypatch.setattr("pubsubd.mesh.news.LOST", 1.0)
     web = build(["ab", "bc", "cd"])
     for connection in list(web["c"].connections):
         if web["b"] in connection.nodes:

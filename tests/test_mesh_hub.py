@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pubsubd import wire
 from pubsubd.hub.topics import TopicError
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.state import MeshConfig
@@ -64,6 +65,33 @@ def test_a_line_message_reaches_json_clients_of_another_daemon(
     assert heard["type"] == "pubsub:message"
     assert heard["payload"] == {"name": "//fwd/chat/main", "data": "hello"}
     assert heard["from"] == "mesh/a"
+
+
+def claim(name: bytes) -> bytes:
+    """Return a line that publishes JSON as the hub port writes it, with a made-up sender."""
+    return wire.frame(name, b'{"type":"order","from":"bank/admin","payload":{"n":1}}')
+
+
+def test_a_line_client_cannot_claim_to_be_somebody_over_a_link(pair: Setting) -> None:
+    _near, far, line, wait_for = pair
+    far.ask(message_b("hub:subscribe", {"topic": "//fwd/chat/main"}, me="browser/bob"))
+    wait_for(1)
+    line.say(claim(b"//chat/main"))
+    heard = far.hear()
+    assert heard["type"] == "order"
+    assert heard["from"] == "mesh/a"
+
+
+def test_a_line_client_cannot_claim_to_be_somebody_by_a_hello_that_is_refused(
+    pair: Setting,
+) -> None:
+    """The event that tells of the refusal goes out in the middle of the client's input."""
+    near, _far, line, _wait_for = pair
+    near.ask(message_b("hub:subscribe", {"topic": "//chat/main"}, me="browser/bob"))
+    line.say(claim(b"//chat/main") + b"pub //pubsubd/hello 3 bad\n")
+    heard = near.hear()
+    assert heard["type"] == "order"
+    assert heard["from"].startswith("tcp/127.0.0.1:")
 
 
 def test_wildcards_ask_for_what_they_begin_with_and_get_what_they_match(

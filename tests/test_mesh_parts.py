@@ -172,7 +172,7 @@ def test_a_link_counts_if_both_ends_tell_of_it() -> None:
     assert table.hops == {"a": 0, "b": 1}
     table.put(Advert("b", "h", 1, 1, 2, 1))
     assert table.hops == {"a": 0}
-    assert table.graph["a"] == table.graph["b"] == ()
+    assert table.graph["a"] == table.graph["b"] == []
 
 
 def test_a_daemon_that_is_dropped_is_gone_from_the_graph() -> None:

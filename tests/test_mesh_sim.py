@@ -205,7 +205,7 @@ def test_a_mesh_that_forgets_what_it_has_taken_is_found_out(
 
 
 def test_a_mesh_that_does_not_pass_on_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Table, "branches", lambda _self, _origin: {})
+    monkeypatch.setattr(Table, "branches", lambda *_: {})
     results = simulate(ring(5)).results()
     assert results.stable.lost > 0
     assert results.stable.crossings < results.stable.least

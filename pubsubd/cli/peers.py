@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Container, Iterable, Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -80,6 +81,14 @@ class _Answer(msgspec.Struct):
     counters: dict[str, int | dict[str, int]] = {}
 
 
+class _Page(msgspec.Struct):
+    """A part of the answer of a daemon that knows very many others."""
+
+    links: list[Any] = []
+    daemons: list[Any] = []
+    following: int | None = msgspec.field(name="next", default=None)
+
+
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
 @click.option(
@@ -105,7 +114,7 @@ async def _show(target: Target, as_json: bool, watch: float | None) -> None:
         if watch is not None and console.is_terminal and not (as_json or console.is_dumb_terminal):
             await _keep_drawing(client, console, watch)
         while True:
-            answer = await client.request("//pubsubd/peers")
+            answer = await _ask(client)
             if as_json:
                 click.echo(json.dumps(json.loads(answer)))
             else:
@@ -118,13 +127,43 @@ async def _show(target: Target, as_json: bool, watch: float | None) -> None:
             await trio.sleep(watch)
 
 
+async def _ask(client: Client) -> bytes:
+    """Return the daemon's answer, all of its pages as one.
+
+    Raises:
+        PubsubdError: the answer is not what it should be.
+    """
+    answer = await client.request("//pubsubd/peers")
+    page = _read_page(answer)
+    following = page.following
+    if following is None:
+        return answer
+    whole, offset = json.loads(answer), 0
+    while following is not None:
+        if following <= offset:
+            raise PubsubdError("the daemon's pages of peers do not go on")
+        offset = following
+        page = _read_page(await client.request("//pubsubd/peers", str(offset)))
+        whole["links"] += page.links
+        whole["daemons"] += page.daemons
+        following = page.following
+    return json.dumps(whole | {"next": None}).encode()
+
+
+def _read_page(answer: bytes) -> _Page:
+    try:
+        return msgspec.json.decode(answer, type=_Page)
+    except msgspec.DecodeError as exc:
+        raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
+
+
 async def _keep_drawing(client: Client, console: Console, seconds: float) -> None:
     """Draw the answer over the last one, for ever, on a screen that is then put away."""
-    drawn = _draw(await client.request("//pubsubd/peers"), console.width)
+    drawn = _draw(await _ask(client), console.width)
     with Live(drawn, console=console, auto_refresh=False, screen=True) as live:
         while True:
             await trio.sleep(seconds)
-            answer = await client.request("//pubsubd/peers")
+            answer = await _ask(client)
             live.update(_draw(answer, console.width), refresh=True)
 
 

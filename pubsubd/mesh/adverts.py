@@ -14,13 +14,22 @@ that no clock has to be right. ``start`` tells two daemons with one id apart.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pubsubd.errors import PubsubdError
+from pubsubd.mesh.interests import MAX_INTEREST_BYTES, MAX_INTERESTS
 from pubsubd.wire import FORWARD, check_name, quote
 
 MAX_ADVERT = 256 * 1024
-"""Bytes of an advert: 1,000 interests, and as many links as a daemon can have in practice."""
+"""Bytes of an advert: room for as many interests and links as there may be."""
+
+MAX_LINKS = 1_000
+"""Links in one advert, and so links of one daemon."""
+
+MAX_LIFE = 10**15
+"""The last life that there can be, in the year 33658; who has it counts on by the sequence."""
+
+_OTHER_LINES = 100  # of later versions
 
 _NODE = re.compile(r"[A-Za-z0-9._:\-]{1,64}").fullmatch
 _HOST = re.compile(r"[A-Za-z0-9._:%\-]{1,255}").fullmatch
@@ -53,7 +62,11 @@ class LinkReport:
 
 @dataclass(frozen=True, slots=True)
 class Advert:
-    """What a daemon tells of itself; see the module."""
+    """What a daemon tells of itself; see the module.
+
+    Attributes:
+        size: bytes of the advert as it was read; 0 of one that was not.
+    """
 
     node: str
     host: str
@@ -63,6 +76,7 @@ class Advert:
     start: int
     links: tuple[LinkReport, ...] = ()
     interests: tuple[bytes, ...] = ()
+    size: int = field(default=0, compare=False)
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -146,16 +160,23 @@ def parse_advert(node: str, data: bytes) -> Advert:
     check_node(node)
     if len(data) > MAX_ADVERT:
         raise AdvertError(f"{len(data)} bytes, over {MAX_ADVERT}")
+    if data.count(b"\n") > MAX_LINKS + MAX_INTERESTS + _OTHER_LINES:
+        raise AdvertError("too many lines")
     first, *lines = data.split(b"\n")
     host, port = parse_first_line(first)
     life, sequence = read_stamp(data)
+    if life > MAX_LIFE:
+        raise AdvertError(f"a life over {MAX_LIFE}")
     start = _number(lines[0].split(b" ")[3])
     links: list[LinkReport] = []
     interests: list[bytes] = []
+    room = MAX_INTEREST_BYTES
     for line in lines[1:]:
         verb, _, rest = line.partition(b" ")
         if verb == b"link":
             links.append(_parse_link(rest))
+            if len(links) > MAX_LINKS:
+                raise AdvertError(f"more than {MAX_LINKS} links")
         elif verb == b"want":
             if not rest.startswith(FORWARD):
                 raise AdvertError("an interest does not begin with //fwd/")
@@ -164,8 +185,15 @@ def parse_advert(node: str, data: bytes) -> Advert:
             except PubsubdError as error:
                 raise AdvertError(str(error)) from None
             interests.append(rest)
+            room -= len(rest)
+            if len(interests) > MAX_INTERESTS or room < 0:
+                raise AdvertError(
+                    f"more than {MAX_INTERESTS} interests, or {MAX_INTEREST_BYTES} bytes of them"
+                )
         # Other lines are for later versions.
-    return Advert(node, host, port, life, sequence, start, tuple(links), tuple(interests))
+    return Advert(
+        node, host, port, life, sequence, start, tuple(links), tuple(interests), len(data)
+    )
 
 
 def parse_first_line(line: bytes) -> tuple[str, int]:

@@ -4,6 +4,7 @@ Strategy. Each daemon keeps the table of all adverts (:mod:`pubsubd.mesh.linksta
 daemon wants is subscribed in the router for it (:mod:`pubsubd.mesh.remotes`), so a local message
 costs nothing more unless somebody wants it; :mod:`pubsubd.mesh.forwarding` sends what is wanted.
 Nothing here waits: :meth:`Mesh.act` does what is due, and says when it wants to be called again.
+What takes longer than a turn is done in steps; then that is at once.
 
 Invariants:
 
@@ -15,24 +16,37 @@ Invariants:
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from pubsubd import wire
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
-from pubsubd.mesh.adverts import Advert, AdvertError, format_advert, parse_advert, read_stamp
+from pubsubd.limits import MIB
+from pubsubd.mesh.adverts import (
+    MAX_LIFE,
+    MAX_LINKS,
+    Advert,
+    AdvertError,
+    format_advert,
+    parse_advert,
+    read_stamp,
+)
 from pubsubd.mesh.forwarding import Forwarding
-from pubsubd.mesh.interests import generalise
-from pubsubd.mesh.link import Link
+from pubsubd.mesh.interests import generalising
+from pubsubd.mesh.link import MAX_BATCH, Link
+from pubsubd.mesh.linkstate import MAX_DAEMONS
+from pubsubd.mesh.news import News
 from pubsubd.mesh.plain import PlainPeers
 from pubsubd.mesh.reception import Reception
-from pubsubd.mesh.remotes import Remote
 from pubsubd.mesh.state import MeshConfig, State
+from pubsubd.mesh.wants import Wants
 from pubsubd.peer import Peer
+from pubsubd.turn import Steps
 
-MAX_DAEMONS = 10_000
-"""Daemons in the table, some 2 KiB each; more are not learned."""
+MAX_HELD = 4 * MAX_BATCH
+"""Bytes of input of all links that are not worked off; the link with which they are more ends."""
 
 _SETTLE = 0.02  # seconds in which changes of the graph are gathered
 _PACE = 0.1  # seconds between two adverts, but for those of links
@@ -40,12 +54,13 @@ _PACE_EACH = 5e-6  # seconds more for each substring that is wanted here: some h
 _ADVERT_RATE = 50_000.0  # bytes a second that large adverts may come to
 _REFRESH = 10.0  # seconds between two adverts if nothing changes, in a small mesh
 _REFRESH_RATE = 3_000.0  # bytes a second that all adverts together may come to for one daemon
-_LOST = 60.0  # seconds until new neighbours are not told any more of one that cannot be reached
 _FORGET = 300.0  # seconds until a daemon that cannot be reached is forgotten
 _SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is given up
 _CLAIMS = 3  # adverts of our own id by somebody else within _CLAIM_TIME: it runs twice
 _CLAIM_TIME = 10.0
 _DOWN = 1_000  # ended links that are remembered for edge lists
+_STEP = 16  # links looked at between two looks at the clock
+_CROWDED = 0.05  # seconds until it is looked again whether a new neighbour takes more
 
 
 @dataclass(slots=True)
@@ -78,9 +93,11 @@ class Mesh:
         greet: says hello to a daemon that was dialled, see :meth:`Reception.greet`.
         plain: peers that know three commands and no hello.
         down: links that have ended, the last ones.
-        remotes: id -> another daemon, which subscribes what it wants while it can be reached.
+        news: what neighbours are told of all daemons.
+        wants: what other daemons are subscribed to here; ``remotes`` are of it.
         due: the time at which :meth:`act` wants to be called.
         hint: takes the data of an advert by a client; None to refuse such ones.
+        over: whether the present turn is over.
     """
 
     def __init__(
@@ -96,29 +113,30 @@ class Mesh:
     ) -> None:
         self.state = state = State(config, clock=clock, wall=wall, tell=tell)
         self.broker = broker
+        self.over = broker.turn.over
         self.table, self.links, self.counters = state.table, state.links, state.counters
         self._rng = rng
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
-        self.plain = PlainPeers()
+        self.plain = PlainPeers(broker.faults)
         self.reception = Reception(
             state, broker, self, linked=self._linked, left=self._left, plain=self._meet_plain
         )
         self.greet = self.reception.greet
-        self.down: list[Down] = []
+        self.down: deque[Down] = deque(maxlen=_DOWN)
         self.hint: Callable[[bytes], None] | None = None
         self.due = float("inf")
+        self._acting: Steps[None] | None = None
         self._advert_number = 0
-        self._frames: dict[str, bytes] = {}  # node -> the frame of its advert
-        self._advert_bytes = 0
-        self.remotes: dict[str, Remote] = {}
-        self._wanted: tuple[bytes, ...] = ()  # what the last advert asked for
+        self.news = News(state, broker, self.forwarding.outbound)
+        self.wants = Wants(state, broker, self.news.tell)
+        self.remotes = self.wants.remotes
+        self._wanted_size = 0  # bytes of what the last advert asked for
         self._version = 0
-        self._settle_at = self._advert_at = self._plain_at = float("inf")
+        self._introduce_at = self._settle_at = self._advert_at = self._plain_at = float("inf")
         self._advertised = float("-inf")
         self._jitter = 1.0
         self._refresh_at = self._beat_at = self._beaten = clock()
-        self._unreachable: dict[str, float] = {}
         self._claims: list[float] = []
         broker.router.on_forwarded = self._forwarded
         name = config.mesh.encode()
@@ -137,6 +155,13 @@ class Mesh:
         """Go on with a batch; whether work is still left of it."""
         return self.forwarding.go_on(link)
 
+    def hold(self, link: Link, more: int) -> None:
+        """Take note that so many more bytes of input wait to be worked off for ``link``."""
+        self.state.held += more
+        if more > 0 and self.state.held > MAX_HELD:
+            text = f"input of links that waits is over {MAX_HELD // MIB} MiB"
+            link.peer.end("payload-too-large", text)
+
     # Time
 
     def _want(self, at: float) -> None:
@@ -145,37 +170,60 @@ class Mesh:
             self._woken()
 
     def act(self) -> None:
-        """Do what is due."""
-        now = self.now()
+        """Do what is due, as far as one turn goes."""
+        self.broker.turn.begin()
         self.due = float("inf")
-        for link in [link for link in self.links.values() if not link.ready]:
-            self._introduce(link)
-            self._advert_at = now
-        if now >= self._settle_at:
-            self._settle(now)
-        if now >= self._plain_at:
-            self._plain_at = float("inf")
-            self._ask_plain()
+        if self._acting is None:
+            self._acting = self._act()
+        try:
+            for _ in self._acting:
+                if self.over():
+                    self._want(self.now())
+                    return
+        except BaseException:
+            self._acting = None
+            self._want(self.now())
+            raise
+        self._acting = None
+        if not self.wants.settled or self.news.unpublished:
+            self._want(self.now())
+        later = (self._settle_at, self._plain_at, self._advert_at, self._refresh_at, self._beat_at)
+        self._want(min(self._introduce_at, *later))
+
+    def _act(self) -> Steps[None]:
+        """Do what is due, in steps. What becomes due meanwhile is left to the next time."""
+        self._introduce_at = float("inf")
+        for link in list(self.links.values()):
+            if not link.ready:
+                yield from self._introducing(link)
+        now = self.now()
         if now >= self._beat_at:
-            self._beat(now)
             self._beat_at = now + self.state.config.heartbeat
+            yield from self._beating(now)
+        if self.now() >= self._settle_at:
+            self._settle_at = float("inf")
+            yield from self._finding_ways()
+            self.wants.look_at_all()
+        yield from self.wants.settling()
+        yield from self.news.publishing()
+        if self.wants.changed or self.now() >= self._plain_at:
+            yield from self._asking_plain()
+        now = self.now()
         if now >= min(self._advert_at, self._refresh_at):
             # What a refresh costs may have changed since it was planned.
             self._refresh_at = self._advertised + self._refresh_period() * self._jitter
             if now >= min(self._advert_at, self._refresh_at):
-                self._advertise(now)
-        later = (self._settle_at, self._plain_at, self._advert_at, self._refresh_at, self._beat_at)
-        self._want(min(later))
+                yield from self._advertising(now)
 
     def _refresh_period(self) -> float:
         """Return the seconds between two adverts if nothing changes."""
-        return max(_REFRESH, self._advert_bytes * max(1, len(self.links)) / _REFRESH_RATE)
+        return max(_REFRESH, self.news.size * max(1, len(self.links)) / _REFRESH_RATE)
 
-    def _beat(self, now: float) -> None:
+    def _beating(self, now: float) -> Steps[None]:
         heartbeat = self.state.config.heartbeat
         late = now - self._beaten > heartbeat * 1.5  # the silence may have been ours
         self._beaten = now
-        for link in list(self.links.values()):
+        for number, link in enumerate(list(self.links.values()), 1):
             if late or link.peer.busy:
                 link.heard = max(link.heard, now)
             elif now - link.heard > _SILENT * heartbeat + (link.rtt_ms or 0.0) / 1000:
@@ -183,19 +231,20 @@ class Mesh:
                 link.peer.end("link-timeout", text)
                 self._left(link)
                 continue
-            link.ping()
+            try:
+                link.ping()
+            except Exception as error:  # noqa: BLE001  (it is that link's alone)
+                self.broker.faults.end(link.peer, error)
+            if number % _STEP == 0:
+                yield
         self.reception.sweep(now)
         self.state.measure()
-        for node, since in list(self._unreachable.items()):
-            if now - since > _FORGET:
-                self._forget(node)
-
-    def _forget(self, node: str) -> None:
-        del self._unreachable[node]
-        self._advert_bytes -= len(self._frames.pop(node, b""))
-        self.table.drop(node)
-        self.forwarding.forget(node)
-        self.remotes.pop(node, None)
+        for node, since in list(self.state.unreachable.items()):
+            if now - since > _FORGET and node in self.state.unreachable:
+                self.news.forget(node)
+                self.table.drop(node)
+                self.forwarding.forget(node)
+                yield from self.wants.forgetting(node)
 
     # Links
 
@@ -204,25 +253,28 @@ class Mesh:
         self.forwarding.forget_ways()
         self._want(self.now())
 
-    def _introduce(self, link: Link) -> None:
-        """Tell a new neighbour all that is known."""
-        lost = self.now() - _LOST
-        for node, frame in self._frames.items():
-            # Of the neighbour itself too, in case it has been here before.
-            if node == link.node or self._unreachable.get(node, lost) >= lost:
-                self._send_advert(link, frame)
+    def _introducing(self, link: Link) -> Steps[None]:
+        """Tell a new neighbour all that is known, in steps, as fast as it takes that."""
+        while not self.news.introduce(link):
+            if link.crowded:
+                self._introduce_at = self.now() + _CROWDED
+                return
+            yield
         link.ready = True
         self.forwarding.forget_ways()
+        self._advert_at = min(self._advert_at, self.now())
 
     def _left(self, link: Link) -> None:
-        """Take note that a link has ended."""
+        """Take note that a link has ended; once, however often it is told."""
+        link.release()
         if self.links.get(link.node) is not link:
             return
         del self.links[link.node]
         self.forwarding.forget_ways()
+        self._advert_at = self.now()
+        self._want(self._advert_at)
         self.counters.dropped += link.dropped
         messages, size = link.messages_in + link.messages_out, link.bytes_in + link.bytes_out
-        self.down = self.down[1 - _DOWN :]
         self.down.append(Down(link.node, link.dialled, self.state.wall(), messages, size))
         ending = link.peer.ending
         self.state.tell(
@@ -233,8 +285,6 @@ class Mesh:
                 "reason": ending.code if ending is not None else "closed",
             }
         )
-        self._advert_at = self.now()
-        self._want(self._advert_at)
 
     # Adverts
 
@@ -251,17 +301,21 @@ class Mesh:
         if not news:
             return
         self.forwarding.look_closely()
-        size = sum(map(len, self._wanted))
-        pace = max(_PACE, cost, size / _ADVERT_RATE)
+        pace = max(_PACE, cost, self._wanted_size / _ADVERT_RATE)
         self._advert_at = min(self._advert_at, max(now, self._advertised + pace))
         self._want(self._advert_at)
 
-    def _advertise(self, now: float) -> None:
-        """Tell all what there is to tell of this daemon."""
+    def _advertising(self, now: float) -> Steps[None]:
+        """Tell all what there is to tell of this daemon, in steps."""
+        self._advertised, self._advert_at = now, float("inf")
+        self._jitter = self._rng.uniform(0.75, 1.0)
+        self._refresh_at = now + self._refresh_period() * self._jitter
         forwarded = self.broker.router.forwarded
-        self._wanted = generalise(forwarded.keys())
-        self.forwarding.general = any(one not in forwarded for one in self._wanted)
+        wanted = yield from generalising(forwarded)
+        self._wanted_size = sum(map(len, wanted))
+        self.forwarding.general = any(one not in forwarded for one in wanted)
         self._advert_number += 1
+        ready = [link for link in self.links.values() if link.ready][:MAX_LINKS]
         advert = Advert(
             self.state.node,
             self.state.config.host,
@@ -269,44 +323,17 @@ class Mesh:
             self.state.life,
             self._advert_number,
             self.state.start,
-            tuple(link.report() for link in self.links.values() if link.ready),
-            self._wanted,
+            tuple(link.report() for link in ready),
+            wanted,
         )
         data = format_advert(advert)
         self.table.put(advert)
-        frame = wire.frame(b"//fwd/peers/%b/%b" % (self._names()), data)
-        self.keep(self.state.node, frame)
-        for link in self.links.values():
-            if link.ready:
-                self._send_advert(link, frame)
-        self._publish(b"//peers/%b/%b" % (self._names()), data)
-        self._advertised, self._advert_at = now, float("inf")
-        self._jitter = self._rng.uniform(0.75, 1.0)
-        self._refresh_at = now + self._refresh_period() * self._jitter
+        self.news.keep(advert.node, self.news.frame(advert.node, data))
         self._look()
-        self._ask_plain()
-
-    def _names(self) -> tuple[bytes, bytes]:
-        return self.state.config.mesh.encode(), self.state.node.encode()
-
-    def _send_advert(self, link: Link, frame: bytes) -> None:
-        self.counters.adverts_out += 1
-        self.counters.advert_bytes_out += len(frame)
-        link.send(frame)
-
-    def keep(self, node: str, frame: bytes) -> None:
-        """Keep the frame of a daemon's advert, for new neighbours."""
-        self._advert_bytes += len(frame) - len(self._frames.get(node, b""))
-        self._frames[node] = frame
-
-    def _publish(self, name: bytes, data: bytes) -> None:
-        """Let this daemon's own peers see an advert; the other daemons have it from the links."""
-        speaker = self.broker.speaker
-        self.forwarding.outbound.closed = True
-        self.broker.put(None, name, data)
-        self.broker.flush()
-        self.forwarding.outbound.closed = False
-        self.broker.speaker = speaker
+        yield from self.news.telling(advert.node)
+        self.news.publish(advert.node, data)
+        if self.plain.peers:
+            self._plain_at = min(self._plain_at, self.now())
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
         """Take an advert that has come by ``link``."""
@@ -317,11 +344,13 @@ class Mesh:
             known = self.table.adverts.get(node)
             if known is not None and stamp <= known.stamp:
                 if stamp[0] < known.life:  # somebody still believes in an earlier life
-                    self._send_advert(link, self._frames[node])
+                    self.news.send(link, node)
                 return
             if known is None and len(self.table.adverts) >= MAX_DAEMONS:
                 raise AdvertError(f"there are {MAX_DAEMONS} daemons already")
             advert = parse_advert(node, data)
+            if node != self.state.node and not self.table.has_room(advert):
+                raise AdvertError("the table of all adverts has no room for it")
         except AdvertError as error:
             self.state.refuse("bad-advert", str(error), link.address)
             return
@@ -330,20 +359,15 @@ class Mesh:
             return
         if known is not None and known.life != advert.life:
             self.forwarding.forget(node)  # what comes of its earlier life is not taken any more
-        name = b"//fwd/peers/%b/%b" % (self.state.config.mesh.encode(), node.encode())
-        frame = wire.frame(name, data)
-        self.keep(node, frame)
+        self.news.keep(node, self.news.frame(node, data))
         self.table.put(advert)
         self._look()
-        for other in self.links.values():
-            if other is not link and other.ready:
-                self._send_advert(other, frame)
+        self.news.tell(node, link)  # at once: adverts go before the batches that rest on them
         if known is None or known.interests != advert.interests:
-            remote = self.remotes.get(node)
-            if remote is not None and node in self.table.hops:
-                remote.want(self.broker.router, advert.interests)
-                self._ask_plain()
-        self._publish(name, data)
+            self.wants.look(node)
+            self._want(self.now())
+        if not self.news.publish(node, data):
+            self._want(self.now())
 
     def _claim(self, advert: Advert) -> None:
         """Act on an advert of this daemon's id that is newer than its own.
@@ -352,7 +376,9 @@ class Mesh:
         such, the one that started later withdraws.
         """
         now = self.now()
-        self.state.life = max(self.state.life, advert.life) + 1
+        self.state.life = min(MAX_LIFE, max(self.state.life, advert.life) + 1)
+        if self.state.life == advert.life:
+            self._advert_number = max(self._advert_number, advert.sequence)
         self._claims = [at for at in self._claims if now - at < _CLAIM_TIME]
         if advert.start < self.state.start:
             self._claims.append(now)
@@ -375,26 +401,12 @@ class Mesh:
                 self._settle_at = self.now() + _SETTLE
                 self._want(self._settle_at)
 
-    def _settle(self, now: float) -> None:
-        """Let those daemons get what they want that can be reached, and no others."""
-        self._settle_at = float("inf")
-        hops, router = self.table.hops, self.broker.router
-        for node, advert in self.table.adverts.items():
-            if node == self.state.node:
-                continue
-            if node in hops:
-                if self._unreachable.pop(node, now) < now - _LOST:  # new neighbours lack it
-                    for link in self.links.values():
-                        self._send_advert(link, self._frames[node])
-                remote = self.remotes.get(node)
-                if remote is None:
-                    remote = self.remotes[node] = Remote(node)
-                remote.want(router, advert.interests)
-            else:
-                self._unreachable.setdefault(node, now)
-                if node in self.remotes:
-                    self.remotes[node].want(router, ())
-        self._ask_plain()
+    def _finding_ways(self) -> Steps[None]:
+        """Find out who can be reached, and how what is published here goes there, in steps."""
+        while not self.table.find_hops(self.over):
+            yield
+        while self.table.large and self.table.branches(self.state.node, self.over) is None:
+            yield
 
     def _forged(self, name: bytes, data: bytes) -> None:
         """Refuse an advert by somebody who is not a linked daemon, or take the hint it gives."""
@@ -409,21 +421,32 @@ class Mesh:
         text = f"{wire.quote(name)} is for the daemons of this mesh alone"
         raise ProtocolError("forged-advert", text)
 
-    def _ask_plain(self) -> None:
-        """Subscribe at plain peers what this daemon's peers and the other daemons want."""
-        if self.plain.peers:
-            far = {one for remote in self.remotes.values() for one in remote.substrings}
-            self.plain.ask(self.broker.router.forwarded, far)
+    # Plain peers
+
+    def _asking_plain(self) -> Steps[None]:
+        """Subscribe at plain peers what others want, in steps."""
+        self.wants.changed, self._plain_at = False, float("inf")
+        if not self.plain.peers:
+            return
+        far: set[bytes] = set()
+        for remote in list(self.remotes.values()):
+            far |= remote.substrings
+            if self.over():
+                yield
+        yield from self.plain.asking(self.broker.router.forwarded, far)
 
     def _meet_plain(self, peer: Peer) -> None:
         """Take note that a peer knows of no hello."""
         ended = peer.gone
 
         def gone() -> None:
-            self.plain.drop(peer)
-            if ended is not None:
-                ended()
+            try:
+                self.plain.drop(peer)
+            finally:
+                if ended is not None:
+                    ended()
 
         peer.gone = gone
         self.plain.add(peer)
-        self._ask_plain()
+        self._plain_at = self.now()
+        self._want(self._plain_at)

@@ -11,8 +11,10 @@ import random
 import socket
 import ssl
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import trio
 
@@ -22,12 +24,13 @@ from pubsubd.limits import MESH_LOOKS, READ_SIZE
 from pubsubd.line import LineTalk
 from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
 from pubsubd.mesh.core import Mesh
-from pubsubd.mesh.discovery import Network, check_target, choose
+from pubsubd.mesh.discovery import Network, check_target, choosing
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.server import Server
 from pubsubd.session import open_session, tune
 from pubsubd.tls import TlsSocket, explain
+from pubsubd.turn import Steps
 
 log = logging.getLogger("pubsubd")
 
@@ -42,7 +45,10 @@ BACKOFF_MAX = 30.0
 
 _STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
 _RETRY = 60.0  # seconds until a discovered daemon that was tried in vain is tried again
+_LOOK = 5.0  # seconds between two looks whether a connection that has not told of its end is there
 _HINTS = 64  # addresses from clients that are kept at a time
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,26 +110,35 @@ class Mesher:
         self._bell.set()
 
     async def run(self) -> None:
-        """Take part in the mesh until cancelled."""
-        settings = self._settings
+        """Take part in the mesh until cancelled.
+
+        Each of the tasks is kept running on its own: one that fails ends none of the others.
+        """
+        settings, keep = self._settings, self._server.tasks.keep
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._dial_peers(nursery)
             if settings.discover:
-                nursery.start_soon(self._discover)
+                nursery.start_soon(keep, "mesh-discovery", self._discover)
             if settings.export is not None:
-                nursery.start_soon(self._export, settings.export)
-            await self._keep_acting()
+                export = partial(self._export, settings.export)
+                nursery.start_soon(keep, "mesh-export", export)
+            await keep("mesh", self._keep_acting)
 
     async def _keep_acting(self) -> None:
         mesh = self.mesh
         while True:
-            mesh.act()
-            self._bell = trio.Event()
-            self._server.pressed.clear()  # nobody waits for links on the daemon's account
-            with trio.move_on_at(mesh.due):
-                await self._bell.wait()
-            await trio.lowlevel.checkpoint()
+            try:
+                mesh.act()
+            finally:
+                self._server.pressed.clear()  # nobody waits for links on the daemon's account
+            self._bell = trio.Event()  # what act() has rung for itself, ``due`` says too
+            if mesh.due <= trio.current_time():
+                await self._server.lane.wait()
+            else:
+                with trio.move_on_at(mesh.due):
+                    await self._bell.wait()
+                await trio.lowlevel.checkpoint()
 
     # Dialling
 
@@ -138,7 +153,8 @@ class Mesher:
             self._dialling.pop(gone).cancel()
         for host, port in self._peers.keys() - self._dialling.keys():
             scope = self._dialling[host, port] = trio.CancelScope()
-            nursery.start_soon(self._keep_peer, host, port, scope)
+            dial = partial(self._keep_peer, host, port, scope)
+            nursery.start_soon(self._server.tasks.keep, "mesh-dial", dial)
 
     async def _keep_peer(self, host: str, port: int, scope: trio.CancelScope) -> None:
         """Dial an address until that is no longer wanted, and end the link to it then."""
@@ -163,7 +179,8 @@ class Mesher:
                 attempts = max(attempts, 1)
                 continue
             begun = trio.current_time()
-            refusal = await self._dial_once(host, port)
+            found = partial(self._nodes.__setitem__, (host, port))
+            refusal = await self._dial_once(host, port, found)
             if refusal == "self-link":
                 log.warning("event=self-link address=%s", address)
                 self.report.dialling.pop(address, None)
@@ -173,8 +190,13 @@ class Mesher:
             if refusal:
                 self.report.dialling[address] = attempts, refusal
 
-    async def _dial_once(self, host: str, port: int) -> str:
-        """Connect, and wait for the end of the connection; return why there was none, if so."""
+    async def _dial_once(
+        self, host: str, port: int, found: Callable[[str], None] = lambda _node: None
+    ) -> str:
+        """Connect, and wait for the end of the connection; return why there was none, if so.
+
+        ``found`` is called with the id of who is there, once that is known.
+        """
         address = show_address(host, port)
         try:
             with trio.fail_after(CONNECT_TIMEOUT):
@@ -199,11 +221,20 @@ class Mesher:
                 refusals.append(refusal)
             ended.set()
 
-        make = partial(LineTalk, self._server.broker)
-        peer = open_session(self._server, sock, address, make)
+        try:
+            peer = open_session(self._server, sock, address, partial(LineTalk, self._server.broker))
+        except BaseException:
+            sock.close()
+            raise
         self.report.dialling.pop(address, None)
-        self.mesh.greet(peer, address, note_end, partial(self._nodes.__setitem__, (host, port)))
-        await ended.wait()
+        try:
+            self.mesh.greet(peer, address, note_end, found)
+        except Exception as error:  # noqa: BLE001  (it is dialled again)
+            self._server.broker.faults.end(peer, error)
+        # Whatever has gone wrong: once the peer has left, nothing is to be waited for any more.
+        while not ended.is_set() and peer.number in self._server.broker.peers:
+            with trio.move_on_after(_LOOK):
+                await ended.wait()
         return refusals[0].code if refusals else ""
 
     def _note_failure(self, address: str, text: str) -> None:
@@ -227,12 +258,36 @@ class Mesher:
                 if self._hints and len(mesh.links) < settings.max_peers:
                     host, port = next(iter(self._hints))
                     del self._hints[host, port]
-                    nursery.start_soon(self._dial_found, host, port)
+                    nursery.start_soon(self._contain, self._dial_found, host, port)
                     continue
-                advert = choose(mesh.table, mesh.links, self._tried, settings.max_peers, self._rng)
+                advert = await self._take(
+                    choosing(mesh.table, mesh.links, self._tried, settings.max_peers, self._rng)
+                )
                 if advert is not None:
                     self._tried[advert.node] = now
-                    nursery.start_soon(self._dial_found, advert.host, advert.port)
+                    nursery.start_soon(self._contain, self._dial_found, advert.host, advert.port)
+
+    async def _contain(
+        self, dial: Callable[[str, int], Awaitable[None]], host: str, port: int
+    ) -> None:
+        """Dial once; what fails is counted, and ends nothing else."""
+        try:
+            await dial(host, port)
+        except Exception as error:  # noqa: BLE001  (the other dialling goes on)
+            self._server.broker.faults.note(error, show_address(host, port))
+
+    async def _take(self, steps: Steps[Value]) -> Value:
+        """Return what ``steps`` make, and let others run whenever a turn is over."""
+        turn = self._server.broker.turn
+        while True:
+            turn.begin()
+            try:
+                while not turn.over():
+                    next(steps)
+            except StopIteration as done:
+                made: Value = done.value
+                return made
+            await self._server.lane.wait()
 
     def _hint(self, data: bytes) -> None:
         """Take an address from a client.
@@ -267,9 +322,10 @@ class Mesher:
         exporter = Exporter(directory, self._settings.keep)
         while True:
             await trio.sleep(self._settings.export_interval)
-            rows = self.report.edges()
             try:
-                await trio.to_thread.run_sync(exporter.write, rows, time.time())
+                write = partial(exporter.write_lines, await self._take(self.report.listing()))
+                # A file system that does not answer is given up when the daemon ends.
+                await trio.to_thread.run_sync(write, time.time(), abandon_on_cancel=True)
             except OSError as error:
                 told = json.dumps(directory), json.dumps(str(error))
                 log.error("event=export-failed directory=%s error=%s", *told)

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pubsubd.mesh.adverts import Advert, AdvertError
 from pubsubd.mesh.linkstate import Table
+from pubsubd.turn import Steps, finish
 
+_STEP = 256  # daemons looked at between two looks at the clock
 _NEAR = 2  # links away; one so near is not worth a link if it has enough
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -57,7 +59,18 @@ def choose(
     most: int,
     rng: random.Random,
 ) -> Advert | None:
-    """Return a daemon to link to, or None if no further link would be of use.
+    """Return what :func:`choosing` does, without a pause."""
+    return finish(choosing(table, linked, tried, most, rng))
+
+
+def choosing(
+    table: Table,
+    linked: Iterable[str],
+    tried: Mapping[str, float],
+    most: int,
+    rng: random.Random,
+) -> Steps[Advert | None]:
+    """Return, in steps, a daemon to link to, or None if no further link would be of use.
 
     The farthest are chosen first, so that the mesh becomes short instead of clustered; of equally
     far ones, one with few links, by chance. Those that have ``most`` links have enough, but they
@@ -80,7 +93,9 @@ def choose(
         near += math.ceil(math.log(len(hops)) / math.log(max(2, most - 1)))
     best: tuple[bool, int, int, float] | None = None
     found: Advert | None = None
-    for node, far in hops.items():
+    for number, (node, far) in enumerate(hops.items()):  # found anew, they are another dict
+        if number % _STEP == 0:
+            yield
         advert = table.adverts.get(node)
         if node in neighbours or node in tried or advert is None:
             continue

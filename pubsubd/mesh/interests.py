@@ -6,8 +6,9 @@ too much may be sent then, and never too little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence
 
+from pubsubd.turn import Steps, finish
 from pubsubd.wire import FORWARD
 
 MAX_INTERESTS = 1_000
@@ -16,24 +17,38 @@ MAX_INTERESTS = 1_000
 MAX_INTEREST_BYTES = 64 * 1024
 """Bytes of them all."""
 
+_STEP = 256  # substrings between two looks at the clock
+
 
 def generalise(
     wanted: Iterable[bytes], most: int = MAX_INTERESTS, most_bytes: int = MAX_INTEREST_BYTES
 ) -> tuple[bytes, ...]:
-    """Return substrings that cover all of ``wanted``, which begin with ``//fwd/``, in order.
+    """Return what :func:`generalising` does, without a pause."""
+    return finish(generalising(wanted, most, most_bytes))
 
-    They are the same ones as long as these are at most ``most`` with at most ``most_bytes``; else
-    they are cut behind a slash, all at the same level, as far to the right as will do.
+
+def generalising(
+    wanted: Iterable[bytes], most: int = MAX_INTERESTS, most_bytes: int = MAX_INTEREST_BYTES
+) -> Steps[tuple[bytes, ...]]:
+    """Return, in steps, substrings that cover all of ``wanted``, in order.
+
+    All of ``wanted`` begin with ``//fwd/``. They are the same ones as long as these are at most
+    ``most`` with at most ``most_bytes``; else they are cut behind a slash, all at the same level,
+    as far to the right as will do.
     """
-    all_wanted = wanted if isinstance(wanted, Set) else frozenset(wanted)
-    found = _cut_all(all_wanted, None, most, most_bytes)
+    all_wanted = tuple(wanted)  # it may change between the steps
+    found = yield from _cut_all(all_wanted, None, most, most_bytes)
     if found is None:
-        deepest = max(substring.count(b"/") for substring in all_wanted)
+        deepest = 0
+        for start in range(0, len(all_wanted), _STEP):
+            yield
+            part = all_wanted[start : start + _STEP]
+            deepest = max(deepest, *(substring.count(b"/") for substring in part))
         low, high = FORWARD.count(b"/"), deepest + 1  # what is cut deeper is never fewer
         found = frozenset((FORWARD,))
         while high - low > 1:
             level = (low + high) // 2
-            cut = _cut_all(all_wanted, level, most, most_bytes)
+            cut = yield from _cut_all(all_wanted, level, most, most_bytes)
             if cut is None:
                 high = level
             else:
@@ -42,14 +57,16 @@ def generalise(
 
 
 def _cut_all(
-    substrings: Set[bytes], level: int | None, most: int, most_bytes: int
-) -> frozenset[bytes] | None:
+    substrings: Sequence[bytes], level: int | None, most: int, most_bytes: int
+) -> Steps[frozenset[bytes] | None]:
     """Return the substrings cut at a level, if there is one; None as soon as they are too many."""
     if level is None and len(substrings) > most:
         return None
     found: set[bytes] = set()
     size = 0
-    for substring in substrings:
+    for number, substring in enumerate(substrings):
+        if number % _STEP == 0:
+            yield
         cut = substring if level is None else _cut(substring, level)
         if cut not in found:
             found.add(cut)

@@ -18,6 +18,7 @@ from pubsubd.mesh.adverts import LinkReport
 from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, prove
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
+from pubsubd.routing import Unfinished
 
 MAX_BATCH = 64 * MIB
 """Bytes of the data of one frame between daemons; larger batches are not sent."""
@@ -25,6 +26,8 @@ MAX_BATCH = 64 * MIB
 RELAY = b"//pubsubd/relay"
 HEARTBEAT = b"//pubsubd/heartbeat"
 
+_FRAMES = 256  # read at once, before the first of them is worked off
+_INNER = 64  # peers that stand for origins and are kept; each is some 2 KiB
 _PLAIN = frozenset(("unknown-request", "unknown-command", "no-mesh"))
 _UNDER_WAY = 100  # heartbeats whose answers are waited for
 _GREETING = 4_096  # bytes of a hello at most
@@ -36,8 +39,18 @@ class Owner(Protocol):
     def now(self) -> float:
         """Return the time, in seconds."""
 
+    def over(self) -> bool:
+        """Return whether the present turn is over."""
+
+    def hold(self, link: Link, more: int) -> None:
+        """Take note that so many more bytes are held for a link; it may end it for that."""
+
     def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch; whether work is left of it that :meth:`go_on` does."""
+        """Take a batch; whether work is left of it that :meth:`go_on` does.
+
+        Raises:
+            Unfinished: it is to be taken again in the next turn.
+        """
 
     def go_on(self, link: Link) -> bool:
         """Go on with a batch; whether work is still left of it."""
@@ -58,7 +71,8 @@ class Link:
         ready: whether it has been told all that is known, and can be used.
         heard: the time of the last input.
         rtt_ms: milliseconds there and back, if measured.
-        inner: whose input the messages in batches are.
+        inner: whose input the messages of the last batch are.
+        untold: ids of the daemons whose adverts it was not told yet, until it is ready.
         messages_in, messages_out, bytes_in, bytes_out: carried so far.
         dropped: batches that it was too slow for.
     """
@@ -84,12 +98,30 @@ class Link:
         self._decoder = wire.Decoder(MAX_BATCH)
         self._frames: deque[tuple[bytes, bytes]] = deque()  # read, and not worked off
         self._unfinished = False  # whether work is left of a batch
-        self.renew_inner()
+        self._held = 0  # bytes of input that are not worked off, as the owner knows
+        self._inners: dict[tuple[str, bool], Peer] = {}
+        self.untold: dict[str, None] | None = None
+        self.inner = self.speak_for(self.node, vouched=False)
 
-    def renew_inner(self) -> None:
+    def speak_for(self, origin: str, vouched: bool) -> Peer:
+        """Return whose input the messages of a batch are: :attr:`inner`, from now on.
+
+        Each origin has two, as what one has said may be delivered later, and has to be known then
+        as vouched for or not.
+        """
+        inner = self._inners.get((origin, vouched))
+        if inner is None:
+            if len(self._inners) >= _INNER:
+                self._inners.clear()
+            inner = Peer(self.peer.number, f"mesh/{origin}", _throw_away, stay)
+            inner.relayed, inner.vouched = True, vouched
+            self._inners[origin, vouched] = inner
+        self.inner = inner
+        return inner
+
+    def forget_inner(self) -> None:
         """Forget what a batch has left unfinished."""
-        self.inner = Peer(self.peer.number, f"mesh/{self.node}", _throw_away, stay)
-        self.inner.relayed = True
+        self._inners = {key: one for key, one in self._inners.items() if one is not self.inner}
 
     def wait(self, seconds: float) -> None:
         """Let a new link be silent for longer: so long a round trip takes, or two."""
@@ -97,19 +129,54 @@ class Link:
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
-        if data:
-            self.heard = max(self.heard, self._owner.now())
-            self.bytes_in += len(data)
-            try:
-                self._frames += self._decoder.feed(data)
-            except ProtocolError as error:
-                self.peer.end(error.code, error.text)
+        owner, frames = self._owner, self._frames
+        self.heard = max(self.heard, owner.now())  # without data, the silence is ours
+        self.bytes_in += len(data)
+        if data and not self._read(data, 0 if frames or self._unfinished else _FRAMES):
+            return False
+        while self.peer.ending is None:
+            if self._unfinished:
+                self._unfinished = owner.go_on(self)
+            elif frames:
+                frame = frames.popleft()
+                try:
+                    self._take(*frame)
+                except Unfinished:
+                    frames.appendleft(frame)
+                    return True
+                self._hold(-len(frame[0]) - len(frame[1]))
+            elif not self._read(b"", _FRAMES) or not frames:
+                self._hold(self._decoder.size - self._held)
                 return False
-        if self._unfinished:
-            self._unfinished = self._owner.go_on(self)
-        while self._frames and not self._unfinished:
-            self._take(*self._frames.popleft())
-        return self._unfinished
+            if owner.over():
+                return True
+        return False
+
+    def _read(self, data: bytes, most: int) -> bool:
+        """Cut what was read into frames, ``most`` of them; False if that is not possible."""
+        try:
+            self._frames += self._decoder.feed(data, most)
+        except ProtocolError as error:
+            self.peer.end(error.code, error.text)
+            return False
+        self._hold(len(data))
+        return True
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so much waits to be sent that what is no message of others had better wait."""
+        return self.peer.outbox.size > self.peer.terms.limits.max_pending // 2
+
+    def _hold(self, more: int) -> None:
+        self._held += more
+        self._owner.hold(self, more)
+
+    def release(self) -> None:
+        """Let go of what has come and was not worked off."""
+        self._hold(-self._held)
+        self._frames.clear()
+        self._inners.clear()
+        self._decoder = wire.Decoder(MAX_BATCH)
 
     def _take(self, name: bytes, data: bytes) -> None:
         if name == RELAY:

@@ -5,17 +5,55 @@ both of its ends tell of it. From each origin a breadth-first walk over these li
 the order of their ids, gives the same tree of shortest paths at every daemon: a message goes down
 the tree of its origin, as in multicast OSPF (RFC 1584), so it crosses each link of it once.
 
+What may take longer than a turn is made in steps: a walk over a large graph ends when the turn is
+over, and goes on when it is asked for again.
+
 Invariants:
 
 - ``graph[u]`` has v if and only if the adverts of both u and v tell of a link between them.
-- What was derived from the graph is thrown away whenever the graph changes.
+- What was derived from the graph is thrown away whenever the graph changes; but of a large graph,
+  ``hops`` is the one before until the new one is made.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+from pubsubd.limits import MIB
 from pubsubd.mesh.adverts import Advert
+
+Found = TypeVar("Found")
+
+MAX_DAEMONS = 10_000
+"""Daemons in the table, some 4 KiB each with the window for their batches; more are not learned."""
+
+MAX_TABLE = 128 * MIB
+"""Bytes of memory that all adverts together may take, see :func:`weigh`."""
+
+MAX_ALL_LINKS = 200_000
+"""Links that all adverts together may tell of, each counted at both ends: they are walked over."""
+
+MAX_TREES = 1_000_000
+"""Daemons in all trees that are kept, some 40 bytes each: all trees of a mesh of 1,000."""
+
+_EACH = 400  # bytes of a link or an interest, apart from its text; measured
+_ADVERT = 2_048  # bytes of an advert without these
+_AT_ONCE = 10_000  # daemons and ends of links that are walked over at once: some 2 ms
+_STEP = 500  # ends of links between two looks at the clock
+_WALKS = 64  # unfinished walks that are kept
+
+
+def weigh(advert: Advert) -> int:
+    """Return about how many bytes it costs to know an advert, and to act on it."""
+    count = len(advert.links) + len(advert.interests)
+    return _ADVERT + advert.size + _EACH * count + sum(map(len, advert.interests))
+
+
+def _never() -> bool:
+    return False
 
 
 class Table:
@@ -28,89 +66,159 @@ class Table:
         adverts: id -> its newest advert.
         graph: id -> ids of its neighbours, in order.
         version: goes up whenever the graph changes.
+        weight: bytes that all adverts cost, see :func:`weigh`.
+        links: how many links they tell of.
+        longest: id -> milliseconds, the longest round trip of its links.
     """
 
     def __init__(self, me: str) -> None:
         self.me = me
         self.adverts: dict[str, Advert] = {}
-        self.graph: dict[str, tuple[str, ...]] = {}
+        self.graph: dict[str, list[str]] = {}
         self.version = 0
+        self.weight = self.links = 0
+        self.longest: dict[str, float] = {}
         self._told: dict[str, frozenset[str]] = {}
-        self._hops: dict[str, int] | None = None
+        self._ends = 0  # of links that count
+        self._hops: dict[str, int] = {me: 0}
+        self._stale = False  # whether the graph has changed since these were made
+        self._measuring: Iterator[dict[str, int] | None] | None = None
         self._branches: dict[str, dict[str, str]] = {}
+        self._kept = 0  # entries of all these
+        self._walks: dict[str, Iterator[dict[str, str] | None]] = {}
+
+    def has_room(self, advert: Advert) -> bool:
+        """Return whether ``advert`` can be taken without exceeding a limit."""
+        known = self.adverts.get(advert.node)
+        weight, links = self.weight + weigh(advert), self.links + len(advert.links)
+        if known is not None:
+            weight, links = weight - weigh(known), links - len(known.links)
+        return weight <= MAX_TABLE and links <= MAX_ALL_LINKS
 
     def put(self, advert: Advert) -> None:
         """Take an advert that is newer than what is known of its daemon."""
         node = advert.node
+        self._weigh(node, -1)
         self.adverts[node] = advert
+        self._weigh(node)
+        self.longest[node] = max((link.rtt_ms or 0.0 for link in advert.links), default=0.0)
         self._tell(node, frozenset(link.node for link in advert.links if link.node != node))
 
     def drop(self, node: str) -> None:
         """Forget a daemon."""
+        self._weigh(node, -1)
         self.adverts.pop(node, None)
+        self.longest.pop(node, None)
         self._tell(node, frozenset())
         self._told.pop(node, None)
         self.graph.pop(node, None)
 
-    def is_newer(self, node: str, stamp: tuple[int, int]) -> bool:
-        """Return whether an advert of ``node`` with this stamp would be news."""
-        known = self.adverts.get(node)
-        return known is None or stamp > known.stamp
+    def _weigh(self, node: str, sign: int = 1) -> None:
+        advert = self.adverts.get(node)
+        if advert is not None:
+            self.weight += sign * weigh(advert)
+            self.links += sign * len(advert.links)
 
     def _tell(self, node: str, told: frozenset[str]) -> None:
         before = self._told.get(node, frozenset())
         self._told[node] = told
-        changed = False
-        for other in before ^ told:
-            if node not in self._told.get(other, frozenset()):
-                continue
-            changed = True
-            for one, another in ((node, other), (other, node)):
-                neighbours = set(self.graph.get(one, ()))
-                if other in told:
-                    neighbours.add(another)
-                else:
-                    neighbours.discard(another)
-                self.graph[one] = tuple(sorted(neighbours))
-        if changed:
-            self.version += 1
-            self._hops = None
-            self._branches.clear()
+        changed = [other for other in before ^ told if node in self._told.get(other, frozenset())]
+        if not changed:
+            return
+        mine = set(self.graph.get(node, ()))
+        for other in changed:
+            theirs = self.graph.setdefault(other, [])
+            if other in told:
+                insort(theirs, node)
+                mine.add(other)
+            else:
+                del theirs[bisect_left(theirs, node)]
+                mine.discard(other)
+            self._ends += 2 if other in told else -2
+        self.graph[node] = sorted(mine)
+        self.version += 1
+        self._stale, self._measuring = True, None
+        self._branches.clear()
+        self._walks.clear()
+        self._kept = 0
+
+    @property
+    def large(self) -> bool:
+        """Whether a walk over the graph is made in steps."""
+        return self._ends + len(self.graph) > _AT_ONCE
 
     @property
     def hops(self) -> dict[str, int]:
-        """Id -> links on the way there, of all who can be reached, this daemon included."""
-        if self._hops is None:
-            hops = self._hops = {self.me: 0}
-            queue = deque([self.me])
-            while queue:
-                node = queue.popleft()
-                further = hops[node] + 1
-                for neighbour in self.graph.get(node, ()):
-                    if neighbour not in hops:
-                        hops[neighbour] = further
-                        queue.append(neighbour)
+        """Id -> links on the way there, of all who can be reached, this daemon included.
+
+        As it is; of a large graph, as it was found by the last :meth:`find_hops`.
+        """
+        if self._stale and not self.large:
+            self.find_hops()
         return self._hops
 
-    def branches(self, origin: str) -> dict[str, str]:
+    def find_hops(self, over: Callable[[], bool] = _never) -> bool:
+        """Find :attr:`hops` anew if the graph has changed; False if ``over`` said stop before."""
+        if self._stale:
+            if self._measuring is None:
+                self._measuring = self._measure()
+            found = _advance(self._measuring, over)
+            if found is None:
+                return False
+            self._hops, self._stale, self._measuring = found, False, None
+        return True
+
+    def _measure(self) -> Iterator[dict[str, int] | None]:
+        hops = {self.me: 0}
+        queue = deque([self.me])
+        looked = 0
+        while queue:
+            node = queue.popleft()
+            further = hops[node] + 1
+            near = self.graph.get(node, ())
+            for neighbour in near:
+                if neighbour not in hops:
+                    hops[neighbour] = further
+                    queue.append(neighbour)
+            looked += len(near) + 1
+            if looked > _STEP:
+                looked = 0
+                yield None
+        yield hops
+
+    def branches(self, origin: str, over: Callable[[], bool] = _never) -> dict[str, str] | None:
         """Return what lies below this daemon in the tree of ``origin``.
 
-        Id -> the neighbour by which it is reached.
+        Id -> the neighbour by which it is reached. None if the graph is large and ``over`` said
+        stop before that was found: asked again, it goes on.
         """
         branches = self._branches.get(origin)
+        if branches is not None:
+            return branches
+        walk = self._walks.pop(origin, None) or self._walk(origin)
+        branches = _advance(walk, over if self.large else _never)
         if branches is None:
-            branches = self._branches[origin] = self._walk(origin)
+            self._walks[origin] = walk
+            if len(self._walks) > _WALKS:
+                del self._walks[next(iter(self._walks))]
+            return None
+        self._branches[origin] = branches
+        self._kept += len(branches) + 1
+        while self._kept > MAX_TREES and len(self._branches) > 1:
+            self._kept -= len(self._branches.pop(next(iter(self._branches)))) + 1
         return branches
 
-    def _walk(self, origin: str) -> dict[str, str]:
+    def _walk(self, origin: str) -> Iterator[dict[str, str] | None]:
         graph, me = self.graph, self.me
         branches: dict[str, str] = {}
         seen = {origin}
         queue = deque([origin])
+        looked = 0
         while queue:
             node = queue.popleft()
             branch = branches.get(node)
-            for neighbour in graph.get(node, ()):
+            near = graph.get(node, ())
+            for neighbour in near:
                 if neighbour not in seen:
                     seen.add(neighbour)
                     queue.append(neighbour)
@@ -118,4 +226,16 @@ class Table:
                         branches[neighbour] = branch
                     elif node == me:
                         branches[neighbour] = neighbour
-        return branches
+            looked += len(near) + 1
+            if looked > _STEP:
+                looked = 0
+                yield None
+        yield branches
+
+
+def _advance(walk: Iterator[Found | None], over: Callable[[], bool]) -> Found | None:
+    """Go on with a walk until ``over`` says stop; return what it has found, once it has."""
+    for found in walk:
+        if found is not None or over():
+            return found
+    return None

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from pubsubd.mesh.interests import generalise
+from pubsubd.faults import Faults
+from pubsubd.mesh.interests import generalising
 from pubsubd.peer import Peer
+from pubsubd.turn import Steps
+
+_STEP = 256  # substrings looked at between two looks at the clock
 
 
 class PlainPeers:
     """The plain peers of a daemon.
 
+    Args:
+        faults: mistakes of this program, and what they end.
+
     Attributes:
         peers: number -> peer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
         self.peers: dict[int, Peer] = {}
         self._asked: dict[int, frozenset[bytes]] = {}
 
@@ -33,19 +41,32 @@ class PlainPeers:
         self.peers.pop(peer.number, None)
         self._asked.pop(peer.number, None)
 
-    def ask(self, near: Mapping[bytes, int], far: Set[bytes]) -> None:
-        """Subscribe at all of them what others want, and nothing else.
+    def asking(self, near: Mapping[bytes, int], far: Set[bytes]) -> Steps[None]:
+        """Subscribe at all of them what others want, and nothing else, in steps.
 
         Args:
             near: what this daemon's peers want -> how many of them; the plain ones count too.
             far: what other daemons want.
         """
-        for peer in self.peers.values():
-            alone = {one for one in peer.substrings if near.get(one) == 1} - far
-            wanted = frozenset(generalise((near.keys() | far) - alone))
+        for peer in list(self.peers.values()):
+            all_wanted = []
+            for number, one in enumerate((*near, *far)):
+                if _is_for_others(one, peer, near, far):
+                    all_wanted.append(one)
+                if number % _STEP == 0:
+                    yield
+            wanted = frozenset((yield from generalising(set(all_wanted))))
             asked = self._asked.get(peer.number, frozenset())
             commands = [b"unsub %b\n" % one for one in sorted(asked - wanted)]
             commands += [b"sub %b\n" % one for one in sorted(wanted - asked)]
-            if commands:
+            if commands and peer.number in self.peers:
                 self._asked[peer.number] = wanted
-                peer.send(b"".join(commands))
+                try:
+                    peer.send(b"".join(commands))
+                except Exception as error:  # noqa: BLE001  (it is that peer's alone)
+                    self._faults.end(peer, error)
+
+
+def _is_for_others(one: bytes, peer: Peer, near: Mapping[bytes, int], far: Set[bytes]) -> bool:
+    """Return whether somebody else than ``peer`` wants ``one``."""
+    return one in far or near.get(one, 2) > 1 or one not in peer.substrings

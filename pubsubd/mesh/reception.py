@@ -6,10 +6,14 @@ from collections.abc import Callable
 
 from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
+from pubsubd.mesh.adverts import MAX_LINKS
 from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, new_nonce, parse_hello, prove
 from pubsubd.mesh.link import Greeting, Link, Owner
 from pubsubd.mesh.state import State
 from pubsubd.peer import Peer
+
+MAX_GREETINGS = 1_000
+"""Hellos that others have begun and not finished; of more, the oldest is ended."""
 
 _ANSWER_TIME = 5.0  # seconds until who has not answered is taken for a plain peer
 _GREETING_TIME = 15.0  # seconds for all of a hello
@@ -51,17 +55,19 @@ class Reception:
 
     def sweep(self, now: float) -> None:
         """Act on hellos that have taken too long; to be called each heartbeat."""
-        for number, (begun, peer, greeting) in list(self._greetings.items()):
+        for number, (begun, _, greeting) in list(self._greetings.items()):
             if number not in self._broker.peers:
-                del self._greetings[number]
+                self._greetings.pop(number, None)
             elif isinstance(greeting, Greeting) and not greeting.answered:
                 if now - begun > _ANSWER_TIME:
                     greeting.give_up()
             elif now - begun > _GREETING_TIME:
-                del self._greetings[number]
-                text = f"the hello was not finished in {_GREETING_TIME:g} s"
-                self._state.refuse("bad-hello", text, peer.label)
-                peer.end("bad-hello", text)
+                self._give_up(number, f"the hello was not finished in {_GREETING_TIME:g} s")
+
+    def _give_up(self, number: int, text: str) -> None:
+        _, peer, _ = self._greetings.pop(number)
+        self._state.refuse("bad-hello", text, peer.label)
+        peer.end("bad-hello", text)
 
     def _mine(self) -> Hello:
         state = self._state
@@ -85,10 +91,12 @@ class Reception:
         refusal: list[ProtocolError] = []
 
         def gone() -> None:
-            self._greetings.pop(peer.number, None)
-            if isinstance(peer.link, Link):
-                self._left(peer.link)
-            ended(refusal[-1] if refusal else None)
+            try:
+                self._greetings.pop(peer.number, None)
+                if isinstance(peer.link, Link):
+                    self._left(peer.link)
+            finally:
+                ended(refusal[-1] if refusal else None)
 
         def admit(theirs: Hello) -> None:
             found(theirs.node)
@@ -140,6 +148,7 @@ class Reception:
                 self._admit(theirs, dialled=False)
                 mine = self._mine()
                 proof = prove(self._state.config.secret, "acceptor", theirs, mine)
+                self._make_room()
                 self._greetings[peer.number] = self._state.now(), peer, (theirs, mine)
                 return mine.text() + b" " + proof.encode()
             if pending is None or isinstance(pending[2], Greeting):
@@ -156,6 +165,14 @@ class Reception:
         link.wait(2 * (self._state.now() - pending[0]))
         return WELCOME
 
+    def _make_room(self) -> None:
+        """End the oldest hello of others if there are too many that are not finished."""
+        if len(self._greetings) >= MAX_GREETINGS:
+            for number, (_, _, greeting) in self._greetings.items():
+                if not isinstance(greeting, Greeting):
+                    self._give_up(number, f"{MAX_GREETINGS} hellos at once are not finished")
+                    return
+
     def _admit(self, theirs: Hello, *, dialled: bool) -> None:
         """Raise ProtocolError if there must not be a link to that daemon by this connection."""
         state, node = self._state, theirs.node
@@ -168,6 +185,8 @@ class Reception:
             text = f"{state.node} has withdrawn: another daemon has its id"
             raise ProtocolError("duplicate-node", text)
         link = state.links.get(node)
+        if link is None and not dialled and len(state.links) >= MAX_LINKS:
+            raise ProtocolError("too-many-connections", f"{MAX_LINKS} links are there already")
         if self._is_here(node, theirs.start, link):
             raise ProtocolError("duplicate-node", f"another daemon here has the id {node}")
         # Of two links one way, the newer one stays: who dials knows whether the older is of use.

@@ -7,7 +7,9 @@ daemons are one batch, and one publisher's messages stay in order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
 
 from pubsubd.outbox import Pieces
 from pubsubd.peer import stay
@@ -15,7 +17,19 @@ from pubsubd.routing import Router
 
 if TYPE_CHECKING:
     from pubsubd.acl import Permission
+    from pubsubd.delivery import Delivery
+    from pubsubd.mesh.link import Link
     from pubsubd.wildcards import Pattern
+
+WORK_PER_WAY = 100
+"""Steps of work (see :data:`~pubsubd.limits.WORK_PER_TURN`) of a batch on one link: some 10 µs."""
+
+_FEW = 64  # changes at once; of more, all answers are forgotten instead of the right ones
+_STEP = 16  # changes between two looks at the clock
+
+
+def _never() -> bool:
+    return False
 
 
 class Remote:
@@ -23,6 +37,7 @@ class Remote:
 
     Attributes:
         node: its id.
+        wanted: what it subscribes, when all of it is subscribed.
     """
 
     remote = True
@@ -35,20 +50,26 @@ class Remote:
     def __init__(self, node: str) -> None:
         self.node = node
         self.label = f"mesh/{node}"
-        self._wanted: tuple[bytes, ...] = ()
+        self.wanted: tuple[bytes, ...] = ()
         self.substrings: set[bytes] = set()
         self.fresh: list[bytes] = []
 
-    def want(self, router: Router, interests: tuple[bytes, ...]) -> None:
-        """Subscribe ``interests`` and nothing else."""
-        if interests is self._wanted:
-            return
-        self._wanted = interests
+    def want(
+        self, router: Router, interests: tuple[bytes, ...], over: Callable[[], bool] = _never
+    ) -> bool:
+        """Subscribe ``interests`` and nothing else; False if ``over`` said stop before the end."""
+        if interests is self.wanted:
+            return True
         wanted = frozenset(interests)
-        for substring in self.substrings - wanted:
-            router.unsubscribe(self, substring)
-        for substring in wanted - self.substrings:
-            router.subscribe(self, substring)
+        gone, new = self.substrings - wanted, wanted - self.substrings
+        with router.many() if len(gone) + len(new) > _FEW else nullcontext():
+            for change, substrings in ((router.unsubscribe, gone), (router.subscribe, new)):
+                for number, substring in enumerate(substrings, 1):
+                    change(self, substring)
+                    if number % _STEP == 0 and over():
+                        return False
+        self.wanted = interests
+        return True
 
     def put(self, chunk: bytes) -> None:
         """Take nothing: what it wants is put to its groups."""
@@ -57,20 +78,36 @@ class Remote:
         """Take nothing, as :meth:`put`."""
 
 
+class Run(NamedTuple):
+    """Messages one after the other that the same daemons get.
+
+    Attributes:
+        group: these daemons.
+        frames: the messages, whole frames.
+        vouched: whether this daemon vouches for the senders that they name.
+    """
+
+    group: Group
+    frames: bytes | Pieces
+    vouched: bool
+
+
 class Outbound:
     """What was put for other daemons and is not sent.
 
     Attributes:
-        runs: who gets it, and whole frames, in order.
+        runs: in order.
         closed: whether nothing is taken at present: what came from another daemon goes on as it
             came, and not once more.
+        delivery: what puts it; it tells whether that is vouched for.
     """
 
-    __slots__ = ("closed", "runs")
+    __slots__ = ("closed", "delivery", "runs")
 
-    def __init__(self) -> None:
-        self.runs: list[tuple[Group, bytes | Pieces]] = []
+    def __init__(self, delivery: Delivery) -> None:
+        self.runs: list[Run] = []
         self.closed = False
+        self.delivery = delivery
 
 
 class Group:
@@ -79,9 +116,21 @@ class Group:
     Attributes:
         nodes: their ids.
         messages: put and not counted by a batch.
+        work: what a batch for them costs, see :data:`~pubsubd.limits.WORK_PER_TURN`.
+        ways: origin -> the links by which its batches go to them, as :class:`Forwarding` knows.
+        version: of the links and the graph, for which ``ways`` are right.
     """
 
-    __slots__ = ("__weakref__", "_outbound", "fresh", "messages", "nodes")
+    __slots__ = (
+        "__weakref__",
+        "_outbound",
+        "fresh",
+        "messages",
+        "nodes",
+        "version",
+        "ways",
+        "work",
+    )
 
     renders = False
     end = staticmethod(stay)
@@ -89,13 +138,19 @@ class Group:
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:
         self.nodes = nodes
         self.messages = 0
+        self.work = 2 * WORK_PER_WAY
+        self.ways: dict[str, tuple[Link, ...]] = {}
+        self.version = -1
         self.fresh: list[bytes] = []  # stays empty: what is put goes to the outbound
         self._outbound = outbound
 
     def put(self, chunk: bytes) -> None:
         """Take a run of frames."""
-        if not self._outbound.closed:
-            self._outbound.runs.append((self, chunk))
+        outbound = self._outbound
+        if not outbound.closed:
+            delivery = outbound.delivery
+            delivery.router.index.work += self.work
+            outbound.runs.append(Run(self, chunk, delivery.vouching))
 
     def count(self, messages: int) -> None:
         """Take note that so many messages were put."""
@@ -106,4 +161,4 @@ class Group:
         """Take one large frame."""
         if not self._outbound.closed:
             self.messages += 1
-            self._outbound.runs.append((self, data))
+            self._outbound.runs.append(Run(self, data, self._outbound.delivery.vouching))

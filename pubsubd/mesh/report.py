@@ -1,19 +1,126 @@
-"""What a daemon can tell of the mesh: its own links, and all that it knows of the others'."""
+"""What a daemon can tell of the mesh: its own links, and all that it knows of the others'.
+
+All of it grows with the mesh, so it is made in steps, and told in pages. Each page is made once for
+all who ask for it within a moment, and so is the list that all pages rest on.
+"""
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from heapq import nsmallest
+from itertools import islice
+from time import thread_time
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from pubsubd.edges import format_row
 from pubsubd.errors import ProtocolError
-from pubsubd.mesh.adverts import LinkReport
+from pubsubd.mesh.adverts import Advert, LinkReport
 from pubsubd.mesh.core import Down, Mesh
-from pubsubd.peer import Peer
+from pubsubd.mesh.link import Link
+from pubsubd.turn import Shared, Steps, finish
 
 _SHOWN = 10  # interests of one link
-_PAGE = 512 * 1024  # bytes of one answer with links
+_PAGE = 512 * 1024  # bytes of one answer
+_PAGES = 8  # that are kept for a moment
+_STEP = 64  # rows between two looks at the clock
+
+Row = dict[str, Any]
+Item = TypeVar("Item")
+
+
+class _Pages(Generic[Item]):
+    """An answer that is a list of rows, in pages of so many bytes.
+
+    Args:
+        find: returns what there is, in steps.
+        count: returns how many rows one of these has.
+        rows: returns these rows, each a JSON text.
+        show: returns the page with some of them, and where the next one begins.
+        clock: seconds that only go forward.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Steps[list[Item]]],
+        count: Callable[[Item], int],
+        rows: Callable[[Item], Iterator[str]],
+        show: Callable[[list[tuple[Item, str]], int | None], bytes],
+        clock: Callable[[], float],
+    ) -> None:
+        self._find, self._count, self._rows, self._show = find, count, rows, show
+        self._clock = clock
+        self._index = Shared(self._list, clock, thread_time)
+        self._pages: dict[int, Shared[bytes]] = {}
+
+    def get(self, first: int) -> Steps[bytes]:
+        """Return the page that begins with row ``first``, in steps."""
+        page = self._pages.pop(first, None)
+        if page is None:
+            page = Shared(lambda: self._make(first), self._clock, thread_time)
+        self._pages[first] = page
+        if len(self._pages) > _PAGES:
+            del self._pages[next(iter(self._pages))]
+        return page.get()
+
+    def _list(self) -> Steps[tuple[list[Item], list[int]]]:
+        """Return what there is, and up to which row each of it goes."""
+        found = yield from self._find()
+        ends, end = [], 0
+        for number, item in enumerate(found):
+            end += self._count(item)
+            ends.append(end)
+            if number % _STEP == 0:
+                yield
+        return found, ends
+
+    def _make(self, first: int) -> Steps[bytes]:
+        found, ends = yield from self._index.get()
+        begin = bisect_right(ends, first)
+        skipped = first - (ends[begin - 1] if begin else 0)
+        page: list[tuple[Item, str]] = []
+        size, at = 0, first
+        for item in islice(found, begin, None):
+            for row in islice(self._rows(item), skipped, None):
+                if size >= _PAGE:
+                    return self._show(page, at)
+                page.append((item, row))
+                size += len(row) + 2
+                at += 1
+                if at % _STEP == 0:
+                    yield
+            skipped = 0
+        return self._show(page, None)
+
+
+class _End(NamedTuple):
+    """One daemon's links, as it has told of them."""
+
+    ts: str
+    mesh: str
+    observer: str
+    state: str
+    links: tuple[LinkReport, ...]
+
+    def rows(self) -> Iterator[Row]:
+        """Return a row of an edge list for each link."""
+        for link in self.links:
+            ends = (self.observer, link.node) if link.dialled else (link.node, self.observer)
+            yield {
+                "ts": self.ts,
+                "mesh": self.mesh,
+                "observer": self.observer,
+                "src": ends[0],
+                "dst": ends[1],
+                "state": self.state,
+                "since": _time(link.since),
+                "rtt_ms": link.rtt_ms,
+                "messages": link.messages,
+                "bytes": link.size,
+            }
 
 
 class Report:
@@ -26,130 +133,144 @@ class Report:
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
         self.dialling: dict[str, tuple[int, str]] = {}
-        mesh.broker.requests[b"//pubsubd/peers"] = self._answer_peers
-        mesh.broker.requests[b"//pubsubd/edges"] = self._answer_edges
+        clock, requests = mesh.state.now, mesh.broker.requests
+        peers = _Pages(self._find_peers, lambda _: 1, self._peer_rows, self._show_peers, clock)
+        edges = _Pages(self._find_ends, lambda end: len(end.links), _edge_rows, _show_edges, clock)
+        requests[b"//pubsubd/peers"] = lambda _peer, data: peers.get(_read_offset(data))
+        requests[b"//pubsubd/edges"] = lambda _peer, data: edges.get(_read_offset(data))
 
-    def _answer_peers(self, _peer: Peer, _data: bytes) -> bytes:
-        return json.dumps(self.describe()).encode()
+    # Peers
 
-    def _answer_edges(self, _peer: Peer, data: bytes) -> bytes:
-        if len(data) > 9 or (data and not data.isdigit()):
-            raise ProtocolError("bad-request", "the data is not a number of rows to skip")
-        rows = self.edges()
-        first = at = int(data or b"0")
-        size = 0
-        while at < len(rows) and size < _PAGE:
-            size += len(json.dumps(rows[at])) + 2
-            at += 1
-        following = at if at < len(rows) else None
-        return json.dumps({"edges": rows[first:at], "next": following}).encode()
+    def describe(self) -> Row:
+        """Return the answer to ``//pubsubd/peers`` on one page; pubsubd-mesh(7) explains it."""
+        page = [(one, row) for one in finish(self._find_peers()) for row in self._peer_rows(one)]
+        answer: Row = json.loads(self._show_peers(page, None))
+        return answer
 
-    def describe(self) -> dict[str, Any]:
-        """Return the answer to ``//pubsubd/peers``; pubsubd-mesh(7) says what is what."""
+    def _find_peers(self) -> Steps[list[Link | Advert]]:
+        yield from ()
+        adverts = self.mesh.table.adverts
+        return [*self.mesh.links.values(), *[adverts[node] for node in sorted(adverts)]]
+
+    def _peer_rows(self, one: Link | Advert) -> Iterator[str]:
+        yield json.dumps(self._link(one) if isinstance(one, Link) else self._daemon(one))
+
+    def _link(self, link: Link) -> Row:
+        remote = self.mesh.remotes.get(link.node)
+        interests = remote.substrings if remote is not None else set()
+        return {
+            "node": link.node,
+            "peer": link.address,
+            "dialled": link.dialled,
+            "since": round(link.since, 3),
+            "rtt_ms": link.rtt_ms,
+            "messages_in": link.messages_in,
+            "messages_out": link.messages_out,
+            "bytes_in": link.bytes_in,
+            "bytes_out": link.bytes_out,
+            "backlog_bytes": link.peer.outbox.size,
+            "dropped": link.dropped,
+            "interests": [one.decode() for one in nsmallest(_SHOWN, interests)],
+            "interest_count": len(interests),
+        }
+
+    def _daemon(self, advert: Advert) -> Row:
+        node, mesh = advert.node, self.mesh
+        remote = mesh.remotes.get(node)
+        count = len(remote.substrings) if remote is not None else 0
+        return {
+            "node": node,
+            "host": advert.host,
+            "port": advert.port,
+            "hops": mesh.table.hops.get(node),
+            "links": len(advert.links),
+            "interests": len(mesh.broker.router.forwarded) if node == mesh.state.node else count,
+        }
+
+    def _show_peers(self, page: list[tuple[Link | Advert, str]], following: int | None) -> bytes:
         mesh = self.mesh
-        hops = mesh.table.hops
-        links = []
-        for link in mesh.links.values():
-            interests = self._interests(link.node)
-            links.append(
-                {
-                    "node": link.node,
-                    "peer": link.address,
-                    "dialled": link.dialled,
-                    "since": round(link.since, 3),
-                    "rtt_ms": link.rtt_ms,
-                    "messages_in": link.messages_in,
-                    "messages_out": link.messages_out,
-                    "bytes_in": link.bytes_in,
-                    "bytes_out": link.bytes_out,
-                    "backlog_bytes": link.peer.outbox.size,
-                    "dropped": link.dropped,
-                    "interests": [one.decode() for one in interests[:_SHOWN]],
-                    "interest_count": len(interests),
-                }
-            )
-        daemons = [
-            {
-                "node": advert.node,
-                "host": advert.host,
-                "port": advert.port,
-                "hops": hops.get(advert.node),
-                "links": len(advert.links),
-                "interests": len(self._interests(advert.node)),
-            }
-            for advert in sorted(mesh.table.adverts.values(), key=lambda one: one.node)
-        ]
         counters = asdict(mesh.counters)
         counters["dropped"] += sum(link.dropped for link in mesh.links.values())
         counters["refused"] = dict(mesh.counters.refused)
-        return {
-            "node": mesh.state.node,
-            "mesh": mesh.state.config.mesh,
-            "host": mesh.state.config.host,
-            "port": mesh.state.config.port,
-            "life": mesh.state.life,
-            "flooding": mesh.forwarding.flooding,
-            "links": links,
-            "plain": [
-                {"connection": number, "peer": peer.label}
-                for number, peer in mesh.plain.peers.items()
-            ],
-            "dialling": [
-                {"address": address, "attempts": attempts, "error": error}
-                for address, (attempts, error) in self.dialling.items()
-            ],
-            "daemons": daemons,
-            "counters": counters,
-        }
+        head = json.dumps(
+            {
+                "node": mesh.state.node,
+                "mesh": mesh.state.config.mesh,
+                "host": mesh.state.config.host,
+                "port": mesh.state.config.port,
+                "life": mesh.state.life,
+                "flooding": mesh.forwarding.flooding,
+                "plain": [
+                    {"connection": number, "peer": peer.label}
+                    for number, peer in mesh.plain.peers.items()
+                ],
+                "dialling": [
+                    {"address": address, "attempts": attempts, "error": error}
+                    for address, (attempts, error) in self.dialling.items()
+                ],
+                "counters": counters,
+                "next": following,
+            }
+        )
+        links = ", ".join(row for one, row in page if isinstance(one, Link))
+        daemons = ", ".join(row for one, row in page if not isinstance(one, Link))
+        return f'{head[:-1]}, "links": [{links}], "daemons": [{daemons}]}}'.encode()
 
-    def _interests(self, node: str) -> list[bytes]:
-        """Return what a daemon is sent, in order."""
-        if node == self.mesh.state.node:
-            return sorted(self.mesh.broker.router.forwarded)
-        remote = self.mesh.remotes.get(node)
-        return sorted(remote.substrings) if remote is not None else []
+    # Edge lists
 
-    def edges(self) -> list[dict[str, Any]]:
-        """Return one row for each link, as each of its ends tells of it; see design of edge lists.
+    def edges(self) -> list[Row]:
+        """Return one row for each link, as each of its ends tells of it; see pubsubd-mesh(7).
 
         The links of this daemon's own that have ended follow, with the state ``down``.
         """
+        return [row for end in finish(self._find_ends()) for row in end.rows()]
+
+    def listing(self) -> Steps[bytes]:
+        """Return :meth:`edges` as JSON lines, in steps."""
+        lines: list[bytes] = []
+        for end in (yield from self._find_ends()):
+            for row in end.rows():
+                lines.append(format_row(row))
+                if len(lines) % _STEP == 0:
+                    yield
+        return b"".join(lines)
+
+    def _find_ends(self) -> Steps[list[_End]]:
         mesh = self.mesh
-        now, name = _time(mesh.state.wall()), mesh.state.config.mesh
-        rows = []
-        for advert in sorted(mesh.table.adverts.values(), key=lambda one: one.node):
-            own = advert.node == mesh.state.node
-            if not own and advert.node not in mesh.table.hops:
-                continue
-            links = advert.links
-            if own:
+        ts, name, me = _time(mesh.state.wall()), mesh.state.config.mesh, mesh.state.node
+        found: list[_End] = []
+        for number, node in enumerate(sorted(mesh.table.adverts)):
+            advert = mesh.table.adverts.get(node)
+            if node == me:
                 links = tuple(link.report() for link in mesh.links.values())
-            rows += [_row(now, name, advert.node, link, "up") for link in links]
-        rows += [
-            _row(now, mesh.state.config.mesh, mesh.state.node, _report(down), "down")
-            for down in mesh.down
-        ]
-        return rows
+            elif advert is None or node not in mesh.table.hops:
+                continue
+            else:
+                links = advert.links
+            found.append(_End(ts, name, node, "up", links))
+            if number % _STEP == 0:
+                yield
+        found.append(_End(ts, name, me, "down", tuple(map(_report, mesh.down))))
+        return found
+
+
+def _read_offset(data: bytes) -> int:
+    if len(data) > 9 or (data and not data.isdigit()):
+        raise ProtocolError("bad-request", "the data is not a number of rows to skip")
+    return int(data or b"0")
+
+
+def _edge_rows(end: _End) -> Iterator[str]:
+    return map(json.dumps, end.rows())
+
+
+def _show_edges(page: list[tuple[_End, str]], following: int | None) -> bytes:
+    rows = ", ".join(row for _, row in page)
+    return f'{{"edges": [{rows}], "next": {json.dumps(following)}}}'.encode()
 
 
 def _report(down: Down) -> LinkReport:
     return LinkReport(down.node, down.dialled, int(down.at), None, down.messages, down.size)
-
-
-def _row(now: str, mesh: str, observer: str, link: LinkReport, state: str) -> dict[str, Any]:
-    ends = (observer, link.node) if link.dialled else (link.node, observer)
-    return {
-        "ts": now,
-        "mesh": mesh,
-        "observer": observer,
-        "src": ends[0],
-        "dst": ends[1],
-        "state": state,
-        "since": _time(link.since),
-        "rtt_ms": link.rtt_ms,
-        "messages": link.messages,
-        "bytes": link.size,
-    }
 
 
 def _time(seconds: float) -> str:

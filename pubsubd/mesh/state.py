@@ -64,6 +64,8 @@ class State:
         links: id -> link, of the neighbours.
         counters: what has happened.
         spread: seconds that news may take through the mesh, see :meth:`measure`.
+        unreachable: id -> since when it cannot be reached, of those that are known.
+        held: bytes of input of all links that are not worked off.
     """
 
     def __init__(
@@ -84,24 +86,17 @@ class State:
         self.links: dict[str, Link] = {}
         self.counters = MeshCounters()
         self.spread = 0.0
+        self.unreachable: dict[str, float] = {}
+        self.held = 0
 
     def measure(self) -> None:
         """Find out how long news may take: the longest round trip, for each link of the way.
 
         A link takes half of its round trip, so there is room for what waits in front of it.
         """
-        hops = self.table.hops
-        longest = max(
-            (
-                link.rtt_ms
-                for node in hops
-                if (advert := self.table.adverts.get(node)) is not None
-                for link in advert.links
-                if link.rtt_ms is not None
-            ),
-            default=0.0,
-        )
-        self.spread = min(_MOST_SPREAD, max(hops.values()) * longest / 1000)
+        hops, longest = self.table.hops, self.table.longest
+        worst = max([longest.get(node, 0.0) for node in hops])
+        self.spread = min(_MOST_SPREAD, max(hops.values()) * worst / 1000)
 
     def refuse(self, code: str, text: str, address: str) -> None:
         """Count and tell that something was refused."""

@@ -25,6 +25,11 @@ class Window:
         self.highest = 0
         self._mask = 0  # bit n: highest - n has been taken
 
+    def has(self, number: int) -> bool:
+        """Return whether ``number`` was taken before, or may have been."""
+        behind = self.highest - number
+        return behind >= 0 and (behind >= SIZE or number <= 0 or bool(self._mask >> behind & 1))
+
     def take(self, number: int) -> bool:
         """Take ``number``; False if it was taken before, or may have been."""
         ahead = number - self.highest

@@ -622,7 +622,8 @@ and
                 _HUB.max_topics,
                 "Topics that are remembered.",
                 """\
-The most topics that are remembered with their counts.
+The most topics that are remembered with their counts; of those that nobody subscribes,
+so many times 128 bytes of names at most.
 """,
                 live=True,
             ),
@@ -657,12 +658,54 @@ The most wildcard subscriptions on the hub port.
                 live=True,
             ),
             Setting(
+                "hub_max_connection_wildcards",
+                counts(),
+                _HUB.max_connection_wildcards,
+                "Wildcard subscriptions of one connection of the hub port.",
+                """\
+The most wildcard subscriptions that one connection of the hub port may have.
+""",
+                live=True,
+            ),
+            Setting(
                 "hub_max_subscribers",
                 counts(),
                 _HUB.max_subscribers,
                 "Synap subscribers in all.",
                 """\
 The most Synap subscribers, those without a connection included.
+""",
+                live=True,
+            ),
+            Setting(
+                "hub_max_detached",
+                counts(),
+                _HUB.max_detached,
+                "Synap subscribers without a connection.",
+                """\
+The most Synap subscribers without a connection, as
+.Li POST /pubsub/subscribe
+makes them.
+""",
+                live=True,
+            ),
+            Setting(
+                "hub_max_detached_topics",
+                counts(),
+                _HUB.max_detached_topics,
+                "Topics of all of these together.",
+                """\
+The most topics of all Synap subscribers without a connection together.
+""",
+                live=True,
+            ),
+            Setting(
+                "hub_detached_idle",
+                times(),
+                _HUB.detached_idle,
+                "How long one of these is remembered that nobody names.",
+                """\
+How long a Synap subscriber without a connection is remembered that nobody names.
 """,
                 live=True,
             ),

@@ -103,7 +103,7 @@ class Simulation:
         self._diallers = [(src, Dialler(self, src, dst)) for src, dst in pairs]
         self._cut: set[frozenset[str]] = set()
         self._swallowed: set[frozenset[str]] = set()
-        self._truth: dict[str, tuple[str, ...]] = {}
+        self._truth: dict[str, list[str]] = {}
         self._parts: dict[str, frozenset[str]] = {}
         self._pending: list[Daemon] = []
         self._looking = False
@@ -182,7 +182,7 @@ class Simulation:
         for node, daemon in self.daemons.items():
             for other, frame in frames.items():
                 if other != node:
-                    daemon.mesh.keep(other, frame)
+                    daemon.mesh.news.keep(other, frame)
 
     # Time
 
@@ -254,7 +254,7 @@ class Simulation:
         ]
         near = neighbours(living)
         alive = [node for node, daemon in self.daemons.items() if daemon.alive]
-        self._truth = {node: tuple(sorted(near.get(node, ()))) for node in alive}
+        self._truth = {node: sorted(near.get(node, ())) for node in alive}
         self._parts = {}
         for node in alive:
             if node not in self._parts:
@@ -304,7 +304,7 @@ class Simulation:
             return True
         graph, adverts = daemon.mesh.table.graph, daemon.mesh.table.adverts
         for node in self._parts[daemon.node]:
-            if graph.get(node, ()) != self._truth[node] or node not in adverts:
+            if graph.get(node, []) != self._truth[node] or node not in adverts:
                 return False
             wanted, told = self.daemons[node].asked, adverts[node].interests
             if len(wanted) <= MAX_INTERESTS and wanted != set(told):

@@ -1,0 +1,143 @@
+"""The adverts as they came, and who is told of them: neighbours, and this daemon's own peers."""
+
+from __future__ import annotations
+
+from pubsubd import wire
+from pubsubd.broker import Broker
+from pubsubd.mesh.link import Link
+from pubsubd.mesh.remotes import Outbound
+from pubsubd.mesh.state import State
+from pubsubd.routing import Unfinished
+from pubsubd.turn import Steps, finish
+
+LOST = 60.0
+"""Seconds until new neighbours are not told any more of a daemon that cannot be reached."""
+
+_STEP = 16  # frames sent between two looks at the clock
+
+
+class News:
+    """What there is to tell of all daemons.
+
+    Args:
+        state: the daemon's.
+        broker: the daemon's.
+        outbound: what goes to other daemons as batches; adverts do not.
+
+    Attributes:
+        size: bytes of all adverts.
+        unpublished: id -> an advert that this daemon's own peers have yet to see.
+    """
+
+    def __init__(self, state: State, broker: Broker, outbound: Outbound) -> None:
+        self._state = state
+        self._broker = broker
+        self._outbound = outbound
+        self._frames: dict[str, bytes] = {}  # node -> the frame of its advert
+        self.size = 0
+        self.unpublished: dict[str, bytes] = {}
+
+    def frame(self, node: str, data: bytes) -> bytes:
+        """Return the frame in which the advert of a daemon travels."""
+        mesh = self._state.config.mesh.encode()
+        return wire.frame(b"//fwd/peers/%b/%b" % (mesh, node.encode()), data)
+
+    def keep(self, node: str, frame: bytes) -> None:
+        """Keep the frame of a daemon's advert, for new neighbours."""
+        self.forget(node)
+        self._frames[node] = frame
+        self.size += len(frame)
+
+    def forget(self, node: str) -> None:
+        """Forget a daemon's advert."""
+        self.size -= len(self._frames.pop(node, b""))
+
+    # Neighbours
+
+    def send(self, link: Link, node: str) -> None:
+        """Tell a neighbour of a daemon; what goes wrong there ends that link alone."""
+        frame = self._frames.get(node)
+        if frame is None:
+            return
+        counters = self._state.counters
+        counters.adverts_out += 1
+        counters.advert_bytes_out += len(frame)
+        try:
+            link.send(frame)
+        except Exception as error:  # noqa: BLE001  (the other links get theirs)
+            self._broker.faults.end(link.peer, error)
+
+    def tell(self, node: str, source: Link | None = None) -> None:
+        """Tell all neighbours but ``source`` of a daemon."""
+        finish(self.telling(node, source))
+
+    def telling(self, node: str, source: Link | None = None) -> Steps[None]:
+        """Do what :meth:`tell` does, in steps. New neighbours are told in their turn."""
+        for number, link in enumerate(list(self._state.links.values()), 1):
+            if link is source:
+                continue
+            if link.ready:
+                self.send(link, node)
+            elif link.untold is not None:
+                link.untold[node] = None
+            if number % _STEP == 0:
+                yield
+
+    def introduce(self, link: Link) -> bool:
+        """Go on telling a new neighbour all that is known; whether it knows everything.
+
+        It gets no more than it takes: those who wait are told later.
+        """
+        if link.untold is None:
+            lost = self._state.now() - LOST
+            unreachable = self._state.unreachable
+            # Of the neighbour itself too, in case it has been here before.
+            link.untold = {
+                node: None
+                for node in self._frames
+                if node == link.node or unreachable.get(node, lost) >= lost
+            }
+        for _ in range(_STEP):
+            if not link.untold or self._state.links.get(link.node) is not link:
+                link.untold = None
+                return True
+            if link.crowded:
+                break
+            node = next(iter(link.untold))
+            del link.untold[node]
+            self.send(link, node)
+        return False
+
+    # This daemon's own peers
+
+    def publish(self, node: str, data: bytes) -> bool:
+        """Let this daemon's peers see an advert; False if that has to be tried again.
+
+        The other daemons have it from the links.
+        """
+        broker, outbound, state = self._broker, self._outbound, self._state
+        broker.flush()  # what somebody has said so far goes out as theirs
+        speaker = broker.speaker
+        prefix = b"//peers/" if node == state.node else b"//fwd/peers/"
+        outbound.closed = True
+        try:
+            name = b"%b%b/%b" % (prefix, state.config.mesh.encode(), node.encode())
+            broker.put(None, name, data)
+            broker.flush()
+        except Unfinished:
+            self.unpublished[node] = data
+            return False
+        finally:
+            outbound.closed = False
+            broker.speaker = speaker
+        self.unpublished.pop(node, None)
+        return True
+
+    def publishing(self) -> Steps[None]:
+        """Try again to publish what could not be, in steps."""
+        for node, data in list(self.unpublished.items()):
+            if node in self._frames:
+                self.publish(node, data)
+            else:
+                del self.unpublished[node]
+            yield
