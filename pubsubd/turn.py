@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from time import perf_counter
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from pubsubd.limits import BYTES_PER_TURN, TURN
 
@@ -22,6 +22,15 @@ Value = TypeVar("Value")
 
 Steps = Generator[None, None, Value]
 """Makes something, and yields whenever the turn is over."""
+
+
+def finish(steps: Steps[Value]) -> Value:
+    """Return what ``steps`` make, all of them in one turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return cast("Value", done.value)
 
 
 class Turn:
