@@ -50,6 +50,7 @@ from pubsubd.session import MakeTalk, name_address
 from pubsubd.systemd import Notifier, take_sockets
 from pubsubd.tasks import guarded
 from pubsubd.terms import Terms
+from pubsubd.turn import finish
 
 if TYPE_CHECKING:
     from pubsubd.hub.core import Hub
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from pubsubd.metrics import Metrics
 
 log = logging.getLogger("pubsubd")
+
+READ_TIMEOUT = 30.0
+"""Seconds that reading the settings and their files may take at a reload."""
 
 _SWEEP = 1.0  # seconds between two looks at all sessions
 _STATUS = 10.0  # seconds between two lines for the service manager
@@ -95,7 +99,7 @@ async def run(
     _keep_memory()
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_signals(*_ENDS))
-        hangups = stack.enter_context(_signals(signal.SIGHUP))
+        hangups = stack.enter_context(_hangups())
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         all_bound = listen(
             config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
@@ -107,15 +111,15 @@ async def run(
             all_doors = _open_doors(all_bound, reloader, config)
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
-            reloader.apply(prepared)
+            finish(reloader.apply(prepared))
             reserve = Reserve()
             stack.callback(reserve.close)
             doors, closed = trio.CancelScope(), trio.Event()
-            dialling = trio.CancelScope()
+            dialling, reloading = trio.CancelScope(), trio.CancelScope()
             start = server.tasks.start
             server.start()
             if reloader.mesher is not None:
-                nursery.start_soon(_run_mesh, reloader.mesher, dialling)
+                nursery.start_soon(_run_within, dialling, reloader.mesher.run)
             nursery.start_soon(
                 _accept,
                 partial(accept_all, all_doors, server, reserve, doors, closed),
@@ -132,7 +136,9 @@ async def run(
             start("statistics", partial(_publish_statistics, server))
             start("manager", partial(_tell_manager, reloader, notifier))
             read = None if reload is None else partial(_read_again, reload, all_bound)
-            start("reload", partial(_reload_on_signal, hangups, read, reloader, notifier))
+            keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)
+            keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
+            nursery.start_soon(_run_within, reloading, keep_reloading)
             if config.ports_file is not None:
                 _write_ports(Path(config.ports_file), ports, stack)
             stack.enter_context(garbage.keep())
@@ -146,8 +152,8 @@ async def run(
             if reloader.hub is not None:
                 reloader.hub.ready = False
             nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
-            doors.cancel()
-            dialling.cancel()
+            for scope in (doors, dialling, reloading):
+                scope.cancel()
             await closed.wait()
             server.drain()
             await server.wait_empty()
@@ -266,9 +272,9 @@ async def _accept(
         nursery.cancel_scope.cancel()
 
 
-async def _run_mesh(mesher: Mesher, scope: trio.CancelScope) -> None:
+async def _run_within(scope: trio.CancelScope, run: Callable[[], Awaitable[object]]) -> None:
     with scope:
-        await mesher.run()
+        await run()
 
 
 def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
@@ -376,15 +382,14 @@ def _read_again(reload: Callable[[], Config], all_bound: Sequence[Bound]) -> Pre
 async def _reload_on_signal(
     signals: Any, read: Callable[[], Prepared] | None, reloader: Reloader, notifier: Notifier
 ) -> None:
+    threads = trio.CapacityLimiter(1)
     while True:
         await _wait_signal(signals)
         notifier.reloading()
         try:
             if read is None:
                 raise ConfigError("there are no settings to read again")
-            # In a thread: files may be slow, and nobody has to wait for them.
-            # One that never answers is given up when the daemon ends.
-            reloader.apply(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
+            await _apply(await _read_in_thread(read, threads), reloader)
         except ConfigError as error:
             reloader.failed = True
             told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}
@@ -392,6 +397,31 @@ async def _reload_on_signal(
         else:
             reloader.server.publish_event({"event": "reloaded"}, asked=True)
         notifier.ready()
+
+
+async def _read_in_thread(read: Callable[[], Prepared], threads: trio.CapacityLimiter) -> Prepared:
+    """Read in a thread: files may be slow, and nobody has to wait for them.
+
+    One that never answers, as on a disk that is gone, keeps its thread. There is no second one
+    then, and the daemon ends without it.
+
+    Raises:
+        ConfigError: the settings cannot be used, or have not been read in time.
+    """
+    if threads.borrowed_tokens:
+        raise ConfigError("the files of the reload before have not been read yet")
+    with trio.move_on_after(READ_TIMEOUT):
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=threads)
+    raise ConfigError(f"the files have not been read in {READ_TIMEOUT:g} s")
+
+
+async def _apply(prepared: Prepared, reloader: Reloader) -> None:
+    """Put settings into force, and let others have their turns meanwhile."""
+    turn, lane = reloader.server.broker.turn, reloader.server.lane
+    turn.begin()
+    for _ in reloader.apply(prepared, turn.over):
+        await lane.wait()
+        turn.begin()
 
 
 # Ending
@@ -406,6 +436,21 @@ def _signals(*numbers: int) -> Iterator[Any]:
             yield signals
     except RuntimeError:
         yield None
+
+
+@contextlib.contextmanager
+def _hangups() -> Iterator[Any]:
+    """Receive SIGHUP; one that nobody has taken at the end would end the process by itself."""
+    try:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    except ValueError:  # as above
+        yield None
+        return
+    try:
+        with _signals(signal.SIGHUP) as signals:
+            yield signals
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def _wait_signal(signals: Any) -> None:

@@ -231,8 +231,6 @@ class HubTalk:
     def rest(self, begun: float, now: float) -> None:
         """Let no timeout run from ``begun`` to ``now``: a password was checked."""
         self.hub.broker.access.rest(self.peer, begun, now)
-        if self._request_since is not None:
-            self._request_since = now - max(0.0, begun - self._request_since)
 
     def farewell(self, error: ProtocolError) -> bytes:
         """Return what tells the peer that the connection ends for that reason.
