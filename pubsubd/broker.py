@@ -38,6 +38,7 @@ from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
+from pubsubd.rate import Bucket
 from pubsubd.routing import Unfinished
 from pubsubd.stats import Statistics, rss
 from pubsubd.targets import Denied, Fork, Route, Targets
@@ -239,7 +240,7 @@ class Broker(Delivery):
         ending: ProtocolError | None = None
         fault: Exception | None = None
         touched = self._touched
-        budget = index.work + WORK_PER_TURN
+        budget, credit = index.work + WORK_PER_TURN, WORK_PER_TURN
         try:
             while True:
                 key = buf[at : at + width]
@@ -359,8 +360,8 @@ class Broker(Delivery):
                                 chunk = buf[first:start]
                                 for put in targets.puts:
                                     put(chunk)
-                                budget -= len(targets.puts)
-                                if index.work > budget:
+                                credit -= targets.cost
+                                if credit < 0:
                                     more = True
                                     break
                     targets = following.targets
@@ -550,8 +551,8 @@ class Broker(Delivery):
                     "too-many-subscriptions",
                     f"{wire.quote(substring)} would be one over {most}",
                 )
-            if self.router.subscriptions >= self.terms.limits.max_subscriptions_total:
-                raise ProtocolError("too-many-subscriptions", "no more of all connections together")
+            if self.full and substring not in peer.substrings:
+                raise ProtocolError("too-many-subscriptions", "all connections together are full")
             self.router.subscribe(peer, substring)
         elif not self.router.unsubscribe(peer, substring):
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
@@ -562,12 +563,28 @@ class Broker(Delivery):
         request = self.requests.get(name)
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
+        if name not in _OPEN and (wait := self.wait_for_request(peer)):
+            rate = peer.terms.limits.request_rate
+            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
+            raise ProtocolError("rate-limited", text)
         answer = request(peer, data)
         if isinstance(answer, bytes):
             self.answer(peer, wire.frame(name, answer))
         elif answer is not None:
             peer.step = self._answer(peer, name, answer)
             self._go_on(peer)
+
+    @property
+    def full(self) -> bool:
+        """Whether all connections together have as many subscriptions as they may."""
+        return self.router.subscriptions >= self.terms.limits.max_subscriptions_total
+
+    def wait_for_request(self, peer: Peer) -> float:
+        """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
+        rate = peer.terms.limits.request_rate
+        if peer.requests is None:
+            peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
+        return peer.requests.take(self._clock())
 
     def _answer(self, peer: Peer, name: bytes, making: Steps[bytes]) -> Steps[None]:
         try:
@@ -676,15 +693,14 @@ class Broker(Delivery):
 class _Auth:
     """A password that is to be checked for a peer; see :class:`pubsubd.peer.Job`."""
 
-    __slots__ = ("_broker", "_check", "_peer", "run")
+    __slots__ = ("_broker", "_peer", "check")
 
     def __init__(self, broker: Broker, peer: Peer, check: Check) -> None:
-        self._broker, self._peer, self._check = broker, peer, check
-        self.run = check.run
+        self._broker, self._peer, self.check = broker, peer, check
 
     def finish(self) -> None:
         """Tell the peer."""
-        self._broker.finish_auth(self._peer, self._check)
+        self._broker.finish_auth(self._peer, self.check)
 
 
 def _call(gone: Callable[[], None] | None) -> tuple[()]:

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
@@ -122,14 +122,10 @@ async def run(
                 failed,
                 nursery,
             )
-            garbage = Garbage(
-                lambda: len(server.sessions),
-                lambda: server.broker.counters.connections_total,
-                collect=_collect,
-            )
+            garbage = Garbage(lambda: len(server.sessions), collect=_collect)
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
-                sweeps.append(reloader.hub.sweep)
+                start("hub", partial(_sweep_hub, reloader.hub))
                 start("lag", _open_metrics(reloader.hub, reloader).run)
             interval = min(_SWEEP, limits.command_timeout / 4)
             start("sweep", partial(_sweep, server, sweeps, interval))
@@ -261,7 +257,11 @@ async def _accept(
     """Accept connections; where that is not possible, the daemon ends, to be started again."""
     try:
         await run()
-    except FailedError as error:
+    except* FailedError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert isinstance(error, FailedError)
         failed.append(error)
         nursery.cancel_scope.cancel()
 
@@ -326,6 +326,14 @@ async def _sweep(server: Server, sweeps: Sequence[Callable[[], None]], interval:
         await server.sweep()
         for sweep in sweeps:
             guarded(server.broker.faults, "sweep", sweep)
+
+
+async def _sweep_hub(hub: Hub) -> NoReturn:
+    """Let the hub port let go of what is over; others have their turn in between."""
+    while True:
+        await trio.sleep(_SWEEP)
+        for _ in hub.sweep():
+            await trio.lowlevel.checkpoint()
 
 
 async def _publish_statistics(server: Server) -> None:

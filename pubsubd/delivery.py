@@ -141,6 +141,11 @@ class Delivery:
             del spared.fresh[before:]
             self.counters.messages_out -= count
 
+    @property
+    def put_to(self) -> Targets | Fork:
+        """Who gets what :meth:`put` was given last."""
+        return self._run.targets
+
     def count_receivers(self, name: bytes) -> int:
         """Return how many peers get ``name``, or its copy."""
         return _count(self.router.receivers(name))

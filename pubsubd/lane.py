@@ -1,8 +1,8 @@
-"""Turns that take long, one in each pass of the loop: so many who are busy hold nobody up for long.
+"""What takes long, a turn's worth in each pass of the loop: many who are busy hold nobody up.
 
 trio runs every task that is ready once before it looks for input again. If a hundred connections
-each took a full turn in one pass, others would wait for all of these. So a connection whose last
-turn took long enters the lane before its next one.
+each took a full turn in one pass, others would wait for all of these. So whoever is about to do
+much enters the lane before, with what that is likely to cost.
 """
 
 from __future__ import annotations
@@ -12,58 +12,72 @@ from typing import NoReturn
 
 import trio
 
+from pubsubd.limits import TURN
+
 
 class Lane:
-    """Lets one turn a pass go on; the rest wait for theirs, in order."""
+    """Lets as many go on in one pass as take :data:`~pubsubd.limits.TURN` together, or one."""
 
     def __init__(self) -> None:
-        self._taken = False
-        self._waiting: deque[trio.lowlevel.Task] = deque()
-        self._keeper: trio.lowlevel.Task | None = None  # parked while the lane is free
+        self._spent = 0.0  # seconds that those of this pass are likely to take
+        self._waiting: deque[tuple[trio.lowlevel.Task, float]] = deque()
+        self._keeper: trio.lowlevel.Task | None = None  # parked while nobody is in the lane
 
-    def enter(self) -> bool:
-        """Take the turn of this pass, if nobody has it or waits for it."""
-        if self._taken or self._waiting:
+    def enter(self, cost: float) -> bool:
+        """Go on at once, if this pass has room for it and nobody waits.
+
+        Args:
+            cost: seconds that it is likely to take.
+        """
+        if self._waiting or (self._spent and self._spent + cost > TURN):
             return False
-        self._take()
+        if self._keeper is not None:
+            self._wake()
+        elif not self._spent:
+            return True  # the lane has no task: it holds nobody back
+        self._spent += cost
         return True
 
-    def _take(self) -> None:
-        if self._keeper is not None:  # without it, nothing is held back
-            self._taken = True
-            trio.lowlevel.reschedule(self._keeper)
-            self._keeper = None
+    def _wake(self) -> None:
+        assert self._keeper is not None
+        trio.lowlevel.reschedule(self._keeper)
+        self._keeper = None
 
-    async def wait(self) -> None:
-        """Wait for a pass in which the turn is ours; always lets others run."""
-        if self._keeper is None and not self._taken:
+    async def wait(self, cost: float) -> None:
+        """Wait for a pass that has room; always lets others run."""
+        if self._keeper is not None:
+            self._wake()
+        elif not self._spent and not self._waiting:
             await trio.lowlevel.checkpoint()
             return
-        task = trio.lowlevel.current_task()
-        self._waiting.append(task)
-        if self._keeper is not None:
-            self._take()
+        place = trio.lowlevel.current_task(), cost
+        self._waiting.append(place)
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            self._waiting.remove(task)
+            self._waiting.remove(place)
             return trio.lowlevel.Abort.SUCCEEDED
 
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     async def run(self) -> NoReturn:
-        """Let the next one have its turn, once a pass."""
+        """Let those who wait go on, pass by pass."""
         try:
             while True:
-                self._taken = bool(self._waiting)
-                if self._waiting:
-                    trio.lowlevel.reschedule(self._waiting.popleft())
+                self._spent = 0.0
+                while self._waiting and (
+                    not self._spent or self._spent + self._waiting[0][1] <= TURN
+                ):
+                    task, cost = self._waiting.popleft()
+                    self._spent += cost
+                    trio.lowlevel.reschedule(task)
+                if self._spent:
                     await trio.lowlevel.checkpoint()
                 else:
                     await self._rest()
         finally:
-            self._keeper, self._taken = None, False
+            self._keeper, self._spent = None, 0.0
             while self._waiting:
-                trio.lowlevel.reschedule(self._waiting.popleft())
+                trio.lowlevel.reschedule(self._waiting.popleft()[0])
 
     async def _rest(self) -> None:
         self._keeper = trio.lowlevel.current_task()

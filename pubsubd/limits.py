@@ -87,6 +87,9 @@ HUB_READ_SIZE = 128 * KIB
 Measured with 100 receivers: half as much is slower by a tenth, twice as much is no quicker.
 """
 
+ANSWER = 256 * KIB
+"""Bytes of an answer on the hub port that lists something, after which it lists no more."""
+
 HUB_TURN = 512
 """Messages of one connection of the hub port that are worked off before others get a turn."""
 
@@ -124,6 +127,16 @@ class Limits:
     stall_window: float = 10.0
     """The time that :attr:`stall_budget` is counted over."""
 
+    request_rate: float = 100.0
+    """Requests a second that one connection may make of the daemon itself, and ten times as many at
+    once; 0 for any."""
+
+    message_rate: float = 0.0
+    """Messages a second that are read of one connection; 0 for any."""
+
+    byte_rate: float = 0.0
+    """Bytes a second that are read of one connection; 0 for any."""
+
     command_timeout: float = 30.0
     """Silence allowed in the middle of a command; between commands it is unlimited."""
 
@@ -141,6 +154,11 @@ class Limits:
 
     stats_interval: float = 10.0
     """Between two ``//pubsubd/stats`` messages."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether there is a rate at which connections are read."""
+        return bool(self.byte_rate or self.message_rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +201,9 @@ class HubLimits:
     any_topic: bool = False
     """Whether a ``hub:*`` topic may be any legal name, not only of letters, digits and ``/_-``."""
 
-    max_topics: int = 1_000_000
-    """Topics that are remembered with their counts."""
+    max_topics: int = 100_000
+    """Topics that are remembered with their counts; of those that nobody subscribes, so many times
+    128 bytes of names at most."""
 
     topic_idle: float = 86_400.0
     """How long a topic is remembered that nobody publishes or subscribes."""
@@ -195,5 +214,17 @@ class HubLimits:
     max_wildcards: int = 10_000
     """Wildcard subscriptions, of all connections."""
 
+    max_connection_wildcards: int = 1_000
+    """Wildcard subscriptions of one connection."""
+
     max_subscribers: int = 100_000
     """Synap subscribers, those without a connection included."""
+
+    max_detached: int = 1_000
+    """Synap subscribers without a connection."""
+
+    max_detached_topics: int = 10_000
+    """Topics of all of these together."""
+
+    detached_idle: float = 3600.0
+    """How long one of these is remembered that nobody names."""

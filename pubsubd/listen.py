@@ -30,7 +30,7 @@ from pubsubd.terms import Terms
 from pubsubd.tls import TlsSocket
 
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
-_AT_ONCE = 64  # connections accepted before others get their turn
+_AT_ONCE = 16  # connections accepted before others get their turn
 _RESERVED = 16  # descriptors kept for the daemon itself
 _CREDENTIALS = struct.Struct("3i")  # process, user and group (unix(7))
 

@@ -33,8 +33,8 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
-STEPS = 20_000
-"""Steps of one search after which it is interrupted: about 2 ms."""
+STEPS = 8_000
+"""Steps of one search after which it is interrupted: 1 to 2 ms."""
 
 _LARGE = 1_000  # patterns; below, tables are not worth shrinking
 _FIRST = 4  # bytes of the shortest prefix; the next ones are 4 times as long each

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
+from pubsubd.rate import Bucket
 from pubsubd.terms import DEFAULT, Terms
 from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:
+    from pubsubd.access import Check
     from pubsubd.acl import Permission
     from pubsubd.gate import Gate, Refusals
 
@@ -35,10 +37,11 @@ class Link(Protocol):
 
 
 class Job(Protocol):
-    """What takes too long for the loop, and has to be done before more input of a peer is."""
+    """A password that has to be checked before more input of a peer is worked off."""
 
-    def run(self) -> None:
-        """Do it, in a thread."""
+    @property
+    def check(self) -> Check:
+        """Takes too long for the loop."""
 
     def finish(self) -> None:
         """Act on what has come of it, in the loop, before the peer's input is gone on with."""
@@ -79,6 +82,7 @@ class Peer:
         permission: what it may publish and receive; None for everything.
         gate: what it publishes by; None if, and only if, ``permission`` is.
         trusted: whether it may do everything, whatever the rules: it is another daemon.
+        requests: how many requests it may make; None if it has made none.
         refusals: what has been refused to it; None if nothing has.
         failures: how often its login has failed.
         outside_since: since when it has had to log in; None if it has not, or has just come.
@@ -117,6 +121,7 @@ class Peer:
         "refusals",
         "relayed",
         "renders",
+        "requests",
         "send",
         "step",
         "substrings",
@@ -168,6 +173,7 @@ class Peer:
         self.job: Job | None = None
         self.step: Steps[bytes | None] | None = None
         self.renders = False
+        self.requests: Bucket | None = None
 
     def discard_all(self) -> None:
         """Throw away whatever it is given from now on, because it is leaving."""

@@ -22,8 +22,8 @@ Invariants:
 - ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
   ``_names`` and ``_wildcards.values``.
 - ``_others`` tells whether any name or wildcard is subscribed, or ``guarded`` is set.
-- ``_searches`` has the searches that were interrupted, each with all matching substrings that came
-  since it began.
+- ``_lookups`` has those that were interrupted, each with all matching substrings, and their
+  subscribers, that came since it began.
 - While ``guarded`` is set, answers have nobody who may not receive the name; who changes the rights
   of a peer calls :meth:`Router.reconsider`.
 - ``forwarded`` counts what peers of this daemon subscribe under ``//fwd/``: that is what other
@@ -40,8 +40,8 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
-from pubsubd.matching import Search, SubstringIndex
-from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Targets, shape
+from pubsubd.matching import STEPS, Search, SubstringIndex
+from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Routes, Targets
 from pubsubd.wildcards import Pattern, WildcardIndex
 from pubsubd.wire import FORWARD, OWN, copy_name
 
@@ -49,9 +49,9 @@ _SLASH = 47
 _SCAN = 12  # up to so many substrings, trying each is quicker than the index
 _FEW = 64  # changes at once up to which each is looked up in the roll
 _EXPLAINED = 256  # receivers looked at in one step of an explanation
-_KEPT = 256  # routes kept a little although no header has them, for names that come once
-_SEARCHES = 256  # interrupted searches that are kept, with _FOUND patterns in all
+_LOOKUPS = 256  # interrupted ones that are kept, with _FOUND patterns in all
 _FOUND = 500_000
+_UNITED = 256  # substrings whose subscribers are united at once
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
 _FEW_STEP = 16  # where each is looked up in the roll
 _WILDCARD_STEP = 100  # wildcards, which are dearer
@@ -78,6 +78,24 @@ class _Crowd:
         self.targets: Targets | None = None
 
 
+class _Lookup(Search):
+    """Who has a substring of one name, as far as that has been found out.
+
+    Attributes:
+        rest: the patterns whose subscribers are not in ``peers`` yet; None until all are found.
+        peers: the subscribers of the others.
+        doubtful: those of them that have unsubscribed something since.
+    """
+
+    __slots__ = ("doubtful", "peers", "rest")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest: list[bytes] | None = None
+        self.peers: set[Receiver] = set()
+        self.doubtful: set[Receiver] = set()
+
+
 class _Answer:
     __slots__ = ("headers", "relayed", "targets")
 
@@ -98,6 +116,7 @@ class Router:
             directly; only the router writes it.
         index: substring -> who subscribes it; its ``work`` counts what subscribing costs
             here, too.
+        made: the routes, by receivers and lengths.
         lookups: names answered without the cache so far.
         relays: as ``routes``, of what comes from another daemon: only those get it who subscribe
             a substring, name or wildcard that begins with ``//fwd/``.
@@ -131,8 +150,8 @@ class Router:
         self._answers: dict[bytes, _Answer] = {}
         self._few: tuple[tuple[bytes, Targets | _Crowd], ...] = ()
         self._seen: set[bytes] = set()
-        self._kept: list[Route] = []
-        self._searches: dict[bytes, Search] = {}
+        self.made = Routes()
+        self._lookups: dict[bytes, _Lookup] = {}
         self._bulk = False
         self._roll = bytearray()
         self._count = 0
@@ -162,9 +181,10 @@ class Router:
         self._count += 1
         if not _let_in(self.index.values, substring, peer):
             self.index.add(substring, self.only(peer))
-        for name, search in self._searches.items():
+        for name, lookup in self._lookups.items():
             if substring in name:
-                search.found.add(substring)
+                lookup.found.add(substring)
+                lookup.peers.add(peer)
         if substring.startswith(FORWARD):
             self._want(peer, substring)
         self._change(substring)
@@ -271,8 +291,11 @@ class Router:
             done += 1
             if done % (_FEW_STEP if few else _WILDCARD_STEP) == 0:
                 yield
+        for lookup in self._lookups.values():
+            lookup.peers.discard(peer)
+            lookup.doubtful.discard(peer)
         if few:
-            self._kept.clear()
+            self.made.clear()
         else:
             self.clear()
 
@@ -317,6 +340,9 @@ class Router:
             self.clear()
 
     def _remove(self, peer: Receiver, substring: bytes) -> None:
+        for name, lookup in self._lookups.items():
+            if substring in name:
+                lookup.doubtful.add(peer)
         if not self._let_out(self.index.values, substring, peer):
             self.index.remove(substring)
         self._count -= 1
@@ -396,30 +422,21 @@ class Router:
                     found = holder
             direct = found if type(found) is Targets and not self._others else self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
-            if self._searches:
-                self._forget_searches(name)
+            if self._lookups:
+                self._end_lookup(name)
             seen = self._seen  # as _is_new() does it: a call is dear here
             if name not in seen:
                 if len(seen) >= self._max_names:
                     seen.clear()
                 seen.add(name)
-                known = targets.shapes.get((width, width + size))
-                route = known() if known is not None else None
-                return route or self._shape(targets, width, width + size)
+                route = self.made.get((targets, width, size))
+                return route or self.made.make(targets, width, size)
             answer = self._remember(name, targets)
         if len(self.routes) >= self._max_headers:
             self.clear()
             answer = self._remember(name, answer.targets)
-        route = self.routes[key] = shape(answer.targets, width, width + size)
+        route = self.routes[key] = self.made.make(answer.targets, width, size)
         answer.headers.append(key)
-        return route
-
-    def _shape(self, targets: Targets | Fork, width: int, length: int) -> Route:
-        """Return a route that no header has, and keep it a little: the next name may have it."""
-        route = shape(targets, width, length)
-        if len(self._kept) >= _KEPT:
-            self._kept.clear()
-        self._kept.append(route)
         return route
 
     def learn_relayed(self, key: bytes, name: bytes, size: int) -> Route:
@@ -437,14 +454,14 @@ class Router:
             relayed = self._targets_of_relayed(name)
             if name not in self._seen:
                 self._is_new(name)
-                self._forget_searches(name)
-                return self._shape(relayed, width, width + size)
+                self._end_lookup(name)
+                return self.made.make(relayed, width, size)
             answer = self._remember(name, self._fork(self._targets(name), name))
             answer.relayed = relayed
         elif answer.relayed is None:
             answer.relayed = self._targets_of_relayed(name)
-        self._forget_searches(name)
-        route = self.relays[key] = shape(answer.relayed, width, width + size)
+        self._end_lookup(name)
+        route = self.relays[key] = self.made.make(answer.relayed, width, size)
         answer.headers.append(key)
         return route
 
@@ -452,7 +469,9 @@ class Router:
         """Return who gets ``name`` if it comes from another daemon, without the caches."""
         if not name.startswith(FORWARD):
             return self.nobody
-        holders = [self.index.values[s] for s in self._find(name) if s.startswith(FORWARD)]
+        values = self.index.values
+        found = [s for s in self._find(name).found if s.startswith(FORWARD)]
+        holders = [values[substring] for substring in found if substring in values]
         if (holder := self._names.get(name)) is not None:
             holders.append(holder)
         wildcards = self._wildcards
@@ -478,7 +497,7 @@ class Router:
             return self.targets_of_own(name)
         self.lookups += 1
         targets = self._fork(self._targets(name), name)
-        self._forget_searches(name)
+        self._end_lookup(name)
         if not self._is_new(name):
             self._remember(name, targets)
         return targets
@@ -567,7 +586,7 @@ class Router:
         self.routes.clear()
         self.relays.clear()
         self._answers.clear()
-        self._kept.clear()
+        self.made.clear()
         self._roll = bytearray()
         self._strain = 0
 
@@ -595,35 +614,60 @@ class Router:
         if self._few or not values:
             holders = [holder for substring, holder in self._few if substring in name]
         else:
-            holders = [values[substring] for substring in self._find(name)]
+            holders = self._holders(name)
         if not self._others:
             return self._union(holders)
         return self._admit(self._union(holders + self._holders_of_others(name)), name)
 
-    def _find(self, name: bytes) -> Iterable[bytes]:
-        """Return the substrings that ``name`` contains.
+    def _holders(self, name: bytes) -> list[Targets | _Crowd]:
+        """Return who has a substring of ``name``; raises Unfinished as :meth:`_find`."""
+        values, stop = self.index.values, self.index.work + STEPS
+        lookup = self._find(name)
+        if len(lookup.found) <= _UNITED and name not in self._lookups:
+            return [values[substring] for substring in lookup.found]
+        if lookup.rest is None:
+            lookup.rest = list(lookup.found)
+        while lookup.rest:
+            if self.index.work > stop:
+                self._keep(name, lookup)
+                raise Unfinished
+            holder = values.get(lookup.rest.pop())
+            if holder is not None:
+                lookup.peers.update(holder.members)
+                self.index.work += 4 + len(holder.members) // 4
+        for peer in lookup.doubtful:
+            if peer.substrings.isdisjoint(lookup.found):
+                lookup.peers.discard(peer)
+        lookup.doubtful.clear()
+        return [_Crowd(lookup.peers)] if lookup.peers else []
+
+    def _find(self, name: bytes) -> _Lookup:
+        """Return the lookup of ``name`` when all substrings are found that it contains.
+
+        Some of these may have gone meanwhile.
 
         Raises:
             Unfinished: that takes more than one turn; asked again, the search goes on.
         """
-        search = self._searches.get(name) or Search()
-        if not self.index.search(name, search):
-            searches = self._searches
-            searches[name] = search
-            while len(searches) > _SEARCHES or (
-                len(searches) > 1 and sum(len(one.found) for one in searches.values()) > _FOUND
-            ):
-                del searches[next(iter(searches))]
+        lookup = self._lookups.get(name) or _Lookup()
+        if lookup.rest is None and not self.index.search(name, lookup):
+            self._keep(name, lookup)
             raise Unfinished
-        if name in self._searches:
-            return search.found & self.index.values.keys()  # some may have gone meanwhile
-        return search.found
+        return lookup
 
-    def _forget_searches(self, name: bytes) -> None:
+    def _keep(self, name: bytes, lookup: _Lookup) -> None:
+        lookups = self._lookups
+        lookups[name] = lookup
+        while len(lookups) > _LOOKUPS or (
+            len(lookups) > 1 and sum(len(one.found) for one in lookups.values()) > _FOUND
+        ):
+            del lookups[next(iter(lookups))]
+
+    def _end_lookup(self, name: bytes) -> None:
         """Take note that ``name`` is answered, and with it its copy."""
-        if self._searches:
-            self._searches.pop(name, None)
-            self._searches.pop(copy_name(name) or b"", None)
+        if self._lookups:
+            self._lookups.pop(name, None)
+            self._lookups.pop(copy_name(name) or b"", None)
 
     def _holders_of_others(self, name: bytes) -> list[Targets | _Crowd]:
         """Return who has ``name`` itself, or a wildcard that matches it."""

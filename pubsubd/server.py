@@ -10,11 +10,13 @@ from typing import NoReturn, Protocol
 import trio
 
 from pubsubd.broker import Broker
+from pubsubd.checker import Checker
+from pubsubd.checks import Checks
 from pubsubd.delivery import Unsent
 from pubsubd.errors import ProtocolError
 from pubsubd.faults import Endable
 from pubsubd.lane import Lane
-from pubsubd.limits import LOOKS, Limits
+from pubsubd.limits import LOOKS, TURN, Limits
 from pubsubd.peer import Peer
 from pubsubd.tasks import Tasks, guarded
 
@@ -69,12 +71,14 @@ class Server:
 
     Attributes:
         tasks: the daemon's own.
+        checker: checks passwords.
         lane: where turns that take long wait for one another.
         sessions: those that run.
         now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
         latest: the session that read last.
         looks: how often one looks out for input, see :data:`~pubsubd.limits.LOOKS`.
         pressed: sessions that the present read has filled more than half.
+        writers: sessions that have a backlog which a task sends.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
     """
@@ -87,6 +91,8 @@ class Server:
         self.broker.access.failed = self._report_login
         self.nursery = nursery
         self.tasks = Tasks(nursery, self.broker.faults, self.publish_event)
+        access = self.broker.access
+        self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
         self.broker.on_unsent = self._note_unsent
@@ -96,6 +102,7 @@ class Server:
         self.now = trio.current_time()
         self.latest: Member | None = None
         self.looks = LOOKS
+        self.writers = 0
         self.draining = False
         self.drain_deadline = float("inf")
         self._reading_out: set[Member] = set()
@@ -108,12 +115,17 @@ class Server:
         self.tasks.start("lane", self.lane.run)
         self.tasks.start("deliver", self._deliver)
 
-    async def contain(self, member: Endable, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a task of a session; what it raises ends that session."""
-        try:
-            await run()
-        except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
-            self.broker.faults.end(member, error)
+    async def contain(
+        self, member: Endable, run: Callable[[], Awaitable[None]], tries: int = 1
+    ) -> None:
+        """Run a task of a session, again if it fails; what it raises ends that session."""
+        for _ in range(tries):
+            try:
+                await run()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
+                self.broker.faults.end(member, error)
+            else:
+                return
 
     def _note_unsent(self, unsent: Unsent) -> None:
         self.pressed.append(_Sending(unsent))
@@ -126,9 +138,9 @@ class Server:
             if not broker.unsent:
                 self._fed = trio.Event()
                 await self._fed.wait()
+            await self.lane.wait(TURN)
             broker.turn.begin()
             broker.send_some()
-            await trio.lowlevel.checkpoint()
 
     def drain(self) -> None:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
-from weakref import ref
 
 from pubsubd.outbox import Pieces
 from pubsubd.wildcards import Pattern
@@ -17,10 +16,8 @@ from pubsubd.wildcards import Pattern
 if TYPE_CHECKING:
     from pubsubd.acl import Permission
 
-_SHAPES = 4_096  # routes remembered for one set of receivers
 
-Shapes = dict[tuple[int, int], "ref[Route]"]
-"""The routes that a set of receivers has, by their lengths; weak, as each route knows its set."""
+_ROUTES = 16_384  # remembered by their lengths
 
 
 class Sink(Protocol):
@@ -85,10 +82,11 @@ class Targets:
         put: hands bytes to the only peer; None if there is not exactly one, or it is far.
         puts: one call each hands bytes to all peers.
         pending: messages put in the present read; the broker's.
+        cost: how many calls in ``puts``.
         special: whether the broker has to deliver frame by frame; False here.
     """
 
-    __slots__ = ("__weakref__", "far", "members", "peers", "pending", "put", "puts", "shapes")
+    __slots__ = ("__weakref__", "cost", "far", "members", "peers", "pending", "put", "puts")
 
     special = False
 
@@ -103,14 +101,14 @@ class Targets:
         self.puts = tuple(peer.put for peer in self.peers)
         # What goes to other daemons is dearer, so it is counted as what goes to several peers is.
         self.put = self.puts[0] if len(self.puts) == 1 and self.far is None else None
+        self.cost = len(self.puts)
         self.pending = 0
-        self.shapes: Shapes = {}
 
 
 class Fork:
     """The receivers of one ``//x/y``: those of the name itself, and those of its copy only."""
 
-    __slots__ = ("copies", "copy_name", "direct", "shapes")
+    __slots__ = ("copies", "copy_name", "direct")
 
     special = True
     far = None
@@ -118,19 +116,18 @@ class Fork:
     peers: tuple[Sink, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
     put = None
-    pending = 0
+    pending = cost = 0
 
     def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
         self.direct = direct
         self.copies = copies
         self.copy_name = copy_name
-        self.shapes: Shapes = {}
 
 
 class Denied:
     """The receivers of what its publisher may not publish: nobody."""
 
-    __slots__ = ("shapes",)
+    __slots__ = ()
 
     special = True
     far = None
@@ -138,10 +135,7 @@ class Denied:
     peers: tuple[Sink, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
     put = None
-    pending = 0
-
-    def __init__(self) -> None:
-        self.shapes: Shapes = {}
+    pending = cost = 0
 
 
 class Route:
@@ -153,12 +147,39 @@ class Route:
         length: bytes of the whole frame, its own LF included.
     """
 
-    __slots__ = ("__weakref__", "length", "targets", "width")
+    __slots__ = ("length", "targets", "width")
 
     def __init__(self, targets: Targets | Fork | Denied, width: int, length: int) -> None:
         self.targets = targets
         self.width = width
         self.length = length
+
+
+class Routes:
+    """The routes there are, one for each set of receivers and lengths of a frame.
+
+    A set of receivers does not know its routes: both would stay until Python looks for cycles, and
+    with them the peers.
+    """
+
+    __slots__ = ("_routes", "get")
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[object, int, int], Route] = {}
+        self.get = self._routes.get
+
+    def make(self, targets: Targets | Fork | Denied, width: int, size: int) -> Route:
+        """Return the route to ``targets`` of frames with a header and data of these lengths."""
+        route = self._routes.get((targets, width, size))
+        if route is None:
+            if len(self._routes) >= _ROUTES:
+                self._routes.clear()
+            route = self._routes[targets, width, size] = Route(targets, width, width + size)
+        return route
+
+    def clear(self) -> None:
+        """Forget all of them; those in use stay as they are."""
+        self._routes.clear()
 
 
 class Reasons:
@@ -176,15 +197,3 @@ class Reasons:
         self.substrings: list[bytes] = []
         self.exact = False
         self.patterns: list[str] = []
-
-
-def shape(targets: Targets | Fork | Denied, width: int, length: int) -> Route:
-    """Return the route to ``targets`` of frames that have these lengths."""
-    known = targets.shapes.get((width, length))
-    route = None if known is None else known()
-    if route is None:
-        if len(targets.shapes) >= _SHAPES:
-            targets.shapes.clear()
-        route = Route(targets, width, length)
-        targets.shapes[width, length] = ref(route)
-    return route

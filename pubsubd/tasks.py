@@ -107,9 +107,12 @@ class Tasks:
             self._faults.note(error, name)
 
 
-def guarded(faults: Faults, name: str, call: Callable[[], object]) -> None:
-    """Call ``call``; what it raises is counted and goes no further."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001  (as above)
-        faults.note(error, name)
+def guarded(faults: Faults, name: str, call: Callable[[], object], tries: int = 1) -> None:
+    """Call ``call``, again if it fails; what it raises is counted and goes no further."""
+    for _ in range(tries):
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  (as above)
+            faults.note(error, name)
+        else:
+            return

@@ -83,15 +83,23 @@ class Line:
         address: ``(host, port)``, or the path of a Unix socket.
         buffer: bytes of the receive buffer, for a reader that is to fill up soon; None for
             what the system gives.
+        source: the address to come from; None for what the system gives.
     """
 
-    def __init__(self, address: tuple[str, int] | str, buffer: int | None = None) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int] | str,
+        buffer: int | None = None,
+        source: str | None = None,
+    ) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             self.sock.settimeout(DEADLINE)
             if buffer is not None:
                 self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            if source is not None:
+                self.sock.bind((source, 0))
             self.sock.connect(address)
             if family == socket.AF_INET:
                 self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

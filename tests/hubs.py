@@ -144,7 +144,9 @@ class Room:
 
     def _take(self, name: str, data: bytes | Pieces) -> None:
         if name not in self.ended:
-            self._heard[name] += data if isinstance(data, bytes) else data.whole()
+            said = data if isinstance(data, bytes) else data.whole()
+            self._heard[name] += said
+            self.broker.counters.bytes_out += len(said)  # as a session counts it
 
     def _end(self, name: str, code: str, text: str) -> None:
         talk = self.talks[name]
@@ -208,7 +210,8 @@ class Room:
     def tick(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
-        self.hub.sweep()
+        for _ in self.hub.sweep():
+            pass
 
 
 class Socket:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pubsubd import access as access_module
+from pubsubd import throttle
 from pubsubd.access import AuthError, Identity, origin
 from pubsubd.acl import Acl, AclRule
 from pubsubd.broker import Broker
@@ -357,6 +358,50 @@ def test_passwords_that_wait_for_their_turn_are_not_checked_after_too_many_failu
     assert len(checked) == 10
 
 
+def test_a_password_that_was_right_there_before_is_taken_after_too_many_failures(
+    hall: Hall,
+) -> None:
+    hall.join("ann", "192.0.2.1:1")
+    assert hall.log_in("ann", f"ann {PASSWORD}") == [(AUTH, "ok ann")]
+    assert fail(hall, 20)[-1] == "login-throttled"
+    for number in range(3):
+        hall.join("ann", f"192.0.2.1:{number}")
+        assert hall.log_in("ann", f"ann {PASSWORD}") == [(AUTH, "ok ann")]
+    # Elsewhere nobody who guesses is told at once what is right.
+    assert fail(hall, 11, "192.0.2.2:1")[-1] == "login-throttled"
+    hall.join("eve", "192.0.2.2:7")
+    assert hall.log_in("eve", f"ann {PASSWORD}") == [("error", "login-throttled")]
+
+
+def test_who_guesses_on_is_not_even_told_what_was_right_there_before(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hall.join("ann", "192.0.2.1:1")
+    hall.log_in("ann", f"ann {PASSWORD}")
+    hall.join("ann")
+    hall.log_in("ann", f"ann {PASSWORD}")  # from elsewhere
+    monkeypatch.setattr(Users, "verify", lambda *_: None)
+    fail(hall, 10 + access_module.GUESSES)
+    hall.join("ann", "192.0.2.1:2")
+    assert hall.log_in("ann", f"ann {PASSWORD}") == [("error", "login-throttled")]
+    hall.join("ann")
+    assert hall.log_in("ann", f"ann {PASSWORD}") == [(AUTH, "ok ann")]
+    hall.now += 1
+    hall.join("ann", "192.0.2.1:3")
+    assert hall.log_in("ann", f"ann {PASSWORD}") == [(AUTH, "ok ann")]
+
+
+def test_an_address_is_suspect_for_a_while_after_a_failure(hall: Hall) -> None:
+    access = hall.broker.access
+    assert not access.suspect("192.0.2.1")
+    fail(hall, 1)
+    hall.now += access_module.SUSPECT - 1
+    assert access.suspect("192.0.2.1")
+    assert not access.suspect("192.0.2.2")
+    hall.now += 2
+    assert not access.suspect("192.0.2.1")
+
+
 def test_wrong_tokens_are_throttled_as_well(hall: Hall) -> None:
     codes = []
     for _ in range(12):
@@ -369,7 +414,7 @@ def test_wrong_tokens_are_throttled_as_well(hall: Hall) -> None:
 def test_failures_are_remembered_of_so_many_addresses_only(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_module, "_ADDRESSES", 3)
+    monkeypatch.setattr(throttle, "_ADDRESSES", 3)
     monkeypatch.setattr(Users, "verify", lambda *_: None)
     for number in range(10):
         fail(hall, 1, f"192.0.2.{number}:1")
@@ -445,6 +490,24 @@ def test_who_does_not_log_in_is_ended(hall: Hall) -> None:
     hall.now += 0.5
     assert hall.overdue("ann") == "login-timeout"
     assert hall.overdue("bob") is None
+
+
+def test_the_time_to_log_in_rests_while_the_daemon_has_not_looked(hall: Hall) -> None:
+    peer = hall.peer("ann")
+    assert hall.overdue("ann") is None
+    hall.now += 6
+    hall.broker.receive(peer, frame(AUTH.encode(), b"ann wrong one") + b"pub a 10 half")
+    begun = hall.now
+    for _ in range(10):
+        hall.now += 100
+        assert hall.overdue("ann") is None
+    work(peer)
+    hall.talks["ann"].rest(begun, hall.now)
+    assert hall.overdue("ann") is None
+    hall.now += 3
+    assert hall.overdue("ann") is None
+    hall.now += 2  # 11 in all
+    assert hall.overdue("ann") == "login-timeout"
 
 
 def test_who_comes_by_a_socket_that_says_who_it_is_is_in(hall: Hall) -> None:

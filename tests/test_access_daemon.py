@@ -126,6 +126,45 @@ def test_others_are_served_while_passwords_are_checked(
     assert codes == [["login-failed"]] * 10
 
 
+def test_those_who_guess_do_not_hold_up_others(start: Start, dial: Dial, config: Path) -> None:
+    daemon = start("--config", str(config), "--auth-timeout", "0.2")
+    one = boss(dial, daemon)
+    guesses = frame("//pubsubd/auth", b"ann guess") * 2
+    guessing = [
+        dial(daemon, source=f"127.0.1.{number + 1}") for number in range(12) for _ in range(3)
+    ]
+    for line in guessing:  # each waits for those before it, and for longer than may pass
+        line.say(guesses)
+
+    def failed() -> int:
+        return int(one.stats()["errors"].get("login-failed", 0))
+
+    wait_until(lambda: failed() >= 12, "all have failed once")
+    before = failed()
+    ann = dial(daemon)
+    assert log_in(ann, f"ann {PASSWORD}") == b"ok ann"
+    assert failed() - before < 8
+    assert "login-timeout" not in one.stats()["closed"]
+    for line in guessing:
+        line.vanish()
+    wait_until(lambda: one.stats()["connections"] == 2, "those that are gone are noticed")
+
+
+def test_a_connection_that_is_reset_while_it_waits_is_not_checked(
+    start: Start, dial: Dial, config: Path
+) -> None:
+    daemon = start("--config", str(config))
+    one = boss(dial, daemon)
+    guessing = [dial(daemon) for _ in range(8)]
+    for line in guessing:
+        line.say(frame("//pubsubd/auth", b"ann guess"))
+    for line in guessing[1:]:
+        line.vanish()
+    wait_until(lambda: one.stats()["connections"] == 2, "those that are gone are noticed")
+    assert error_codes(guessing[0].hear_until(b"\n")) == ["login-failed"]
+    assert one.stats()["errors"]["login-failed"] < 8
+
+
 def test_a_daemon_that_ends_while_passwords_are_checked_ends_properly(
     start: Start, dial: Dial, config: Path
 ) -> None:

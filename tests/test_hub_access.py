@@ -267,6 +267,25 @@ def test_requests_are_answered_in_order_while_passwords_are_checked(room: Room) 
     assert statuses == [401, 200, 401, 401, 200]
 
 
+def test_no_timeout_runs_while_the_password_of_a_request_is_checked(room: Room) -> None:
+    web = Web(room, login=True)
+    good = request("GET", "/pubsub/topics", None, basic("ann", PASSWORD))
+    begun = room.now
+    web.talk.receive(good + good[:20])  # the second one comes only in part
+    room.now += 100
+    assert web.talk.overdue(room.now, begun) is None
+    work(web.talk.peer)
+    web.talk.rest(begun, room.now)
+    web.talk.receive(b"")
+    assert web.talk.overdue(room.now, room.now) is None
+    room.now += 20
+    assert web.talk.overdue(room.now, room.now) is None
+    room.now += 11
+    found = web.talk.overdue(room.now, room.now)
+    assert found is not None
+    assert found.code == "command-timeout"
+
+
 def test_after_too_many_failures_a_request_is_told_to_wait(room: Room) -> None:
     web = Web(room, login=True)
     bad = basic("ann", "wrong one")

@@ -38,6 +38,11 @@ class Client:
     actors: list[str] = field(default_factory=list)
 
 
+def wild(topic: str) -> bool:
+    """Return whether a topic of any dialect's is a wildcard."""
+    return any(mark in topic for mark in "+#*")
+
+
 def hub_matches(topic: str, name: str) -> bool:
     wanted, levels = topic.split("/"), name.split("/")
     if wanted[-1] == "#":
@@ -177,6 +182,9 @@ class HubMachine(RuleBasedStateMachine):
         if client is None:
             return
         answer = self.room.ask(name, self.message(client, "hub:subscribe", {"topic": topic}))
+        if wild(topic) and any(map(wild, client.synap)):
+            assert answer["payload"]["code"] == "internal_error"
+            return
         assert answer["type"] == "hub:subscribed"
         client.hub.setdefault(topic, client.actors[-1] if client.actors else None)
 
@@ -195,6 +203,9 @@ class HubMachine(RuleBasedStateMachine):
         if client is None:
             return
         answer = self.room.ask(name, {"command": "pubsub.subscribe", "payload": {"topics": topics}})
+        if any(map(wild, client.hub)) and any(wild(one) for one in topics):
+            assert "another dialect" in answer["error"]
+            return
         assert answer["success"], answer
         client.synap += [topic for topic in dict.fromkeys(topics) if topic not in client.synap]
 
@@ -221,11 +232,14 @@ class HubMachine(RuleBasedStateMachine):
 
     def form(self, client: Client, name: str) -> str | None:
         """Return the form in which a connection gets a name, by trying everything."""
+        for form, topics in (
+            ("hub", client.hub), ("synap", client.synap), ("envelope", client.envelopes)
+        ):  # fmt: skip
+            if name in topics:
+                return form
         if any(hub_matches(topic, name) for topic in client.hub):
             return "hub"
-        if any(synap_matches(topic, name) for topic in client.synap):
-            return "synap"
-        return "envelope" if name in client.envelopes else None
+        return "synap" if any(synap_matches(topic, name) for topic in client.synap) else None
 
     def check_heard(self, name: str, value: Any, sender: str | None) -> int:
         """Compare what all have heard of a message; return how many connections got it."""

@@ -28,7 +28,7 @@ from websockets.exceptions import ConnectionClosed
 from pubsubd import errors, limits
 from pubsubd.cli import group
 from pubsubd.hub import http as hub_http
-from pubsubd.hub import messages, registry, session, strict, tokens
+from pubsubd.hub import messages, registry, session, strict, tokens, topics
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands, subscribers
@@ -390,8 +390,12 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"{tokens.MAX_TOKEN:,} of a token",
         f"{commands.MAX_TOPICS_AT_ONCE:,} topics in one command",
         f"{subscribers.MAX_TOPICS:,} of one Synap subscriber",
+        f"{subscribers.MAX_DETACHED_TOPICS:,} of one without a connection",
+        f"{limits.ANSWER // limits.KIB} KiB of an answer that lists something",
+        f"take {topics.NAME} bytes each on average at most",
+        f"add up to more than {strict.MAX_WEIGHT:,}",
         f"{MAX_LEVELS} levels of a wildcard; {strict.MAX_DEPTH} levels of JSON",
-        f"{header} KiB of an HTTP header",
+        f"{header} KiB and {hub_http.MAX_LINES} lines of an HTTP header",
         f"for as long as that was meant to, {tokens.LONGEST:,} seconds at most",
     ):
         assert sentence in rendered(HUB), sentence

@@ -11,6 +11,7 @@ import pytest
 
 from pubsubd.hub.session import HubTalk
 from pubsubd.limits import Limits
+from pubsubd.wildcards import Pattern
 from tests.hubs import Room, message_a, message_b
 
 
@@ -303,14 +304,79 @@ def test_a_message_comes_once_however_many_dialects_ask_for_it(room: Room) -> No
     room.ask("ann", message_b("hub:subscribe", {"topic": "t"}))
     room.ask("ann", message_b("hub:subscribe", {"topic": "#"}))
     room.say("ann", subscribe_envelope("t"))
-    room.ask("ann", synap("pubsub.subscribe", topics=["t", "#", "*"]))
+    room.ask("ann", synap("pubsub.subscribe", topics=["t"]))
     room.say_raw("lin", b"pub t 1 x\n")
-    assert len(room.hears("ann")) == 1
+    (got,) = room.hears("ann")
+    assert got["type"] == "pubsub:message"
     room.ask("ann", message_b("hub:unsubscribe", {"topic": "t"}))
-    room.ask("ann", message_b("hub:unsubscribe", {"topic": "#"}))
     room.say_raw("lin", b"pub t 1 x\n")
     (got,) = room.hears("ann")
     assert got["type"] == "message"
+
+
+def test_wildcards_are_of_one_dialect_at_a_time(room: Room) -> None:
+    hub, pattern = (
+        message_b("hub:subscribe", {"topic": "a/#"}),
+        synap("pubsub.subscribe", topics=["a.*"]),
+    )
+    assert room.ask("ann", hub)["type"] == "hub:subscribed"
+    refused = room.ask("ann", pattern)
+    assert refused["error"] == "Invalid request: this connection has wildcards of another dialect"
+    assert room.ask("ann", synap("pubsub.subscribe", topics=["a.b"]))["success"]
+    room.ask("ann", message_b("hub:unsubscribe", {"topic": "a/#"}))
+    assert room.ask("ann", pattern)["success"]
+    refused = room.ask("ann", hub)
+    assert refused["payload"]["message"] == "this connection has wildcards of another dialect"
+    room.ask("ann", synap("pubsub.unsubscribe"))
+    assert room.ask("ann", hub)["type"] == "hub:subscribed"
+
+
+def test_wildcards_taken_over_are_of_the_dialect_of_the_connection_too(room: Room) -> None:
+    room.hub.synap.run("pubsub.subscribe", {"topics": ["a.*"], "subscriber_id": "x"}, None)
+    room.ask("ann", message_b("hub:subscribe", {"topic": "a/#"}))
+    refused = room.ask("ann", synap("pubsub.subscribe", topics=["b"], subscriber_id="x"))
+    assert "another dialect" in refused["error"]
+    assert room.ask("bob", synap("pubsub.subscribe", topics=["b"], subscriber_id="x"))["success"]
+    room.say_raw("lin", b"pub a.c 1 x\n")
+    assert len(room.hears("bob")) == 1
+
+
+def test_one_connection_has_no_more_wildcards_than_the_limit() -> None:
+    room = Room(max_connection_wildcards=2)
+    room.join("ann", "bob")
+    for topic in ("a/#", "b/#"):
+        assert room.ask("ann", message_b("hub:subscribe", {"topic": topic}))["type"] != "hub:error"
+    refused = room.ask("ann", message_b("hub:subscribe", {"topic": "c/#"}))
+    assert refused["payload"]["message"] == "over 2 wildcard subscriptions of one connection"
+    assert room.ask("bob", synap("pubsub.subscribe", topics=["a.*", "b.*"]))["success"]
+    refused = room.ask("bob", synap("pubsub.subscribe", topics=["c.*"]))
+    assert refused["error"] == ("Invalid request: over 2 wildcard subscriptions of one connection")
+
+
+def test_the_form_of_a_message_is_found_without_trying_wildcards(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.ask("ann", synap("pubsub.subscribe", topics=[f"a.{n}.*" for n in range(900)]))
+    room.ask("ann", message_b("hub:subscribe", {"topic": "t"}))
+    tried: list[Pattern] = []
+    monkeypatch.setattr(Pattern, "matches", lambda self, _name: tried.append(self))
+    room.say_raw("lin", b"pub a.7.x 1 x\npub t 1 y\n")
+    assert [one["type"] for one in room.hears("ann")] == ["message", "pubsub:message"]
+    assert tried == []
+
+
+@pytest.mark.parametrize("dialect", ["hub", "synap", "envelope"])
+def test_all_dialects_are_held_to_the_limit_of_all_subscriptions(dialect: str) -> None:
+    room = Room(line_limits=Limits(max_subscriptions_total=2))
+    room.join("ann")
+    ask: Any = {
+        "hub": lambda topic: message_b("hub:subscribe", {"topic": topic}),
+        "synap": lambda topic: synap("pubsub.subscribe", topics=[topic]),
+        "envelope": subscribe_envelope,
+    }[dialect]
+    for topic in ("a:", "b:", "c:", "d:") if dialect == "envelope" else ("a", "b", "c", "d/#"):
+        room.say("ann", ask(topic))
+    assert room.broker.router.subscriptions == 2
 
 
 # Order

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.hub.strict import JsonError
 from pubsubd.hub.synap import (
+    Answer,
     Subscriber,
     Synap,
     SynapError,
@@ -24,6 +25,7 @@ from pubsubd.hub.synap import (
 )
 from pubsubd.hub.topics import TopicError, TopicTable
 from pubsubd.limits import HubLimits, Limits
+from pubsubd.turn import Turn
 from pubsubd.wildcards import Pattern
 from pubsubd.wire import header
 from tests.tables import Table
@@ -52,6 +54,10 @@ class Talk:
             self.names.remove(name)
             self.bench.topics.release(name)
             self.bench.table.broker.router.unsubscribe_name(self.peer, name)
+
+    def check_patterns(self, count: int) -> None:
+        if len(self.patterns) + count > self.bench.limits.max_connection_wildcards:
+            raise TopicError("too many of this connection")
 
     def hold_pattern(self, pattern: Pattern) -> None:
         self.patterns.add(pattern)
@@ -87,7 +93,7 @@ class Bench:
     def run(self, who: str | None, command: str, /, **payload: Any) -> dict[str, Any]:
         """Carry out a command of a connection, or over HTTP, and send what it leads to."""
         talk = self.talks[who] if who is not None else None
-        answer = self.synap.run(f"pubsub.{command}", payload, talk)
+        answer = finished(self.synap.run(f"pubsub.{command}", payload, talk))
         self.table.broker.flush()
         json.dumps(answer)
         return answer
@@ -98,6 +104,16 @@ class Bench:
 
     def payloads(self, name: str) -> list[Any]:
         return [message["payload"] for _, message in self.hears(name)]
+
+
+def finished(answer: Answer) -> dict[str, Any]:
+    """Return the payload of an answer, in however many steps it comes."""
+    while not isinstance(answer, dict):
+        try:
+            next(answer)
+        except StopIteration as done:
+            answer = done.value
+    return answer
 
 
 @pytest.fixture
@@ -250,7 +266,7 @@ def test_a_connection_takes_over_what_was_subscribed_over_http(bench: Bench) -> 
 
 
 def test_what_a_connection_has_taken_over_does_not_go_until_it_does() -> None:
-    bench = Bench(topic_idle=100.0)
+    bench = Bench(detached_idle=100.0)
     bench.join("ann")
     bench.run(None, "subscribe", topics=["t", "u.*"], subscriber_id="x")
     bench.run("ann", "subscribe", topics=["t"], subscriber_id="x")
@@ -544,7 +560,7 @@ def test_a_subscriber_and_a_command_have_no_more_topics_than_the_limit(
 
 
 def test_one_without_a_connection_that_nobody_names_is_forgotten() -> None:
-    bench = Bench(topic_idle=100.0)
+    bench = Bench(detached_idle=100.0)
     bench.join("ann")
     bench.run(None, "subscribe", topics=["a", "w.*"], subscriber_id="x")
     bench.run(None, "subscribe", topics=["a"], subscriber_id="y")
@@ -554,10 +570,10 @@ def test_one_without_a_connection_that_nobody_names_is_forgotten() -> None:
     bench.run(None, "unsubscribe", topics=["none"], subscriber_id="x")
     bench.run(None, "subscribe", topics=["a"], subscriber_id="y")
     bench.now += 60
-    assert bench.synap.expire(bench.now) == 1
+    assert bench.synap.expire(bench.now) == 1  # topic
     assert set(bench.synap.subscribers) == {"x", "y", "live"}
     bench.now += 60
-    assert [bench.synap.expire(bench.now) for _ in range(2)] == [2, 0]
+    assert [bench.synap.expire(bench.now) for _ in range(2)] == [3, 0]
     assert bench.run(None, "stats")["total_wildcard_subscriptions"] == 0
     assert bench.run("ann", "publish", topic="a", payload=1)["subscribers_matched"] == 1
 
@@ -572,6 +588,84 @@ def test_one_without_a_connection_costs_nothing_where_messages_are_delivered(ben
     assert peer.fresh == []
     assert peer.outbox.size == 0
     assert bench.run(None, "stats")["messages_delivered"] == 0
+
+
+def test_subscribers_without_a_connection_have_limits_of_their_own() -> None:
+    bench = Bench(max_detached=2, max_detached_topics=3, max_connection_wildcards=1)
+    bench.join("ann")
+    bench.run(None, "subscribe", topics=["a"], subscriber_id="x")
+    bench.run(None, "subscribe", topics=["a", "b"], subscriber_id="y")
+    refusal = "Invalid request: over 2 subscribers without a connection"
+    assert refused(bench, None, "subscribe", topics=["a"]) == refusal
+    refusal = "Invalid request: over 3 topics of subscribers without a connection"
+    assert refused(bench, None, "subscribe", topics=["c"], subscriber_id="x") == refusal
+    bench.run("ann", "subscribe", topics=["c", "d", "e", "f"], subscriber_id="y")
+    assert bench.synap.subscribers.detached_topics == 1
+    bench.run(None, "subscribe", topics=["a.*"], subscriber_id="x")
+    refusal = "Invalid request: over 1 wildcard subscriptions of one subscriber"
+    assert refused(bench, None, "subscribe", topics=["b.*"], subscriber_id="x") == refusal
+    bench.run(None, "unsubscribe", subscriber_id="x")
+    assert bench.synap.subscribers.detached_topics == 0
+
+
+def test_one_without_a_connection_has_few_topics(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribers, "MAX_DETACHED_TOPICS", 2)
+    refusal = "Invalid request: over 2 topics of one subscriber without a connection"
+    assert refused(bench, None, "subscribe", topics=["a", "b", "c"]) == refusal
+    bench.run(None, "subscribe", topics=["a", "b"], subscriber_id="x")
+    assert refused(bench, None, "subscribe", topics=["c"], subscriber_id="x") == refusal
+    bench.run("ann", "subscribe", topics=["c"], subscriber_id="x")
+
+
+def test_messages_to_those_without_a_connection_stay_together(bench: Bench) -> None:
+    bench.run(None, "subscribe", topics=["t"], subscriber_id="x")
+    bench.run("ann", "subscribe", topics=["t"])
+    chunks: list[bytes] = []
+    peer = bench.talks["ann"].peer
+    peer.put = chunks.append
+    bench.table.broker.router.clear()
+    for number in range(5):
+        bench.synap.run("pubsub.publish", {"topic": "t", "payload": number}, bench.talks["bob"])
+    bench.table.broker.flush()
+    assert bench.synap.deliveries == 5
+    assert bench.synap.subscribers["x"].peer.fresh == []
+    assert bench.table.broker.counters.messages_out == 10
+
+
+def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
+    topics = [f"t{number}" for number in range(1_000)]
+    bench.run("ann", "subscribe", topics=topics)
+    bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
+    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.talks["ann"])
+    assert not isinstance(answer, dict)
+    assert bench.table.broker.router.subscriptions == 800
+    bench.run("ann", "publish", topic="t999", payload=1)
+    assert finished(answer) == {"unsubscribed": 1_000}
+    assert bench.table.broker.router.subscriptions == 0
+
+
+def test_what_leaves_while_its_topics_are_taken_back_takes_them_along(bench: Bench) -> None:
+    bench.run("ann", "subscribe", topics=[f"t{number}" for number in range(1_000)])
+    bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
+    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.talks["ann"])
+    bench.leave("ann")
+    assert finished(answer) == {"unsubscribed": 200}
+    assert len(bench.topics) == 1_000
+    assert bench.table.broker.router.subscriptions == 0
+
+
+def test_many_wildcards_cost_one_look_at_what_is_remembered(bench: Bench) -> None:
+    router = bench.table.broker.router
+    for number in range(200):
+        bench.run("bob", "publish", topic=f"a{number}.b", payload=1)
+        bench.run("bob", "publish", topic=f"a{number}.b", payload=1)
+    assert router.cached_names == 200
+    before = router.index.work
+    bench.run("ann", "subscribe", topics=[f"x{number}.*" for number in range(1_000)])
+    assert router.index.work == before
+    assert router.cached_names == 0
 
 
 # REST

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.acl import OUTSIDE, Acl, AclRule, Permission
 from pubsubd.explain import explain
+from pubsubd.peer import stay
 from pubsubd.routing import Router
 from pubsubd.targets import Fork, Targets
 from pubsubd.turn import Turn
@@ -57,7 +58,7 @@ whos = st.integers(0, 5)
 class Ear:
     """A receiver that does nothing."""
 
-    remote = False
+    remote = renders = False
     label = "ear"
     permission: Permission | None = None
 
@@ -68,6 +69,7 @@ class Ear:
         self.fresh: list[bytes] = []
         self.put = self.fresh.append
         self.send = self.fresh.append
+        self.end = stay
         self.texts: tuple[str, ...] | None = None  # what it may receive; None for everything
 
     def may(self, name: bytes) -> bool:
@@ -526,10 +528,8 @@ def test_explain_lists_as_many_wildcards_as_substrings() -> None:
 
 
 def explained(router: Router, name: bytes):
-    making = explain(router, Turn(lambda: 0.0), name)
     with pytest.raises(StopIteration) as made:
-        while True:
-            next(making)
+        next(explain(router, Turn(lambda: 0.0), name))
     return json.loads(made.value.value)["receivers"]
 
 

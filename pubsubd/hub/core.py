@@ -11,13 +11,17 @@ send a connection when :meth:`Hub.flush` is called.
 Invariants:
 
 - A talk is in ``touched`` if and only if its ``out`` is not empty.
+- What is done to a connection that does not speak is done by :meth:`Hub.spare`, so that a fault
+  ends that one alone.
 - ``batches`` holds the chunks it is keyed by, so that an id is never that of another chunk.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pubsubd.access import Authority
@@ -83,7 +87,7 @@ class Hub:
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
         self.synap = Synap(broker, self.topics, limits, clock, wall)
         self.talks: dict[int, HubTalk] = {}
-        self.touched: list[HubTalk] = []
+        self.touched: dict[HubTalk, None] = {}
         self.ignored = 0
         self.processed = 0
         self.failed = 0
@@ -91,6 +95,7 @@ class Hub:
         self.down: Mapping[str, int] = {}
         self.scrape: Callable[[str], tuple[bytes, str]] | None = None
         self._batches: dict[int, tuple[bytes, Batch]] = {}
+        self._over: deque[tuple[HubTalk, Iterator[None]]] = deque()  # registrations that end
 
     def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
         """Let other limits, names and origins hold from now on; what is over a limit stays."""
@@ -157,25 +162,62 @@ class Hub:
 
     def flush(self) -> None:
         """Send everything that was put, each connection's in one piece."""
-        self.broker.flush()
-        touched, self.touched = self.touched, []
-        for talk in touched:
-            talk.flush()
+        try:
+            self.broker.flush()
+        finally:
+            for talk in list(self.touched):
+                self.spare(talk, talk.flush)
 
-    def sweep(self) -> None:
-        """Let go of what is over; to be called about once a second."""
+    def spare(self, talk: HubTalk, call: Callable[[], object]) -> bool:
+        """Do something to a connection; what is raised ends that one, and is told by False."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  (it is nobody else's)
+            self.broker.faults.end(talk.peer, error)
+            return False
+        return True
+
+    def sweep(self) -> Iterator[None]:
+        """Let go of what is over, in steps; to be called about once a second."""
         self._batches.clear()
         self.broker.notes = b"", []
-        self.expire()
-        self.topics.expire(self.clock())
-        self.synap.expire(self.clock())
+        turn = self.broker.turn
+        turn.begin()
+        for expire in (
+            self.expire,
+            partial(self.topics.expire, self.clock()),
+            partial(self.synap.expire, self.clock()),
+        ):
+            while expire():
+                if turn.over():
+                    yield
+                    turn.begin()
 
-    def expire(self) -> None:
-        """End registrations that are over, and the subscriptions made under them."""
-        for actor in self.registry.expire(self.ticks()):
-            signal = getattr(actor.owner, "signal", None)
-            if signal is not None:
-                signal.forget(actor)
+    def expire(self, most: int = 1) -> bool:
+        """Go on, ``most`` steps at most, with ending registrations that are over.
+
+        The subscriptions made under them end with them. Returns whether something may be left.
+        """
+        over = self._over
+        for _ in range(most):
+            if not over:
+                for actor in self.registry.expire(self.ticks()):
+                    talk = cast("HubTalk", actor.owner)
+                    if talk.signal is not None:
+                        over.append((talk, talk.signal.forget(actor)))
+                if not over:
+                    return False
+            talk, steps = over[0]
+            try:
+                next(steps)
+            except StopIteration:
+                over.popleft()
+            except Exception as error:  # noqa: BLE001  (as above)
+                over.popleft()
+                self.broker.faults.end(talk.peer, error)
+            if self.broker.turn.over():
+                break
+        return True
 
     def metrics(self) -> messages.Metrics:
         """Return the payload of hub:metrics_response."""

@@ -44,9 +44,9 @@ def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
     data = to_line(name, kind, talk.sender, payload)
     if len(data) > talk.peer.terms.limits.max_payload:
         return False
-    hub.topics.note(name, hub.clock())
     note = None if kind == PLAIN else Message(name, kind, payload, talk.sender)
     hub.broker.put(talk.peer, name, data, echo=False, note=note)
+    hub.topics.note(name, hub.clock())
     return True
 
 

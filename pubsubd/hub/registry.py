@@ -96,6 +96,11 @@ class Actor:
         owner: the connection that registered it.
     """
 
+    @property
+    def work(self) -> int:
+        """What it takes to remove it, in steps of some 2 µs."""
+        return 1 + len(self.capabilities) // 8
+
     __slots__ = (
         "address",
         "capabilities",

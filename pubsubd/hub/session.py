@@ -5,12 +5,14 @@ From then on each message is told by its shape: a ``command`` is Synap's, a type
 Signal Hub's, one under ``__`` or exactly the keys of an envelope is an event target's. Each of
 these has a module of its own, and so has what the connection subscribes, for all of them.
 
-Being synchronous buys what it buys the broker: the messages of one read are worked off without
-anything in between, and what they lead to leaves as one piece for each connection.
+Being synchronous buys what it buys the broker: the messages of one turn are worked off without
+anything in between, and what they lead to leaves as one piece for each connection. Of what was
+read, only a little is parsed at once, so that a turn can end before all of it is.
 
-Invariant:
+Invariants:
 
 - Everything due before the end is sent before ``peer.ending`` is set.
+- One that is ``left`` takes whatever it is given and throws it away.
 """
 
 from __future__ import annotations
@@ -41,10 +43,11 @@ from pubsubd.hub.messages import Incoming
 from pubsubd.hub.render import Form
 from pubsubd.hub.signal import Signal, handle
 from pubsubd.hub.strict import JsonError, read
-from pubsubd.hub.synap import Subscriber, SynapError
+from pubsubd.hub.synap import Answer, Subscriber, SynapError
 from pubsubd.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
 from pubsubd.outbox import Pieces
 from pubsubd.peer import discard, stay
+from pubsubd.routing import Unfinished
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:
@@ -52,10 +55,15 @@ if TYPE_CHECKING:
     from pubsubd.hub.core import Hub
     from pubsubd.limits import HubLimits
     from pubsubd.terms import Terms
+    from pubsubd.turn import Steps
 
-_HTTP_READ = 16_384  # bytes: some 700 of the smallest requests, 11 ms
+_HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
+_SLICE = 4_096  # bytes parsed at once: 600 fragments of a byte, 1 ms
+_AT_ONCE = 262_144  # bytes of answers that wait for the end of the turn
 _HTTP_IDLE = 60.0  # seconds that an HTTP connection is kept for a further request
 _DONE = object()
+_EXPIRED = 8  # steps of ending registrations that are over, in one turn
+_UNREGISTERED = 500  # work of one step, as Actor.work counts it
 
 _CLOSE_CODES = {
     "bad-json": 1011,
@@ -83,11 +91,14 @@ class HubTalk:
         subscriber: its Synap subscriber, once it has one.
         identity: what its token says, if it is a signed one.
         verdict: on the password of the request that is answered next, once it has been checked.
-        out: frames that are to be sent with what the present read leads to.
+        out: frames that are to be sent with what the present turn leads to.
         step: a long task for it that is under way, to be iterated; its next message waits.
+        again: whether the message that is carried out was begun before: it is counted already.
+        left: whether it is leaving.
     """
 
     __slots__ = (
+        "_at",
         "_close",
         "_end",
         "_events",
@@ -95,10 +106,14 @@ class HubTalk:
         "_reader",
         "_request_since",
         "_send",
+        "_size",
+        "_unread",
+        "again",
         "framing",
         "holdings",
         "hub",
         "identity",
+        "left",
         "out",
         "peer",
         "sender",
@@ -129,11 +144,15 @@ class HubTalk:
         # Who it was before a request over HTTP said who sends it.
         self._outer: tuple[Login | None] | None = None
         self.out: list[bytes] = []
+        self._size = 0  # bytes of that
+        self.again = False
+        self.left = False
         self.step: Iterator[None] | None = None
         self._send = send
         self._end = end
         self._reader: LineReader | WebSocketReader | HttpReader | None = None
-        self._events: deque[Any] | None = None  # what is read and not worked off
+        self._unread, self._at = b"", 0  # what has come, and how far it is parsed
+        self._events: deque[Any] | None = None  # what is parsed and not worked off
         self._close: ProtocolError | None = None
         self._request_since: float | None = None  # since when a request comes, if one does
         self.holdings = Holdings(hub, self.peer)
@@ -188,6 +207,8 @@ class HubTalk:
             outside = self.hub.broker.access.overdue(peer, now, self.hub.wall())
             if outside is not None:
                 return outside
+        if peer.job is not None:
+            return None
         limit = self.peer.terms.limits.command_timeout
         if self.halfway:
             if now - heard > limit:
@@ -206,6 +227,12 @@ class HubTalk:
             if now - heard > limit:
                 return ProtocolError("heartbeat-timeout", f"no heartbeat for {limit:g} s")
         return None
+
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
+        self.hub.broker.access.rest(self.peer, begun, now)
+        if self._request_since is not None:
+            self._request_since = now - max(0.0, begun - self._request_since)
 
     def farewell(self, error: ProtocolError) -> bytes:
         """Return what tells the peer that the connection ends for that reason.
@@ -233,6 +260,7 @@ class HubTalk:
     def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
         """Return what forgets the connection, each in steps; see :class:`pubsubd.session.Talk`."""
         self._send, self._end = discard, stay
+        self.left = True
         return (
             self._leave,
             self._unregister,
@@ -248,8 +276,9 @@ class HubTalk:
         if self.halfway and self.peer.ending is None:
             hub.broker.counters.half_frames += 1
         self.step = None
-        self._events = None
+        self._events, self._unread = None, b""
         self.out.clear()
+        hub.touched.pop(self, None)
         if self.peer.ending is not None and self.peer.ending.code == "slow-consumer":
             hub.synap.slow_consumers += 1
         hub.synap.drop(self)
@@ -257,12 +286,13 @@ class HubTalk:
 
     def _unregister(self) -> Iterator[None]:
         registry = self.hub.registry
-        for done, actor in enumerate(list(registry.of(self))):
-            if (
-                registry.get_any(actor.key) is actor
-            ):  # it may have been taken over between the steps
+        work = 0
+        for actor in list(registry.of(self)):
+            if registry.get_any(actor.key) is actor:  # others may have it since
                 registry.unregister(actor.key)
-            if done % 1_000 == 999:
+                work += actor.work
+            if work > _UNREGISTERED:
+                work = 0
                 yield
 
     def _forget_signal(self) -> tuple[()]:
@@ -279,58 +309,80 @@ class HubTalk:
         hub.broker.turn.begin()
         hub.broker.counters.bytes_in += len(data)
         hub.broker.speaker = self.peer
-        hub.expire()  # so that nothing is said or asked under a registration that is over
+        hub.expire(_EXPIRED)  # so that little is said or asked under a registration that is over
         begun, before = hub.clock(), hub.synap.deliveries
+        if data:
+            self._unread, self._at = self._unread[self._at :] + data, 0
         try:
-            more = self._work(data)
+            more = self._work()
         finally:
             hub.flush()
         if self._request_since is None and type(self._reader) is HttpReader and self.halfway:
             self._request_since = begun
         if hub.synap.deliveries > before:
             hub.synap.delivered(hub.synap.deliveries - before, hub.clock() - begun)
-        if self._close is not None:
+        if self._close is not None and self.peer.ending is None:
             self.peer.ending = self._close
-            return False
-        return more
+        return more and self.peer.ending is None
 
-    def _work(self, data: bytes) -> bool:
+    def _work(self) -> bool:
+        """Take a turn; whether something is left for a further one."""
+        peer, turn, index = self.peer, self.hub.broker.turn, self.hub.broker.router.index
         events = self._events
         if events is None:
-            events = deque()
-        if data:
-            events.extend(self._read(data))
-        turn, index = HUB_TURN, self.hub.broker.router.index
-        budget = index.work + WORK_PER_TURN
-        while self._close is None:
+            events = self._events = deque()
+        left, budget = HUB_TURN, index.work + WORK_PER_TURN
+        more = False
+        while self._close is None and peer.ending is None:
             if self.step is not None:
                 if next(self.step, _DONE) is not _DONE:
+                    more = True
                     break
                 self.step = None
-            if not events:
-                break
-            if not turn or index.work > budget or self.peer.job is not None:
-                break
-            turn -= 1
-            event = events.popleft()
-            if type(event) is bytes:
-                self._take(event)
+                self._end_last()
+            elif events:
+                event = events.popleft()
+                try:
+                    if type(event) is bytes:
+                        self._take(event)
+                    else:
+                        self._react(event, events)
+                except Unfinished:  # whom it goes to takes more than a turn to find out
+                    events.appendleft(event)
+                    self.again = more = True
+                    break
+                self.again = False
+                left -= 1
+            elif self._at < len(self._unread):
+                events.extend(self._read())
             else:
-                self._react(event, events)
-        more = self._close is None and (bool(events) or self.step is not None)
-        self._events = events if more else None
+                break
+            if not left or peer.job is not None or index.work > budget or turn.over():
+                more = True
+                break
+        if not events:
+            self._events = None
+        if self._at >= len(self._unread):
+            self._unread, self._at = b"", 0
         return more
 
-    def _read(self, data: bytes) -> list[Any]:
-        reader = self._reader
+    def _read(self) -> list[Any]:
+        """Parse a little of what has come."""
+        reader, at = self._reader, self._at
+        if type(reader) is HttpReader:
+            events, self._at = reader.take(self._unread, at)
+            return events
+        data = self._unread[at : at + _SLICE]
         if reader is None:
             if not data.strip():
+                self._at += len(data)
                 return []
             limits = self.limits
-            if data.lstrip()[:1] == b"{":
-                reader = self._reader = LineReader(limits.max_message)
-            else:
-                reader = self._reader = HttpReader(limits.max_message)
+            if data.lstrip()[:1] != b"{":
+                self._reader = HttpReader(limits.max_message)
+                return self._read()
+            reader = self._reader = LineReader(limits.max_message)
+        self._at += len(data)
         return reader.receive(data)
 
     def _react(self, event: Any, events: deque[Any]) -> None:
@@ -338,8 +390,7 @@ class HubTalk:
         if isinstance(event, Request):
             self._request_since = None
             web.answer(self, event, events)
-            if isinstance(self._reader, HttpReader) and self._reader.ended:
-                self.close(ProtocolError("goodbye", ""))
+            self._end_last()
         elif isinstance(event, Send):
             self.put_raw(event.data)
         elif isinstance(event, TooLarge):
@@ -353,15 +404,17 @@ class HubTalk:
         else:
             raise TypeError(event)
 
-    def upgrade(self, reader: HttpReader, events: deque[Any]) -> None:
-        """Go on as a WebSocket, with what has come behind the request."""
+    def _end_last(self) -> None:
+        """End a connection that is HTTP if its last request has been answered."""
+        if type(self._reader) is HttpReader and self._reader.ended:
+            self.close(ProtocolError("goodbye", ""))
+
+    def upgrade(self, reader: HttpReader) -> None:
+        """Go on as a WebSocket: what has come behind the request is not parsed yet."""
         self._outer = None  # who has asked for it goes on as that
         self.put_raw(reader.accept())
         self.framing = WEBSOCKET
         self._reader = WebSocketReader(self.limits.max_message)
-        trailing = reader.trailing
-        if trailing:
-            events.extend(self._reader.receive(trailing))
 
     @property
     def http(self) -> HttpReader:
@@ -404,14 +457,34 @@ class HubTalk:
     def _command(self, command: str, value: dict[str, Any]) -> None:
         request = value.get("request_id")
         answer = {"success": True, "request_id": request, "payload": None, "error": None}
+
+        def done(payload: dict[str, Any]) -> None:
+            self.put(_encode({**answer, "payload": payload}))
+
+        def refused(error: SynapError) -> None:
+            self.put(_encode({**answer, "success": False, "error": error.text}))
+
         try:
             web.check_command(self, command)
-            answer["payload"] = self.hub.synap.run(
+            payload = self.hub.synap.run(
                 command, value.get("payload"), self, self.peer.permission, self.peer.identity
             )
         except SynapError as error:
-            answer["success"], answer["error"] = False, error.text
-        self.put(_encode(answer))
+            refused(error)
+        else:
+            self.reply(payload, done, refused)
+
+    def reply(
+        self,
+        answer: Answer,
+        done: Callable[[dict[str, Any]], None],
+        refused: Callable[[SynapError], None],
+    ) -> None:
+        """Put an answer of Synap's, now or when it is there."""
+        if isinstance(answer, dict):
+            done(answer)
+        else:
+            self.step = _reply(answer, done, refused)
 
     def _refuse_json(self, error: JsonError) -> None:
         if self._speaks_envelopes():
@@ -462,11 +535,16 @@ class HubTalk:
 
     def put_raw(self, frames: bytes) -> None:
         """Put whole frames, or what is no JSON."""
-        if not frames:
+        if not frames or self.left:
             return
+        hub = self.hub
+        hub.broker.turn.made += len(frames)
         if not self.out:
-            self.hub.touched.append(self)
+            hub.touched[self] = None
         self.out.append(frames)
+        self._size += len(frames)
+        if self._size > _AT_ONCE:  # or it could grow past any limit before the turn ends
+            self.flush()
 
     def flush(self) -> None:
         """Send what is put, as one piece."""
@@ -474,18 +552,23 @@ class HubTalk:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
+            self._size = 0
+            self.hub.touched.pop(self, None)
             self._send(data)
 
     def _deliver(self, data: bytes | Pieces) -> None:
         """Take line frames from the broker: the peer's ``send``."""
-        batch = self.hub.batch(data if isinstance(data, bytes) else data.whole())
-        if self.peer.ending is not None:
-            self.hub.synap.failures += len(batch.messages)
+        signal, form = self.signal, self.holdings.form
+        if self.left or (form is Form.HUB and signal is None):
             return
-        form = self.holdings.form
+        hub = self.hub
+        batch = hub.batch(data if isinstance(data, bytes) else data.whole())
+        if self.peer.ending is not None:
+            hub.synap.failures += len(batch.messages)
+            return
         if form is Form.HUB:
-            assert self.signal is not None
-            frames = batch.hub(self.framing, self.signal.wrapped, self.signal.to)
+            assert signal is not None
+            frames = batch.hub(self.framing, signal.wrapped, signal.to)
         elif form is Form.ENVELOPE:
             frames = batch.envelopes(self.framing)
         elif form is Form.SYNAP:
@@ -495,6 +578,7 @@ class HubTalk:
         if self.out:  # behind what it is answered
             self.put_raw(frames)
         elif frames:  # at once, while it is in the processor's cache
+            hub.broker.turn.made += len(frames)
             self._send(frames)
 
     def _mix(self, batch: Any) -> bytes:
@@ -584,6 +668,10 @@ class HubTalk:
         """Undo :meth:`hold`."""
         self.holdings.remove(name, Form.SYNAP)
 
+    def check_patterns(self, count: int) -> None:
+        """Raise TopicError if it may not have so many more wildcards of Synap's."""
+        self.holdings.check_patterns(count, Form.SYNAP)
+
     def hold_pattern(self, pattern: Pattern) -> None:
         """Subscribe a wildcard."""
         self.holdings.add(pattern, Form.SYNAP)
@@ -591,6 +679,19 @@ class HubTalk:
     def release_pattern(self, pattern: Pattern) -> None:
         """Undo :meth:`hold_pattern`."""
         self.holdings.remove(pattern, Form.SYNAP)
+
+
+def _reply(
+    making: Steps[dict[str, Any]],
+    done: Callable[[dict[str, Any]], None],
+    refused: Callable[[SynapError], None],
+) -> Iterator[None]:
+    try:
+        payload = yield from making
+    except SynapError as error:
+        refused(error)
+    else:
+        done(payload)
 
 
 def _close(error: ProtocolError) -> bytes:

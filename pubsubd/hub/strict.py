@@ -3,9 +3,12 @@ r"""JSON that is read without mercy: what two readers could understand different
 Strategy: msgspec reads quickly and is strict about syntax, UTF-8 and surrogates, but of a key that
 comes twice it takes the last one, and it takes integers of any size. What it has read is written
 again. A key that was dropped took its two quotes with it; and a quote inside of a string is a
-quote in both texts, unless it came as ``\u0022``. So if both texts have as many quotes, and there
-is no ``\u0022``, no key came twice. Only where this proves nothing, or digits may be a large
-integer, the text is read a second time by the standard library, which shows every key and number.
+quote in both texts, unless it came as ``\u0022``, which can be counted too. So a key came twice if,
+and only if, fewer quotes are written than were read. Digits in a row that may be a large integer
+are looked for among what is no string.
+
+What a text costs depends on what is in it more than on its length: so a text of more than
+:data:`LIGHT` bytes is weighed before it is read.
 
 Every text that is accepted is at most :data:`MAX_DEPTH` levels deep, so that any reader can take
 it, and holds only numbers that fit a double or a 64-bit integer.
@@ -13,7 +16,7 @@ it, and holds only numbers that fit a double or a 64-bit integer.
 
 from __future__ import annotations
 
-import json
+import re
 from itertools import chain
 from typing import Any
 
@@ -24,11 +27,27 @@ from pubsubd.errors import PubsubdError
 MAX_DEPTH = 200
 """Levels of arrays and objects. Common readers take 500 or more (Python's some 900)."""
 
-_LEAST, _MOST = -(2**63), 2**64 - 1
-_DIGITS = 20  # of the largest integer; Python takes long for very long ones
+LIGHT = 2_048
+"""Bytes of a text that is read without being weighed."""
+
+MAX_WEIGHT = 250_000
+"""What may be in one text, so that reading it takes some 10 ms: each array, object and member of
+one counts 4, each text, each further item and each number that is no integer 1, and one with an
+exponent of three digits, which takes longest, 200."""
+
+_LEAST, _MOST = b"%d" % -(2**63), b"%d" % (2**64 - 1)
+_DIGITS = 20  # of either, with its sign
+_NUMBERS = bytes(byte if byte in b"0123456789-+.eE" else ord(" ") for byte in range(256))
 
 _MARK_DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range(256))
 _SUSPICIOUS = b"0" * 19  # so many digits in a row may be too large an integer
+_FEW = 100  # of such exponents, which take 1 ms
+_MANY_TEXTS = 100_000  # in one text; beyond, what they hold counts as if it stood around them
+
+# A string, or what is left of one: it matches at every quote, so nothing is tried twice.
+_empty_strings = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL).sub
+_find_exponents = (re.compile(rb"e[+-]?[0-9]{3}").findall, re.compile(rb"E[+-]?[0-9]{3}").findall)
+_find_lone = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F]|\\?u?\Z)").search
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -64,6 +83,8 @@ def read(data: bytes) -> tuple[Any, bytes]:
     Raises:
         JsonError: as :func:`decode`.
     """
+    if len(data) > LIGHT:
+        _weigh(data)
     try:
         value = _decode(data)
     except msgspec.ValidationError:
@@ -77,13 +98,13 @@ def read(data: bytes) -> tuple[Any, bytes]:
     # Each level takes two bytes, and one bracket: most texts need no closer look.
     if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _check_depth(value)
-    if _SUSPICIOUS in data.translate(_MARK_DIGITS):
-        _read_again(data)
     text = _encode(value)
+    if _SUSPICIOUS in text.translate(_MARK_DIGITS):
+        _check_integers(text)
     if text == data:
         return value, data
-    if b"\\u0022" in data or data.count(b'"') != text.count(b'"'):
-        _read_again(data)
+    if _count_quotes(data) != text.count(b'"'):
+        raise JsonError("a key comes twice")
     return value, text
 
 
@@ -96,27 +117,50 @@ def _describe(error: msgspec.DecodeError, data: bytes) -> str:
         return "a lone surrogate"
     if "truncated" not in text:
         return text
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return "the text is cut"
-    return "a lone surrogate"  # the only thing that the standard library lets pass
+    # It says so as well where the second half of a pair should be.
+    whole = data.replace(b"\\\\", b"")
+    return "a lone surrogate" if _find_lone(whole) else "the text is cut"
 
 
-def _read_again(data: bytes) -> None:
-    try:
-        json.loads(data, object_pairs_hook=_keys_once, parse_int=_small)
-    except RecursionError:
-        raise JsonError(_TOO_DEEP) from None
+def _weigh(data: bytes) -> None:
+    """Raise JsonError for a text that would take too long to read."""
+    weigh = _weight if len(data) > MAX_WEIGHT // 8 else _weight_of_exponents
+    weight = weigh(data)
+    if weight > MAX_WEIGHT and 0 < data.count(b'"') < 2 * _MANY_TEXTS:
+        weight = weigh(_empty_strings(b'""', data))
+    if weight > MAX_WEIGHT:
+        raise JsonError("too much in one text")
 
 
-def _keys_once(pairs: list[tuple[str, Any]]) -> None:
-    if len({key for key, _ in pairs}) != len(pairs):
-        raise JsonError("a key comes twice")
+def _weight(data: bytes) -> int:
+    """Return what is in a text, or more: what is in strings counts as well."""
+    count = data.count
+    containers = count(b"[") + count(b"{") + count(b":")
+    others = count(b",") + count(b'"') // 2 + count(b".") + count(b"e") + count(b"E")
+    weight = 4 * containers + others
+    return weight if weight > MAX_WEIGHT else weight + _weight_of_exponents(data)
 
 
-def _small(digits: str) -> None:
-    if len(digits) > _DIGITS + 1 or not _LEAST <= int(digits) <= _MOST:
+def _weight_of_exponents(data: bytes) -> int:
+    if data.count(b"e") + data.count(b"E") < _FEW:
+        return 0
+    return 200 * sum(len(find(data)) for find in _find_exponents)
+
+
+def _count_quotes(data: bytes) -> int:
+    r"""Return how many quotes a text has, those that came as ``\u0022`` included."""
+    count = data.count(b'"')
+    if b"\\u0022" in data:  # without backslashes that are escaped, each one escapes
+        count += data.replace(b"\\\\", b"").count(b"\\u0022")
+    return count
+
+
+def _check_integers(text: bytes) -> None:
+    words = _empty_strings(b'""', text).translate(_NUMBERS).split()
+    long = [one for one in words if len(one) >= _DIGITS and b"." not in one and b"e" not in one]
+    # Of equally many digits, the larger number is the larger text as well; a minus is the smallest.
+    negative = max([one for one in long if one < b"0"], default=b"")
+    if long and (max(map(len, long)) > _DIGITS or max(long) > _MOST or negative > _LEAST):
         raise JsonError("a number is out of range")
 
 

@@ -10,7 +10,8 @@ one is told by one comparison a message.
 
 Invariants:
 
-- A topic is in ``_idle`` if and only if it has no subscribers.
+- A topic is in ``_idle`` if and only if it has no subscribers; ``_bytes`` is what the names of
+  these take.
 - Every topic with more than ``_bar`` messages is in ``_top``, which has 64 at most.
 """
 
@@ -27,11 +28,15 @@ from pubsubd import wire
 from pubsubd.errors import ProtocolError, PubsubdError
 from pubsubd.wildcards import Pattern
 
+NAME = 128
+"""Bytes of a name that there is room for, on average, of topics that nobody subscribes."""
+
 TOP = 10
 """Topics that :meth:`TopicTable.top` can tell at most."""
 
 _CANDIDATES = 64  # for them; when there are more, the better half is kept
 _EXPIRE = 1_000  # topics forgotten in one call: about 1 ms
+_FORGOTTEN = 100  # topics forgotten for one that comes
 
 _HUB_RULE = "^[a-zA-Z0-9/_-]+$"
 _is_hub_topic = re.compile(r"[a-zA-Z0-9/_-]+").fullmatch
@@ -170,8 +175,9 @@ class TopicTable:
     """The topics that are published or, by their exact name, subscribed on this port.
 
     What is published is never refused: a new topic takes the place of the one that nobody
-    subscribes and that has not been used for longest; if all are subscribed, it is not
-    remembered. Whether there is :attr:`room` for one more that is subscribed, the caller checks.
+    subscribes and that has not been used for longest, or of several with shorter names; if all
+    are subscribed, it is not remembered. Whether there is :attr:`room` for one more that is
+    subscribed, the caller checks.
 
     Args:
         max_topics: how many are remembered.
@@ -183,6 +189,7 @@ class TopicTable:
         self._patience = idle
         self._topics: dict[bytes, Topic] = {}
         self._idle: OrderedDict[bytes, Topic] = OrderedDict()
+        self._bytes = 0
         self._top: dict[bytes, Topic] = {}
         self._bar = 0
         self._now = 0.0
@@ -214,6 +221,7 @@ class TopicTable:
             if not self._make_room():
                 return
             topic = self._topics[name] = self._idle[name] = Topic(now, now)
+            self._bytes += len(name)
         elif not topic.subscribers:
             topic.used = now
             self._idle.move_to_end(name)
@@ -230,6 +238,7 @@ class TopicTable:
             topic = self._topics[name] = Topic(now, now)
         elif not topic.subscribers:
             del self._idle[name]
+            self._bytes -= len(name)
         topic.subscribers += 1
 
     def release(self, name: bytes, count: int = 1) -> None:
@@ -239,6 +248,7 @@ class TopicTable:
         if not topic.subscribers:
             topic.used = self._now
             self._idle[name] = topic
+            self._bytes += len(name)
 
     def page(self, offset: int, limit: int) -> tuple[list[bytes], int]:
         """Return ``limit`` topics, in the order in which they came, and how many there are."""
@@ -265,14 +275,17 @@ class TopicTable:
         return count
 
     def _make_room(self) -> bool:
-        while len(self._topics) >= self._max:
+        for _ in range(_FORGOTTEN):  # after a limit was lowered, there may be very many
+            if len(self._topics) < self._max and self._bytes <= NAME * self._max:
+                return True
             if not self._idle:
                 return False
             self._forget_first()
-        return True
+        return len(self._topics) < self._max
 
     def _forget_first(self) -> None:
         name, _ = self._idle.popitem(last=False)
+        self._bytes -= len(name)
         del self._topics[name]
         self._top.pop(name, None)
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import re
 from collections import deque
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -226,16 +227,15 @@ def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | 
 class _Waiting:
     """A password that is to be checked for a request; see :class:`pubsubd.peer.Job`."""
 
-    __slots__ = ("_check", "_talk", "run")
+    __slots__ = ("_talk", "check")
 
     def __init__(self, talk: HubTalk, check: Check) -> None:
-        self._talk, self._check = talk, check
-        self.run = check.run
+        self._talk, self.check = talk, check
 
     def finish(self) -> None:
         """Let the request be answered."""
         try:
-            self._talk.verdict = self._check.result
+            self._talk.verdict = self.check.result
         except AuthError as error:
             self._talk.verdict = error
 
@@ -251,25 +251,33 @@ def _upgrade(talk: HubTalk, request: Request, events: deque[Any]) -> None:
         topic for text in request.query.get("topics", []) for topic in text.split(",") if topic
     ]
     if request.path != "/pubsub/ws":
-        talk.upgrade(talk.http, events)
+        talk.upgrade(talk.http)
         return
     if not topics:
         _answer(talk, 400, {"error": "Invalid request: At least one topic required"})
         return
     try:
         check_command(talk, "pubsub.subscribe")
-        _run(talk, "pubsub.subscribe", {"topics": topics}, talk)
+        answer = _run(talk, "pubsub.subscribe", {"topics": topics}, talk)
     except SynapError as error:
-        _answer(talk, synap.status(error), {"error": error.text})
+        _refuse_command(talk, error, [])
         return
-    talk.upgrade(talk.http, events)
+    talk.reply(answer, partial(_connect, talk), partial(_refuse_command, talk, cors=[]))
+
+
+def _connect(talk: HubTalk, _payload: dict[str, Any]) -> None:
+    talk.upgrade(talk.http)
     assert talk.subscriber is not None
     talk.put(_encode(synap.connected(talk.subscriber)))
 
 
+def _refuse_command(talk: HubTalk, error: SynapError, cors: _Headers) -> None:
+    _answer(talk, synap.status(error), {"error": error.text}, cors)
+
+
 def _run(
     talk: HubTalk, command: str, payload: object, session: HubTalk | None = None
-) -> dict[str, Any]:
+) -> synap.Answer:
     """Carry out a command of Synap's; what it leads to is not the connection's, but a session's."""
     peer = talk.peer
     return talk.hub.synap.run(command, payload, session, peer.permission, peer.identity)
@@ -280,19 +288,29 @@ def _command(talk: HubTalk, request: Request, cors: _Headers) -> None:
         _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "POST"), *cors])
         return
     reply: dict[str, Any] = {"success": False, "request_id": None, "payload": None, "error": None}
+    answer: synap.Answer | SynapError
     try:
         value = decode(request.body)
         if not isinstance(value, dict) or not isinstance(value.get("command"), str):
             raise SynapError("Invalid request: Missing 'command' field")
         reply["request_id"] = value.get("request_id")
         check_command(talk, value["command"])
-        reply["payload"] = _run(talk, value["command"], value.get("payload"))
-        reply["success"] = True
+        answer = _run(talk, value["command"], value.get("payload"))
     except JsonError as error:
-        reply["error"] = f"Invalid request: not JSON: {error.text}"
+        answer = SynapError(f"Invalid request: not JSON: {error.text}")
     except SynapError as error:
-        reply["error"] = error.text
-    _answer(talk, 200, reply, cors)
+        answer = error
+
+    def done(payload: dict[str, Any]) -> None:
+        _answer(talk, 200, {**reply, "success": True, "payload": payload}, cors)
+
+    def refused(error: SynapError) -> None:
+        _answer(talk, 200, {**reply, "error": error.text}, cors)
+
+    if isinstance(answer, SynapError):
+        refused(answer)
+    else:
+        talk.reply(answer, done, refused)
 
 
 def _rest(talk: HubTalk, request: Request, cors: _Headers) -> None:
@@ -303,8 +321,12 @@ def _rest(talk: HubTalk, request: Request, cors: _Headers) -> None:
             return
         command, payload = found
         check_command(talk, command)
-        _answer(talk, 200, _run(talk, command, payload), cors)
+        talk.reply(
+            _run(talk, command, payload),
+            lambda value: _answer(talk, 200, value, cors),
+            partial(_refuse_command, talk, cors=cors),
+        )
     except JsonError as error:
         _answer(talk, 400, {"error": f"Invalid request: not JSON: {error.text}"}, cors)
     except SynapError as error:
-        _answer(talk, synap.status(error), {"error": error.text}, cors)
+        _refuse_command(talk, error, cors)

@@ -336,6 +336,17 @@ The most substrings that one connection may subscribe.
                 listener="both",
             ),
             Setting(
+                "max_subscriptions_total",
+                counts(),
+                _LIMITS.max_subscriptions_total,
+                "Subscriptions of all connections together.",
+                """\
+The most subscriptions of all connections together: substrings, names and wildcards.
+Each takes some 300 bytes.
+""",
+                live=True,
+            ),
+            Setting(
                 "max_connections",
                 counts(),
                 _LIMITS.max_connections,
@@ -406,6 +417,46 @@ How long publishers wait for a consumer that takes nothing at all.
 How long, in any 10 seconds, publishers wait for one consumer.
 """,
                 live=True,
+            ),
+            Setting(
+                "request_rate",
+                numbers(),
+                _LIMITS.request_rate,
+                "Requests a second of one connection; 0 for any number.",
+                """\
+How many requests a second one connection may make that the daemon answers itself, such as
+.Li //pubsubd/stats
+or Synap's
+.Li pubsub.info ;
+ten times as many at once; 0 for any number.
+More are refused with an error.
+""",
+                live=True,
+                listener="both",
+            ),
+            Setting(
+                "message_rate",
+                numbers(),
+                _LIMITS.message_rate,
+                "Messages a second read of one connection; 0 for any number.",
+                """\
+How many messages a second are read of one connection in the long run; 0 for any number.
+What is more waits, unread, at the client.
+""",
+                live=True,
+                listener="both",
+            ),
+            Setting(
+                "byte_rate",
+                numbers(),
+                _LIMITS.byte_rate,
+                "Bytes a second read of one connection; 0 for any number.",
+                """\
+How many bytes a second are read of one connection in the long run; 0 for any number.
+What is more waits, unread, at the client.
+""",
+                live=True,
+                listener="both",
             ),
             Setting(
                 "command_timeout",
@@ -571,7 +622,8 @@ and
                 _HUB.max_topics,
                 "Topics that are remembered.",
                 """\
-The most topics that are remembered with their counts.
+The most topics that are remembered with their counts; of those that nobody subscribes,
+so many times 128 bytes of names at most.
 """,
                 live=True,
             ),
@@ -606,12 +658,54 @@ The most wildcard subscriptions on the hub port.
                 live=True,
             ),
             Setting(
+                "hub_max_connection_wildcards",
+                counts(),
+                _HUB.max_connection_wildcards,
+                "Wildcard subscriptions of one connection of the hub port.",
+                """\
+The most wildcard subscriptions that one connection of the hub port may have.
+""",
+                live=True,
+            ),
+            Setting(
                 "hub_max_subscribers",
                 counts(),
                 _HUB.max_subscribers,
                 "Synap subscribers in all.",
                 """\
 The most Synap subscribers, those without a connection included.
+""",
+                live=True,
+            ),
+            Setting(
+                "hub_max_detached",
+                counts(),
+                _HUB.max_detached,
+                "Synap subscribers without a connection.",
+                """\
+The most Synap subscribers without a connection, as
+.Li POST /pubsub/subscribe
+makes them.
+""",
+                live=True,
+            ),
+            Setting(
+                "hub_max_detached_topics",
+                counts(),
+                _HUB.max_detached_topics,
+                "Topics of all of these together.",
+                """\
+The most topics of all Synap subscribers without a connection together.
+""",
+                live=True,
+            ),
+            Setting(
+                "hub_detached_idle",
+                times(),
+                _HUB.detached_idle,
+                "How long one of these is remembered that nobody names.",
+                """\
+How long a Synap subscriber without a connection is remembered that nobody names.
 """,
                 live=True,
             ),

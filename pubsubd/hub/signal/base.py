@@ -5,13 +5,14 @@ Invariants:
 - ``from`` of what others receive is an address this connection has registered, or where it comes
   from, never what it claims.
 - Each registration of this connection is in the registry with the talk as its owner; when it is
-  over, whatever ended it, :meth:`Signal.forget` has taken the subscriptions made under it.
+  over, whatever ended it, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
+- ``_under[key][topic]`` is ``topics[topic]``, for those made under a registration that is not over.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -19,16 +20,18 @@ from msgspec import UNSET, Raw, Struct
 
 from pubsubd.hub import messages as m
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.rate import Bucket
 from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
+from pubsubd.rate import Bucket
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
 
 PAGE_A = 100  # actors in one answer, in dialect A
+_MOST = 10**9  # of what can be counted here; numbers from clients are no larger
+_DROPPED = 16  # subscriptions that are ended in one step
 _NULL = Raw(b"null")
 
 _PATTERNS = ("tell", "ask", UNSET, None, "request", "notify")
@@ -120,7 +123,8 @@ class Signal:
         self.address = ""  # where it is reached, as it writes it
         self._bucket = Bucket(limits.rate, limits.burst)
         self.topics: dict[str, Subscription] = {}
-        self._under: dict[str, dict[str, None]] = {}  # actor -> topics subscribed under it
+        # Actor -> topics subscribed under it.
+        self._under: dict[str, dict[str, Subscription]] = {}
         self.publications: dict[Any, tuple[bytes, bytes, str, bytes]] = {}
         self.processed = 0
         self.failed = 0
@@ -158,13 +162,13 @@ class Signal:
         hub = self.talk.hub
         connecting = kind == "hub:connect"
         if not connecting:
-            wait = self._bucket.take(hub.clock())
+            wait = 0.0 if self.talk.again else self._bucket.take(hub.clock())
             if wait:
                 per_minute = f"{self.talk.limits.rate:g} messages a minute"
                 seconds = math.ceil(wait)
                 raise RefusedError("rate_limited", f"over {per_minute}", {"retryAfter": seconds})
-            whole = isinstance(message.sender, str) and isinstance(message.to, str)
-            if self.dialect == "A" and not whole:
+            addressed = isinstance(message.sender, str) and isinstance(message.to, str)
+            if self.dialect == "A" and not addressed:
                 raise RefusedError("internal_error", "Invalid SharedMessage structure")
         if message.pattern not in _PATTERNS:
             raise RefusedError("internal_error", "Invalid SharedMessage structure")
@@ -173,23 +177,29 @@ class Signal:
             raise RefusedError(
                 "message_expired",
                 f"sent at {sent:.0f} with a ttl of {ttl:.0f} ms",
-                {"timestamp": int(sent), "ttl": int(ttl)},
+                {"timestamp": whole(sent), "ttl": whole(ttl)},
             )
         if not connecting and not self.talk.may(action):
             if not self.talk.known:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
             raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
-    def forget(self, actor: Actor) -> None:
-        """Take the subscriptions made under a registration that is over."""
+    def forget(self, actor: Actor) -> Iterator[None]:
+        """Take the subscriptions made under a registration that is over, in steps."""
         self.publications.clear()
-        for topic in list(self._under.get(actor.key, ())):
-            self.drop_topic(topic)
         talk = self.talk
         if talk.sender == actor.key:
             left = self.latest_actor()
             talk.sender = left.key if left is not None else talk.origin
             self.locate(left.address if left is not None else actor.address)
+        under = self._under.pop(actor.key, {})
+        for done, (topic, subscription) in enumerate(under.items(), 1):
+            if talk.left:
+                return
+            if self.topics.get(topic) is subscription:
+                self.drop_topic(topic)
+            if done % _DROPPED == 0:
+                yield
 
     # Topics
 
@@ -206,19 +216,24 @@ class Signal:
         key = None if actor is None else actor.key
         subscription = self.topics[topic] = Subscription(f"sub-{new_id()}", held, key)
         if key is not None:
-            self._under.setdefault(key, {})[topic] = None
+            self._under.setdefault(key, {})[topic] = subscription
         self.talk.holdings.add(held, Form.HUB)
         return subscription
 
     def drop_topic(self, topic: str) -> None:
         """End a subscription that is there."""
-        subscription = self.topics.pop(topic)
-        if subscription.actor is not None:
-            under = self._under[subscription.actor]
-            del under[topic]
-            if not under:
-                del self._under[subscription.actor]
+        subscription = self.topics[topic]
+        if (actor := subscription.actor) is not None and not self.is_over(topic, subscription):
+            del self._under[actor][topic]
+            if not self._under[actor]:
+                del self._under[actor]
+        del self.topics[topic]
         self.talk.holdings.remove(subscription.held, Form.HUB)
+
+    def is_over(self, topic: str, subscription: Subscription) -> bool:
+        """Return whether the registration is over under which it was made: it is about to end."""
+        actor = subscription.actor
+        return actor is not None and self._under.get(actor, {}).get(topic) is not subscription
 
     # Out
 
@@ -309,7 +324,7 @@ class Signal:
         if self.dialect == "A":
             most = min(most, PAGE_A)
         limit = min(PAGE_A, most) if payload.limit is None else payload.limit
-        offset = payload.offset or 0
+        offset = min(payload.offset or 0, _MOST)
         if limit < 1 or offset < 0:
             raise RefusedError("internal_error", "limit is 1 or more, offset 0 or more")
         return min(limit, most), offset
@@ -359,8 +374,10 @@ def shown(text: str) -> str:
 
 
 def whole(number: float | None) -> float | None:
-    """Return a number as an integer if it is one, so that it is written as one."""
-    return int(number) if number is not None and number == int(number) else number
+    """Return a number as an integer if it is one and not huge, so that it is written as one."""
+    if number is None or abs(number) >= 2**63:
+        return number
+    return int(number) if number == int(number) else number
 
 
 def checked_type(kind: str | None) -> str:

@@ -103,6 +103,8 @@ def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None
     talk, hub = signal.talk, signal.talk.hub
     for actor in list(islice(hub.registry.of(talk), _AT_ONCE)):  # the others when it leaves
         hub.registry.unregister(actor.key)
+        if hub.broker.turn.over():
+            break
     name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
     signal.reply(message, name, m.Disconnected(session_id=signal.session_id))
     talk.close(ProtocolError("goodbye", "disconnected"), tell=True)

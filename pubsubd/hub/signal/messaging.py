@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -135,13 +136,15 @@ def _delivery(
 
 def _hand(signal: Signal, actor: Actor, delivery: m.Delivery) -> bool:
     """Put a delivery to an actor, as it writes addresses; False if it cannot take it."""
-    talk: HubTalk = actor.owner  # type: ignore[assignment]
-    if talk.peer.ending is not None:
+    talk = cast("HubTalk", actor.owner)
+    if talk.peer.ending is not None or talk.left:
         return False
     wrapped = actor.address.startswith("@(")
     delivery.to = actor.address
     delivery.sender = dress(delivery.sender, wrapped)
     delivery.metadata["via"] = dress(m.HUB, wrapped)
-    talk.put(_encode(delivery))
-    signal.talk.hub.broker.counters.messages_out += 1
+    hub = signal.talk.hub
+    if not hub.spare(talk, partial(talk.put, _encode(delivery))):
+        return False
+    hub.broker.counters.messages_out += 1
     return True

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from pubsubd.hub import messages as m
 from pubsubd.hub.bridge import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.render import dress
+from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import (
     RefusedError,
     Signal,
@@ -35,6 +35,9 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
     talk, hub = signal.talk, signal.talk.hub
     topic = payload.topic or ""
     subscription = signal.topics.get(topic)
+    if subscription is not None and signal.is_over(topic, subscription):
+        signal.drop_topic(topic)
+        subscription = None
     if subscription is None:
         held = signal.parse_topic(topic)
         most = talk.peer.terms.limits.max_subscriptions
@@ -42,6 +45,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
+            talk.holdings.check_patterns(1, Form.HUB)
         else:
             hub.synap.check_name(held, talk.peer.permission)
         given = payload.actor_address or text_of(message.sender)
@@ -91,9 +95,9 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
-    hub.topics.note(name, hub.clock())
     note = None if plain else Message(name, kind or "", text, sender)
     count = hub.broker.put(talk.peer, name, line, note=note)
+    hub.topics.note(name, hub.clock())
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):
         correlation = message.correlation_id

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw
 
@@ -16,6 +18,9 @@ from pubsubd.hub.signal.base import (
     shown,
     text_of,
 )
+
+if TYPE_CHECKING:
+    from pubsubd.hub.session import HubTalk
 
 
 def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
@@ -68,15 +73,15 @@ def _displace(signal: Signal, actor: Actor) -> None:
                 "hint": "Wait for expiration or use different address",
             },
         )
-    hub, other = signal.talk.hub, actor.owner
+    hub, other = signal.talk.hub, cast("HubTalk", actor.owner)
     hub.broker.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
-    other.end("duplicate-connection", text)  # type: ignore[attr-defined]
+    hub.spare(other, partial(other.end, "duplicate-connection", text))
 
 
 def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:
-    """End a registration of this connection."""
+    """End a registration of this connection, and what is subscribed under it, in steps."""
     hub = signal.talk.hub
     given = payload.actor_address or text_of(message.sender) or signal.address
     actor = hub.registry.get(key_of(given), hub.ticks())
@@ -84,7 +89,17 @@ def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> No
         if actor.owner is not signal.talk:
             raise RefusedError("unauthorized", f"{given} is another connection's")
         hub.registry.unregister(actor.key)
-        signal.forget(actor)
+    signal.talk.step = _unregister(signal, message, given, actor)
+
+
+def _unregister(
+    signal: Signal, message: m.Incoming, given: str, actor: Actor | None
+) -> Iterator[None]:
+    hub = signal.talk.hub
+    if actor is not None:
+        for _ in signal.forget(actor):
+            if hub.broker.turn.over():
+                yield
     signal.reply(
         message,
         "hub:unregistered",

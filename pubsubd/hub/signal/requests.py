@@ -43,8 +43,9 @@ def handle(signal: Signal, message: m.Incoming) -> None:
     """Carry out one message whose type begins with ``hub:``."""
     kind = message.type
     assert isinstance(kind, str)
-    signal.processed += 1
-    signal.talk.hub.processed += 1
+    if not signal.talk.again:
+        signal.processed += 1
+        signal.talk.hub.processed += 1
     signal.meet(message.sender)
     try:
         entry = REQUESTS.get(kind)

@@ -5,8 +5,17 @@ subscribed, connected or not, and :mod:`~pubsubd.hub.synap.requests` what is ask
 refused, over REST as well.
 """
 
-from pubsubd.hub.synap.commands import Synap, connected
+from pubsubd.hub.synap.commands import Answer, Synap, connected
 from pubsubd.hub.synap.requests import SynapError, rest, status
 from pubsubd.hub.synap.subscribers import Subscriber, SynapSession
 
-__all__ = ["Subscriber", "Synap", "SynapError", "SynapSession", "connected", "rest", "status"]
+__all__ = [
+    "Answer",
+    "Subscriber",
+    "Synap",
+    "SynapError",
+    "SynapSession",
+    "connected",
+    "rest",
+    "status",
+]

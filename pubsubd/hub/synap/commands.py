@@ -6,8 +6,9 @@ nothing. What is published is put to the broker, whose ``flush`` sends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from msgspec import UNSET, Struct
 from msgspec.json import encode
@@ -29,7 +30,7 @@ from pubsubd.hub.synap.requests import (
     read_payload,
     required,
 )
-from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession
+from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession, Topics
 from pubsubd.hub.topics import (
     ForbiddenError,
     TopicError,
@@ -37,7 +38,8 @@ from pubsubd.hub.topics import (
     check_synap_topic,
     synap_pattern,
 )
-from pubsubd.limits import HubLimits
+from pubsubd.limits import ANSWER, HubLimits
+from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
 
 TYPE = "pubsub:message"
@@ -47,7 +49,13 @@ HTTP = "http"
 """What is called the sender of a message that was published over HTTP."""
 
 MAX_TOPICS_AT_ONCE = 1_000
-"""Topics in one command, so that carrying it out is a matter of milliseconds."""
+"""Topics in one command."""
+
+_READ = 64  # topics read at once
+
+
+Answer = dict[str, Any] | Steps[dict[str, Any]]
+"""The payload of an answer, or the steps in which it comes."""
 
 
 class Synap:
@@ -97,8 +105,8 @@ class Synap:
         session: SynapSession | None,
         rights: Permission | None = None,
         who: str | None = None,
-    ) -> dict[str, Any]:
-        """Carry out a command and return the payload of its answer.
+    ) -> Answer:
+        """Carry out a command and return the payload of its answer, or the steps in which it comes.
 
         Args:
             command: for example ``pubsub.publish``.
@@ -109,17 +117,21 @@ class Synap:
 
         Raises:
             SynapError: it is not carried out, nor is any part of it.
+            Unfinished: nor is it, as it takes more than a turn to find out whom it goes to.
         """
         entry = _COMMANDS.get(command)
         if entry is None:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
-        try:
-            return carry_out(self, read_payload(payload, kind), session, rights, who)
-        except ForbiddenError as error:
-            raise SynapError(f"Unauthorized: {error.text}", 403) from None
-        except TopicError as error:
-            raise SynapError(f"Invalid value: {error.text}") from None
+        with _told():
+            answer = carry_out(self, read_payload(payload, kind), session, rights, who)
+            if isinstance(answer, dict):
+                return answer
+            try:
+                next(answer)
+            except StopIteration as done:  # it takes one step only
+                return cast("dict[str, Any]", done.value)
+        return _go_on(answer)
 
     @property
     def wildcards(self) -> int:
@@ -192,16 +204,10 @@ class Synap:
         most = self._broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        self._table.note(name, self._clock())
-        subscribers = self.subscribers
-        if subscribers.detached:  # they tell what is put to them
-            self._broker.end_run()
-        missed = subscribers.missed
         count = self._broker.put(peer, name, data)
-        if subscribers.detached:
-            self._broker.end_run()
+        self._table.note(name, self._clock())
         self.published += 1
-        self.deliveries += count - (subscribers.missed - missed)
+        self.deliveries += count - self.subscribers.count_nowhere(self._broker.put_to)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(
@@ -210,25 +216,30 @@ class Synap:
         session: SynapSession | None,
         rights: Permission | None,
         who: str | None,
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         texts = required(payload.topics, "topics")
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
-        subscribers = self.subscribers
+        subscribers, over = self.subscribers, self._broker.turn.over
         subscriber = subscribers.choose(payload.subscriber_id, session, who)
-        old = subscriber.topics if subscriber is not None else {}
-        topics = {text: _read_topic(text) for text in texts if text not in old}
-        for topic in topics.values():
+        topics: Topics = {}
+        for text in texts:
+            topics[text] = topic = _read_topic(text)
             if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
                 raise self._forbid(topic, rights, "receive")
-        subscribers.check_limits(len(old), topics)
+            if len(topics) % _READ == 0 and over():
+                yield
+                subscriber = subscribers.choose(payload.subscriber_id, session, who)
+        if subscriber is not None:
+            topics = {text: topics[text] for text in topics if text not in subscriber.topics}
+        subscribers.check_limits(subscriber, session, topics)
         if subscriber is None:
             subscriber = subscribers.make(payload.subscriber_id, session, who)
         elif session is not None and subscriber.session is None:
             subscribers.attach(subscriber, session)
-        subscribers.add(subscriber, topics)
         subscribers.touch(subscriber)
+        yield from subscribers.add(subscriber, topics)
         return {
             "subscriber_id": subscriber.id,
             "topics": texts,
@@ -241,7 +252,7 @@ class Synap:
         session: SynapSession | None,
         _rights: Permission | None,
         who: str | None,
-    ) -> dict[str, Any]:
+    ) -> Answer:
         if payload.subscriber_id is not None:
             subscriber = self.subscribers.find(payload.subscriber_id, who)
         elif session is not None:
@@ -256,8 +267,12 @@ class Synap:
             _check_number(payload.topics)
             texts = [text for text in dict.fromkeys(payload.topics) if text in subscriber.topics]
         self.subscribers.touch(subscriber)
-        self.subscribers.remove(subscriber, texts)
-        return {"unsubscribed": len(texts)}
+        return self._answer_unsubscribed(subscriber, texts)
+
+    def _answer_unsubscribed(
+        self, subscriber: Subscriber, texts: list[str]
+    ) -> Steps[dict[str, Any]]:
+        return {"unsubscribed": (yield from self.subscribers.remove(subscriber, texts))}
 
     def _list(
         self,
@@ -269,7 +284,14 @@ class Synap:
         most = self.limits.page
         limit = most if payload.limit is None else min(payload.limit, most)
         names, total = self._table.page(payload.offset, limit)
-        found = [name.decode() for name in names if rights is None or rights.may_receive(name)]
+        found: list[str] = []
+        room = ANSWER
+        for name in names:
+            if rights is None or rights.may_receive(name):
+                found.append(name.decode())
+            room -= len(name) + 8
+            if room < 0 or self._broker.turn.over():
+                break
         return {"topics": found, "count": total}
 
     def _info(
@@ -320,7 +342,7 @@ class Synap:
         }
 
 
-_COMMANDS: dict[str, tuple[Callable[..., dict[str, Any]], type[Struct]]] = {
+_COMMANDS: dict[str, tuple[Callable[..., Answer], type[Struct]]] = {
     "pubsub.publish": (Synap._publish, Publish),
     "pubsub.subscribe": (Synap._subscribe, Subscribe),
     "pubsub.unsubscribe": (Synap._unsubscribe, Unsubscribe),
@@ -328,6 +350,23 @@ _COMMANDS: dict[str, tuple[Callable[..., dict[str, Any]], type[Struct]]] = {
     "pubsub.info": (Synap._info, Info),
     "pubsub.stats": (Synap._stats, Nothing),
 }
+
+
+def _go_on(making: Steps[dict[str, Any]]) -> Steps[dict[str, Any]]:
+    with _told():
+        yield
+        return (yield from making)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Let what is wrong with a topic be told in Synap's words."""
+    try:
+        yield
+    except ForbiddenError as error:
+        raise SynapError(f"Unauthorized: {error.text}", 403) from None
+    except TopicError as error:
+        raise SynapError(f"Invalid value: {error.text}") from None
 
 
 def connected(subscriber: Subscriber) -> dict[str, Any]:

@@ -13,14 +13,19 @@ Invariants:
 - One without a session is in ``_detached``, in the order of when it was last named, and has a
   topic at least; its topics stand in the table for it. The topics of one with a session are the
   session's to hold and release there.
-- ``wildcards`` counts the patterns of all subscribers.
+- ``wildcards`` counts the patterns of all subscribers, ``detached_topics`` the topics of those in
+  ``_detached``.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from pubsubd.broker import Broker
 from pubsubd.hub.ids import new_id
@@ -29,15 +34,21 @@ from pubsubd.hub.topics import ForbiddenError, TopicError, TopicTable
 from pubsubd.limits import HubLimits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
+from pubsubd.targets import Fork, Targets
+from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
 
 MAX_TOPICS = 10_000
-"""Topics of one subscriber, so that letting go of them all is a matter of milliseconds."""
+"""Topics of one subscriber."""
+
+MAX_DETACHED_TOPICS = 1_000
+"""Topics of one that has no connection: a connection may take them all over at once."""
 
 MAX_ID = 256
 """Characters of a subscriber's id."""
 
-_EXPIRE = 10  # subscribers forgotten in one call, with up to MAX_TOPICS each
+_AT_ONCE = 200  # topics taken back at once, 1 ms
+_FEW = 8  # patterns that the router is told of one by one
 
 Topics = dict[str, bytes | Pattern]
 """Topics as they were given, in order -> the name or the pattern that each of them is."""
@@ -55,6 +66,9 @@ class SynapSession(Protocol):
     peer: Peer
     sender: str
     subscriber: Subscriber | None
+
+    def check_patterns(self, count: int) -> None:
+        """Raise :class:`TopicError` if it may not have so many more patterns."""
 
     def hold(self, name: bytes) -> None:
         """Subscribe ``name`` in the router and in the table of topics."""
@@ -103,7 +117,7 @@ class Subscribers(dict[str, Subscriber]):
         wildcards: patterns that they subscribe.
         other_wildcards: patterns that are subscribed on this port in other dialects, for the
             limit to count them as well; the owner's.
-        missed: how often something was put to one without a connection.
+        detached_topics: topics of those without a connection.
     """
 
     def __init__(
@@ -112,17 +126,26 @@ class Subscribers(dict[str, Subscriber]):
         super().__init__()
         self.wildcards = 0
         self.other_wildcards = 0
-        self.missed = 0
+        self.detached_topics = 0
+        self._broker = broker
         self._router = broker.router
         self._table = table
         self.limits = limits
         self._clock = clock
         self._detached: OrderedDict[str, Subscriber] = OrderedDict()
+        self._nowhere: WeakKeyDictionary[Targets, int] = WeakKeyDictionary()
 
-    @property
-    def detached(self) -> bool:
-        """Whether there are any without a connection."""
-        return bool(self._detached)
+    def count_nowhere(self, targets: Targets | Fork) -> int:
+        """Return how many of those who get a message are without a connection."""
+        if not self._detached:
+            return 0
+        if isinstance(targets, Fork):
+            return self.count_nowhere(targets.direct) + self.count_nowhere(targets.copies)
+        count = self._nowhere.get(targets)
+        if count is None:  # it never changes: one that finds a connection becomes another peer
+            count = sum(peer.put is _discard for peer in targets.members)
+            self._nowhere[targets] = count
+        return count
 
     # Whose topics
 
@@ -157,8 +180,11 @@ class Subscribers(dict[str, Subscriber]):
             raise invalid(f"This connection is subscriber {shown(own.id)} already")
         subscriber = own or (self.find(id_, who) if id_ is not None else None)
         if subscriber is None:
-            if len(self) >= self.limits.max_subscribers:
-                raise invalid(f"over {self.limits.max_subscribers} subscribers")
+            limits = self.limits
+            if len(self) >= limits.max_subscribers:
+                raise invalid(f"over {limits.max_subscribers} subscribers")
+            if session is None and len(self._detached) >= limits.max_detached:
+                raise invalid(f"over {limits.max_detached} subscribers without a connection")
         elif session is not None and subscriber.session not in (None, session):
             raise invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")
         return subscriber
@@ -170,7 +196,7 @@ class Subscribers(dict[str, Subscriber]):
             peer = session.peer
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
-            peer.identity, peer.put = who, self._miss
+            peer.identity, peer.put = who, _discard
         subscriber = self[id_] = Subscriber(id_, peer, session, self._clock())
         if session is not None:
             session.subscriber = subscriber
@@ -183,14 +209,16 @@ class Subscribers(dict[str, Subscriber]):
         nowhere, subscriber.peer = subscriber.peer, session.peer
         subscriber.session, session.subscriber = session, subscriber
         del self._detached[subscriber.id]
-        for topic in subscriber.topics.values():
-            if isinstance(topic, bytes):
-                session.hold(topic)
-                self._table.release(topic)
-            else:
-                session.hold_pattern(topic)
-        for _ in self._router.forget(nowhere):
-            pass
+        self.detached_topics -= len(subscriber.topics)
+        with self._changing(subscriber.topics.values()):
+            for topic in subscriber.topics.values():
+                if isinstance(topic, bytes):
+                    session.hold(topic)
+                    self._table.release(topic)
+                else:
+                    session.hold_pattern(topic)
+            for _ in self._router.forget(nowhere):
+                pass
 
     def touch(self, subscriber: Subscriber) -> None:
         """Take note that a command has named it."""
@@ -210,47 +238,104 @@ class Subscribers(dict[str, Subscriber]):
             self.wildcards -= _count_patterns(subscriber.topics.values())
 
     def expire(self, now: float) -> int:
-        """Forget those without a connection that nobody has named for as long as an idle topic.
+        """Forget topics of those without a connection that nobody has named for long.
 
         Returns:
-            How many, 10 at most; it costs nothing when there are none.
+            How many topics, 200 at most; it costs nothing when there are none.
         """
         count = 0
-        while self._detached and count < _EXPIRE:
+        while self._detached and count < _AT_ONCE:
             subscriber = next(iter(self._detached.values()))
-            if now - subscriber.touched <= self.limits.topic_idle:
+            if now - subscriber.touched <= self.limits.detached_idle:
                 break
-            self.remove(subscriber, list(subscriber.topics))
-            count += 1
+            texts = list(islice(subscriber.topics, _AT_ONCE - count))
+            self._remove(subscriber, texts)
+            count += len(texts)
         return count
 
     # What they hold
 
-    def add(self, subscriber: Subscriber, topics: Topics) -> None:
-        """Give a subscriber topics that it does not have, after :meth:`check_limits`."""
-        for text, topic in topics.items():
-            self._hold(subscriber, topic)
-            subscriber.topics[text] = topic
+    def add(self, subscriber: Subscriber, topics: Topics) -> Steps[None]:
+        """Give a subscriber topics, after :meth:`check_limits`, in steps."""
+        texts = list(topics)
+        for at in range(0, len(texts), _AT_ONCE):
+            if at and self._broker.turn.over():
+                yield
+                if self.get(subscriber.id) is not subscriber:
+                    return  # it has left meanwhile
+            some = {text: topics[text] for text in texts[at : at + _AT_ONCE]}
+            with self._changing(some.values()):
+                for text, topic in some.items():
+                    if text not in subscriber.topics:
+                        self._hold(subscriber, topic)
+                        subscriber.topics[text] = topic
 
-    def remove(self, subscriber: Subscriber, texts: Iterable[str]) -> None:
-        """Take topics from a subscriber; one that has no connection and none left is forgotten."""
-        for text in texts:
-            self._release(subscriber, subscriber.topics.pop(text))
+    def remove(self, subscriber: Subscriber, texts: Sequence[str]) -> Steps[int]:
+        """Take topics from a subscriber, in steps, and return how many there were.
+
+        One that has no connection and none left is forgotten.
+        """
+        count = 0
+        for at in range(0, len(texts), _AT_ONCE):
+            if at and self._broker.turn.over():
+                yield
+            if self.get(subscriber.id) is not subscriber:
+                break  # it has left meanwhile
+            count += self._remove(subscriber, texts[at : at + _AT_ONCE])
+        return count
+
+    def _remove(self, subscriber: Subscriber, texts: Sequence[str]) -> int:
+        topics = {text: subscriber.topics[text] for text in texts if text in subscriber.topics}
+        with self._changing(topics.values()):
+            for text, topic in topics.items():
+                self._release(subscriber, topic)
+                del subscriber.topics[text]
         if subscriber.session is None and not subscriber.topics:
             del self[subscriber.id], self._detached[subscriber.id]
+        return len(topics)
 
-    def check_limits(self, old: int, topics: Topics) -> None:
-        """Raise :class:`SynapError` if one who has ``old`` topics may not have these as well."""
-        if old + len(topics) > MAX_TOPICS:
-            raise invalid(f"over {MAX_TOPICS} topics of one subscriber")
+    def _changing(self, topics: Collection[bytes | Pattern]) -> AbstractContextManager[None]:
+        """Return what lets the router forget its answers once, where it would take long."""
+        many = _count_patterns(topics) > _FEW
+        return self._router.many() if many else contextlib.nullcontext()
+
+    def check_limits(
+        self, subscriber: Subscriber | None, session: SynapSession | None, topics: Topics
+    ) -> None:
+        """Raise :class:`SynapError` if one may not have these topics as well.
+
+        Args:
+            subscriber: who it is; None for one that is to be made.
+            session: the connection that it has, or is to have.
+            topics: that it has not.
+        """
+        old = subscriber.topics if subscriber is not None else {}
+        of_session = session or (subscriber.session if subscriber is not None else None)
+        most = MAX_DETACHED_TOPICS if of_session is None else MAX_TOPICS
+        if len(old) + len(topics) > most:
+            without = " without a connection" if of_session is None else ""
+            raise invalid(f"over {most} topics of one subscriber{without}")
+        patterns = _count_patterns(topics.values())
         try:
             self.check_names([topic for topic in topics.values() if isinstance(topic, bytes)])
-            self.check_patterns(_count_patterns(topics.values()))
+            self.check_patterns(patterns)
+            if of_session is not None:
+                if subscriber is not None and subscriber.session is None:
+                    patterns += _count_patterns(old.values())
+                of_session.check_patterns(patterns)
+                return
         except TopicError as error:
             raise invalid(error.text) from None
+        most = self.limits.max_detached_topics
+        if self.detached_topics + len(topics) > most:
+            raise invalid(f"over {most} topics of subscribers without a connection")
+        most = self.limits.max_connection_wildcards
+        if patterns and _count_patterns(old.values()) + patterns > most:
+            raise invalid(f"over {most} wildcard subscriptions of one subscriber")
 
     def check_names(self, names: Collection[bytes]) -> None:
         """Raise :class:`TopicError` if the limits let nobody else subscribe all of these."""
+        self._check_total(len(names))
         most = self.limits.max_topic_subscribers
         new = 0
         for name in names:
@@ -264,12 +349,20 @@ class Subscribers(dict[str, Subscriber]):
 
     def check_patterns(self, count: int) -> None:
         """Raise :class:`TopicError` if the limits let nobody subscribe so many more patterns."""
+        self._check_total(count)
         most = self.limits.max_wildcards
         if count and self.wildcards + self.other_wildcards + count > most:
             raise TopicError(f"over {most} wildcard subscriptions")
 
+    def _check_total(self, count: int) -> None:
+        most = self._broker.terms.limits.max_subscriptions_total
+        if self._router.subscriptions + count > most:
+            raise TopicError("no more subscriptions of all connections together")
+
     def _hold(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
         session = subscriber.session
+        if session is None:
+            self.detached_topics += 1
         if isinstance(topic, bytes):
             if session is not None:
                 session.hold(topic)
@@ -285,6 +378,8 @@ class Subscribers(dict[str, Subscriber]):
 
     def _release(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
         session = subscriber.session
+        if session is None:
+            self.detached_topics -= 1
         if isinstance(topic, bytes):
             if session is not None:
                 session.release(topic)
@@ -298,14 +393,10 @@ class Subscribers(dict[str, Subscriber]):
         else:
             self._router.unsubscribe_pattern(subscriber.peer, topic)
 
-    def _miss(self, _chunk: bytes) -> None:
-        """Take what is put to a peer that is nowhere."""
-        self.missed += 1
-
 
 def _count_patterns(topics: Iterable[bytes | Pattern]) -> int:
     return sum(1 for topic in topics if isinstance(topic, Pattern))
 
 
 def _discard(_data: bytes | Pieces) -> None:
-    """Take what is sent to a peer that is nowhere: large frames, which are not put."""
+    """Take what is put or sent to a peer that is nowhere."""
