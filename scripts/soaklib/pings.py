@@ -105,7 +105,7 @@ class _Probe:
     def take(self, delays: _Delays) -> None:
         """Take note of what is under way, whether it has come or not."""
         waits = self.waits
-        without = delays.read() - self._delayed
+        without = delays.of_daemon() - self._delayed + delays.of_waking()
         took = max(0.0, (time.monotonic_ns() - self._sent - without) / 1e6)
         waits.without += without / 1e6
         if took > waits.longest:
@@ -122,20 +122,40 @@ class _Probe:
 
 
 class _Delays:
-    """Nanoseconds in which the daemon or this process was ready to run and could not."""
+    """Nanoseconds in which the daemon, or this process, was ready to run and could not.
+
+    Of this process only the last time counts: while the daemon is busy it makes no difference.
+    """
 
     def __init__(self, pid: int) -> None:
-        self._files: list[int] = []
-        for path in (f"/proc/{pid}/schedstat", "/proc/self/schedstat"):
-            with contextlib.suppress(OSError):
-                self._files.append(os.open(path, os.O_RDONLY))
+        self._daemon = _open(f"/proc/{pid}/schedstat")
+        self._own = _open("/proc/self/schedstat")
+        self._slept = 0
 
-    def read(self) -> int:
-        total = 0
-        for file in self._files:
-            with contextlib.suppress(OSError):
-                total += int(os.pread(file, 100, 0).split()[1])
-        return total
+    def sleep(self) -> None:
+        """Take note that this process is about to sleep."""
+        self._slept = _read_delay(self._own)
+
+    def of_daemon(self) -> int:
+        """Return the daemon's since it was started."""
+        return _read_delay(self._daemon)
+
+    def of_waking(self) -> int:
+        """Return that of this process since it last slept."""
+        return _read_delay(self._own) - self._slept
+
+
+def _open(path: str) -> int | None:
+    with contextlib.suppress(OSError):  # not everywhere
+        return os.open(path, os.O_RDONLY)
+    return None
+
+
+def _read_delay(file: int | None) -> int:
+    if file is not None:
+        with contextlib.suppress(OSError):
+            return int(os.pread(file, 100, 0).split()[1])
+    return 0
 
 
 def pings(told: Told, line: Address, hub: Address, pid: int) -> None:
@@ -159,9 +179,10 @@ def pings(told: Told, line: Address, hub: Address, pid: int) -> None:
     while True:
         for probe in probes.values():
             if not probe.stamp and time.monotonic() >= probe.due:
-                probe.send(delays.read())
+                probe.send(delays.of_daemon())
         idle = [probe.due for probe in probes.values() if not probe.stamp]
         wait = min([*idle, time.monotonic() + 0.1]) - time.monotonic()
+        delays.sleep()
         for fd, _ in poll.poll(max(0, int(wait * 1000 + 0.999))):
             if fd in by_fd:
                 by_fd[fd].receive(delays)
@@ -183,7 +204,8 @@ def _wait(probes: dict[str, _Probe], poll: select.poll, delays: _Delays, patienc
     until = time.monotonic() + patience
     by_fd = {probe.fileno(): probe for probe in probes.values()}
     while time.monotonic() < until and any(probe.stamp for probe in probes.values()):
-        for fd, _ in poll.poll(10):
+        delays.sleep()
+        for fd, _ in poll.poll(100):
             if fd in by_fd:
                 by_fd[fd].receive(delays)
                 if by_fd[fd].waits.broken:

@@ -85,11 +85,11 @@ def refresh(stage: Stage) -> None:
     stage.flood(stage.hub, by_rate(text, 8), once=True)
 
 
-@attack("hub-register", "hub:register", "max_actors", table=50_000 * ACTOR)
+@attack("hub-register", "hub:register", "max_actors", "max_ttl", table=50_000 * ACTOR)
 def register_all(stage: Stage) -> None:
     """Registers as many actors as there may be, and more."""
     stage.begin()
-    register(stage, 50_000)
+    register(stage, stage.scaled(50_000))
     text = hub_message("hub:register", {"actorAddress": "more/1", "capabilities": ["c"]})
     stage.flood(stage.hub, by_rate(text), once=True)
 
@@ -168,7 +168,7 @@ def discover_details(stage: Stage) -> None:
 @attack("hub-discover-50k", "hub:discover", "max_actors", crowd=True, table=50_000 * ACTOR)
 def discover_among_many(stage: Stage) -> None:
     """Searches 50,000 actors with patterns that are as dear as can be."""
-    register(stage, 50_000)
+    register(stage, stage.scaled(50_000))
     pattern = "(" + "|".join(f"m[a-z]*{i}?/.*{i}" for i in range(50)) + ")$"
     wanted = {"pattern": pattern, "limit": 1_000}
     stage.flood(stage.hub, by_rate(hub_message("hub:discover", wanted)), once=True)
@@ -177,15 +177,16 @@ def discover_among_many(stage: Stage) -> None:
 @attack("hub-list-50k", "hub:list_actors", "max_actors", crowd=True, table=50_000 * ACTOR)
 def list_many(stage: Stage) -> None:
     """Lists 50,000 actors from the last page on."""
-    register(stage, 50_000)
-    wanted = {"limit": 1_000, "offset": 49_000}
+    actors = stage.scaled(50_000)
+    register(stage, actors)
+    wanted = {"limit": 1_000, "offset": actors - 1_000}
     stage.flood(stage.hub, by_rate(hub_message("hub:list_actors", wanted)), once=True)
 
 
 @attack("hub-expire", "hub:register", "ttl", table=50_000 * ACTOR)
 def expire(stage: Stage) -> None:
     """Lets 20,000 registrations end at the same moment, with a subscription under each."""
-    for first in range(0, 20_000, 50):
+    for first in range(0, stage.scaled(20_000), 50):
         texts = []
         for i in range(first, first + 50):
             where = {"actorAddress": f"e/{i}", "capabilities": ["c"], "ttl": 1_000}
@@ -200,7 +201,7 @@ def expire(stage: Stage) -> None:
 @attack("hub-leaving", "hub:register", table=50_000 * ACTOR)
 def leaving(stage: Stage) -> None:
     """Leaves with 50,000 registrations, from 500 connections at once."""
-    socks = register(stage, 50_000)
+    socks = register(stage, stage.scaled(50_000))
     stage.begin()
     for sock in socks:
         stage.close(sock, abruptly=True)
@@ -257,7 +258,7 @@ def broadcast_unread(stage: Stage) -> None:
 @attack("hub-broadcast-50k", "hub:broadcast", "max_actors", table=50_000 * ACTOR)
 def broadcast_to_many(stage: Stage) -> None:
     """Broadcasts a little to 50,000 actors on 500 connections."""
-    register(stage, 50_000)
+    register(stage, stage.scaled(50_000))
     stage.flood(stage.hub, by_rate(hub_message("hub:broadcast", {"type": "t"})), once=True)
 
 

@@ -133,7 +133,7 @@ def sub_100k(stage: Stage) -> None:
 def leaving(stage: Stage) -> None:
     """Leaves with 100,000 subscriptions, from 20 connections at once."""
     socks = []
-    for number in range(20):
+    for number in range(stage.scaled(20)):
         sock = stage.line()
         stage.tell(sock, b"".join(b"sub t/%d/%x\n" % (number, i) for i in range(100_000)))
         socks.append(sock)

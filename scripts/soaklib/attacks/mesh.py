@@ -148,7 +148,7 @@ def edges_unread(stage: Stage) -> None:
 @attack("edges-after-storm", "//pubsubd/edges", daemon="mesh", each=PENDING)
 def edges_after_storm(stage: Stage) -> None:
     """Asks for edges from a number of rows on that is not there, after 1,000 links have ended."""
-    for number in range(1_000):
+    for number in range(stage.scaled(1_000)):
         forger = Forger(stage, f"gone-{number}")
         stage.close(forger.sock, abruptly=True)
     stage.flood(stage.line, repeated(frame(b"//pubsubd/edges", b"999999999")))
@@ -208,11 +208,11 @@ def links_come_and_go(stage: Stage) -> None:
 
 @attack("hellos-of-one", "//pubsubd/hello", daemon="mesh")
 def hellos_of_one(stage: Stage) -> None:
-    """Becomes links of one id on 500 connections, each of which ends the one before."""
-    while stage.on:
-        sock = Forger(stage, "same").sock
-        if stage.effort.opened > 500:
-            stage.close(sock, abruptly=True)
+    """Becomes links of one id, each of which ends the one before, in a mesh of 100."""
+    Forger(stage).make(100)
+    words = f"1 {MESH} same 5 5 {'0' * 32}"
+    said = frame(b"//pubsubd/hello", words.encode()) + frame(b"//pubsubd/hello", b"proof -")
+    stage.flood(stage.line, [said], once=True, done=b"welcome", count=max(8, stage.count))
 
 
 @attack("adverts-14000", "advert", daemon="mesh", table=14_000 * SUBSTRING + CACHES)
@@ -349,7 +349,7 @@ def batches_small(stage: Stage) -> None:
 def batches_broken(stage: Stage) -> None:
     """Sends batches that break off, name nobody, or have names that are not UTF-8."""
     stage.crowd(
-        50, stage.hub, lambda i: b'{"type":"hub:subscribe","payload":{"topic":"f%d"}}\n' % i
+        50, stage.hub, lambda _: b'{"type":"hub:subscribe","payload":{"topic":"//fwd/#"}}\n'
     )
     stage.crowd(5, stage.line, lambda _: b"sub //fwd/\n")
     forger = Forger(stage)

@@ -154,6 +154,10 @@ class Stage:
         self._chores: list[list[object]] = []
         self._epoll = select.epoll()
 
+    def scaled(self, number: int) -> int:
+        """Return a number of things to prepare: a tenth of it where there is little time."""
+        return number if self._seconds >= 1 else number // 10
+
     # Time
 
     def begin(self) -> None:
@@ -401,8 +405,9 @@ class Stage:
                 except OSError:
                     return False
                 self.effort.received += len(part)
-                flooder.tail = flooder.tail[-64:] + part[-KIB:]
-                if not part or done in flooder.tail:
+                heard = flooder.tail + part
+                flooder.tail = heard[-64:]
+                if not part or done in heard:
                     return False
         if event & select.EPOLLOUT and flooder.rest:
             try:

@@ -158,14 +158,15 @@ def topics_unread(stage: Stage) -> None:
 def topics_far(stage: Stage) -> None:
     """Lists one topic behind 200,000 others."""
     sock = stage.hub()
-    for first in range(0, 200_000, 2_000):
+    topics = stage.scaled(200_000)
+    for first in range(0, topics, 2_000):
         texts = [
             b'{"command":"pubsub.publish","payload":{"topic":"%x","payload":0}}' % i
             for i in range(first, first + 2_000)
         ]
         stage.order(sock, *texts)
     stage.hold(sock)
-    said = command("topics", {"limit": 1, "offset": 199_000})
+    said = command("topics", {"limit": 1, "offset": topics - 1_000})
     stage.flood(stage.hub, repeated(said + b"\n"))
 
 

@@ -45,8 +45,8 @@ def websocket_pings_unread(stage: Stage) -> None:
 
 @attack("websocket-pongs", crowd=True)
 def websocket_pongs(stage: Stage) -> None:
-    """Sends pongs that nobody has asked for, and empty messages."""
-    stage.flood(stage.websocket, repeated(_raw(0x8A) + _raw(0x81)))
+    """Sends pongs that nobody has asked for."""
+    stage.flood(stage.websocket, repeated(_raw(0x8A)))
 
 
 @attack("websocket-faults", crowd=True)

@@ -117,7 +117,7 @@ def unsubscribe_ids(stage: Stage) -> None:
 def list_topics(stage: Stage) -> None:
     """Lists 1,000 topics at a time, of 20,000 with names of 1,000 bytes."""
     sock = stage.hub()
-    for first in range(0, 20_000, 500):
+    for first in range(0, stage.scaled(20_000), 500):
         stage.order(
             sock,
             *(

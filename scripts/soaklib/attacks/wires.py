@@ -62,7 +62,7 @@ def idle(stage: Stage) -> None:
     """Holds 5,000 connections to each port, all of which leave at once."""
     address: Address
     for address in (stage.place.line, stage.place.hub):
-        for _ in range(5_000):
+        for _ in range(stage.scaled(5_000)):
             stage.hold(stage.connect(address))
     stage.wait()
 
@@ -95,7 +95,7 @@ def half_handshakes(stage: Stage) -> None:
     """Begins 3,000 handshakes that do not go on."""
     assert stage.place.secure is not None
     plain = Address(stage.place.secure.where)
-    for _ in range(3_000):
+    for _ in range(stage.scaled(3_000)):
         sock = stage.connect(plain)
         sock.sendall(_HELLO)
         stage.hold(sock)

@@ -246,7 +246,7 @@ def _slowest(before: dict[str, float], after: dict[str, float]) -> str:
 
 def _milliseconds(waits: Waits) -> str:
     """Return median, 99th percentile and longest."""
-    return f"{waits.share(0.5):.1f}/{waits.share(0.99):.1f}/{waits.longest:.0f} ms"
+    return f"{waits.share(0.5):6.1f} /{waits.share(0.99):8.1f} /{waits.longest:6.0f} ms"
 
 
 def _judge(attack: Attack, count: int, seen: _Seen, *, timed: bool) -> tuple[list[str], list[str]]:
@@ -256,11 +256,9 @@ def _judge(attack: Attack, count: int, seen: _Seen, *, timed: bool) -> tuple[lis
     for port, waits in seen.waits.items():
         quiet = seen.quiet[port]
         p99 = waits.share(0.99)
-        text = f"{port} {_milliseconds(waits)} (quiet {_milliseconds(quiet)})"
+        text = f"{port} {_milliseconds(waits)} (quiet {quiet.share(0.5):.1f} / {quiet.longest:.0f})"
         if waits.longest > longest:
             text += f" at {waits.longest_at:.1f} s"
-        if waits.without > 1_000:
-            text += f", {waits.without / 1_000:.0f} s without a processor"
         parts.append(text)
         if timed and count == 1 and p99 > _P99:
             faults.append(f"p99 of {port} {p99:.0f} ms")
@@ -277,17 +275,17 @@ def _judge(attack: Attack, count: int, seen: _Seen, *, timed: bool) -> tuple[lis
     grown = seen.peak - seen.before
     left = seen.left - seen.before
     parts.append(
-        f"+{grown / MIB:.0f} MiB of {allowed / MIB:.0f} + {_ROOM // MIB}, {left / MIB:+.0f} left"
+        f"{grown / MIB:+6.0f} MiB of {(allowed + _ROOM) / MIB:.0f}, {left / MIB:+.0f} left"
     )
     if grown > allowed + _ROOM:
         faults.append(f"{grown / MIB:.0f} MiB of memory")
     if seen.back:
         faults.append(seen.back)
-    parts.append(f"lag up to {seen.lag}")
+    without = max(waits.without for waits in seen.waits.values()) / 1_000
     parts.append(
-        f"{effort.opened:,} connections, {effort.sent / MIB:.1f} MiB sent, "
-        f"{effort.received / MIB:.1f} read, {effort.processor:.1f} s of processor, "
-        f"prepared in {effort.prepared:.1f} s"
+        f"lag up to {seen.lag} s, {effort.opened:,} connections, sent {effort.sent / MIB:.1f} MiB "
+        f"in {effort.processor:.1f} s of processor, prepared in {effort.prepared:.1f} s, "
+        f"{without:.1f} s without a processor"
     )
     return parts, faults
 
