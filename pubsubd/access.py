@@ -1,7 +1,8 @@
 """Who may come in, and what they may do then, without I/O.
 
 A *login* is told by a token, which is checked at once, or by a name and a password, which takes a
-fraction of a second: that is a :class:`Check`, for a thread to run.
+fraction of a second: that is a :class:`Check`, for a thread to run. A password that was right
+before is remembered, and found at once.
 
 Invariants:
 
@@ -14,7 +15,6 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,13 +24,21 @@ from pubsubd.errors import ProtocolError, PubsubdError
 from pubsubd.gate import Gate
 from pubsubd.peer import Peer
 from pubsubd.routing import Router
+from pubsubd.throttle import Throttle
 from pubsubd.users import MAX_SECRET, Users
 
 FAILURES = 10
 """Failed logins of one address in a minute; further passwords of it are not checked then."""
 
-_MINUTE = 60.0
-_ADDRESSES = 10_000  # with failures that are remembered
+GUESSES = 600
+"""Further passwords of one address in a minute that are compared with what was right there before.
+
+More, and who guesses could find a remembered one as quickly as connections can be made.
+"""
+
+SUSPECT = 600.0
+"""Seconds after a failed login for which those of its address are checked after all others."""
+
 _PART_OF = {"publish": "send", "broadcast": "send", "subscribe": "receive"}
 
 
@@ -101,34 +109,34 @@ class Login:
 
 
 class Check:
-    """A password that is to be checked: first :meth:`run`, in a thread, then :attr:`result`."""
+    """A password that is to be checked: first :meth:`run`, in a thread, then :attr:`result`.
 
-    __slots__ = (
-        "_access",
-        "_address",
-        "_begun",
-        "_found",
-        "_name",
-        "_refused",
-        "_secret",
-        "_users",
-    )
+    Attributes:
+        address: where it comes from, as :func:`origin` returns it.
+    """
+
+    __slots__ = ("_access", "_begun", "_found", "_name", "_refused", "_secret", "_users", "address")
 
     def __init__(self, access: Access, address: str, name: str, secret: str, now: float) -> None:
         self._access = access
         self._begun = now
         self._refused = False
         self._users = access.users
-        self._address = address
+        self.address = address
         self._name = name
         self._secret = secret
         self._found: str | None = None
 
     def run(self) -> None:
         """Check it, unless so many of its address have failed while it waited for its turn."""
-        self._refused = self._access.throttled(self._address, self._begun)
-        if not self._refused:
+        if self._access.throttled(self.address, self._begun):
+            self.refuse()
+        else:
             self._found = self._users.verify(self._name, self._secret)
+
+    def refuse(self) -> None:
+        """Take note that it is not checked, because too much is to be."""
+        self._refused = True
 
     @property
     def result(self) -> Login:
@@ -137,10 +145,12 @@ class Check:
         Raises:
             AuthError: ``login-failed`` or ``login-throttled``, nobody.
         """
+        users = self._access.users
         if self._refused:
-            raise self._access.throttle(self._address)
-        if self._found is None or not self._access.users.holds(self._name, self._found):
-            raise self._access.failure(self._address)
+            raise self._access.throttle(self.address)
+        if self._found is None or not users.holds(self._name, self._found):
+            raise self._access.failure(self.address)
+        users.remember(self._name, self._secret, self._found, self.address)
         return Login(self._name, self._found)
 
 
@@ -174,7 +184,8 @@ class Access:
         self._clock = clock
         self._gates: dict[Permission, Gate] = {}
         self._stranger: Permission | None = None  # the rights of who has not logged in
-        self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._failures = Throttle(FAILURES)
+        self._guesses = Throttle(GUESSES)
 
     @property
     def able(self) -> bool:
@@ -201,15 +212,22 @@ class Access:
             return Login(*known)
         if name is None:
             return self._check_signed(address, secret, now)
-        monotonic = self._clock()
-        if self.throttled(address, monotonic):
-            raise self.throttle(address)
-        line = self.users.recall(name, secret)
-        if line is not None:
-            return Login(name, line)
         if not self.users or len(secret.encode("utf-8", "surrogatepass")) > MAX_SECRET:
             raise self.failure(address)
-        return Check(self, address, name, secret, monotonic)
+        monotonic = self._clock()
+        # Who was let in from here before is not locked out by others of its address.
+        if not self._guesses.full(address, monotonic):
+            line = self.users.recall(name, secret, address)
+            if line is not None:
+                return Login(name, line)
+        if self.throttled(address, monotonic):
+            self._guesses.note(address, monotonic)
+            raise self.throttle(address)
+        line = self.users.recall(name, secret)
+        if line is None:
+            return Check(self, address, name, secret, monotonic)
+        self.users.remember(name, secret, line, address)
+        return Login(name, line)
 
     def _check_signed(self, address: str, token: str, now: float) -> Login:
         if self.authority is None:
@@ -232,10 +250,7 @@ class Access:
         now = self._clock()
         if self.throttled(address, now):
             return self.throttle(address)
-        self._failures[address] = self._count_failures(address, now) + 1, now
-        self._failures.move_to_end(address)
-        if len(self._failures) > _ADDRESSES:
-            self._failures.popitem(last=False)
+        self._failures.note(address, now)
         self.failed(address, "login-failed")
         return AuthError("login-failed", "the name, the password or the token is not good")
 
@@ -246,12 +261,11 @@ class Access:
 
     def throttled(self, address: str, now: float) -> bool:
         """Return whether so many logins of an address have failed that no more are checked."""
-        return self._count_failures(address, now) > FAILURES - 1
+        return self._failures.full(address, now)
 
-    def _count_failures(self, address: str, now: float) -> float:
-        """Return how many failures count for an address: they are forgotten steadily."""
-        count, at = self._failures.get(address, (0.0, 0.0))
-        return max(0.0, count - max(0.0, now - at) * FAILURES / _MINUTE)
+    def suspect(self, address: str) -> bool:
+        """Return whether a login of an address has failed of late."""
+        return self._failures.since(address, self._clock()) < SUSPECT
 
     # Who is here
 
@@ -296,10 +310,15 @@ class Access:
         if peer.outside_since is None:
             peer.outside_since = now
         limit = peer.terms.limits.auth_timeout
-        if now - peer.outside_since <= limit:
+        if peer.job is not None or now - peer.outside_since <= limit:
             return None
         what = "the login has expired, and there is no other one" if expired else "no login"
         return ProtocolError("login-timeout", f"{what} in {limit:g} s")
+
+    def rest(self, peer: Peer, begun: float, now: float) -> None:
+        """Let no time to log in be over from ``begun`` to ``now``: the daemon has not looked."""
+        if peer.outside_since is not None:
+            peer.outside_since = now - max(0.0, begun - peer.outside_since)
 
     def trust(self, peer: Peer) -> None:
         """Let a peer do everything, whatever the rules: it is another daemon."""

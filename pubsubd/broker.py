@@ -16,6 +16,8 @@ Invariants:
 - ``peer.parts`` joined is what came and is not worked off: always an LF, the
   one before the first command that is not complete, and what follows it.
 - The outcome does not depend on how the input is cut into reads.
+- In the hot loop, ``count`` frames from ``start`` to ``at`` are whole and not put: it is 0 before
+  they are, so that whatever is raised, each frame is put once.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import NoReturn
 
 from pubsubd import __version__, wire
@@ -35,9 +38,12 @@ from pubsubd.explain import explain
 from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
+from pubsubd.rate import Bucket
+from pubsubd.routing import Unfinished
 from pubsubd.stats import Statistics, rss
 from pubsubd.targets import Denied, Fork, Route, Targets
 from pubsubd.terms import Terms
+from pubsubd.turn import Shared, Steps
 
 LF, CR = 10, 13
 
@@ -50,14 +56,15 @@ _STRIDE = 64  # frames looked up one by one before equal headers are hoped for a
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _NO_MESSAGE = "another daemon sends messages and nothing else"
 _OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no right
+_LARGE_AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
-Request = Callable[[Peer, bytes], bytes | None]
+Request = Callable[[Peer, bytes], bytes | Steps[bytes] | None]
 """Called with who asks and the data of a ``pub`` to a name of the daemon's own.
 
-Returns the data of the answer, which goes to the asker alone under the same name, or None.
-Raises ProtocolError to answer with that.
+Returns the data of the answer, which goes to the asker alone under the same name, or the steps in
+which it is made, or None. Raises ProtocolError to answer with that.
 """
 
 
@@ -79,11 +86,12 @@ class Broker(Delivery):
         self.peers: dict[int, Peer] = {}
         self.access = Access(self.peers, self.router, clock)
         self.wall = time.time
+        statistics = Shared(self._describe, clock)
         self.requests: dict[bytes, Request] = {
             AUTH: self._auth,
             b"//pubsubd/ping": lambda _peer, data: data,
-            b"//pubsubd/stats": lambda _peer, _data: self.describe(),
-            b"//pubsubd/explain": lambda _peer, data: explain(self.router, data),
+            b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
+            b"//pubsubd/explain": lambda _peer, data: explain(self.router, self.turn, data),
             b"//pubsubd/peers": _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
@@ -124,20 +132,44 @@ class Broker(Delivery):
         self.access.meet(peer)
         return peer
 
+    def abandon(self, before: int) -> None:
+        """Forget the peers that have joined since there had been ``before`` in all."""
+        for number in range(before + 1, self.counters.connections_total + 1):
+            self.peers.pop(number, None)
+
     def login(self, peer: Peer, identity: str) -> None:
         """Let ``peer`` be who its connection says: a user of this machine, or a certificate's."""
         self.access.enter(peer, identity)
 
-    def leave(self, peer: Peer) -> Iterator[None]:
-        """Forget ``peer``, in steps of bounded work: iterate to the end."""
-        del self.peers[peer.number]
+    def leaving(self, peer: Peer) -> tuple[Callable[[], Iterable[None]], ...]:
+        """Return what forgets ``peer``: each in steps of bounded work, to be iterated to the end.
+
+        One that has failed may be called again.
+        """
+        peer.discard_all()
+        gone, peer.gone = peer.gone, None
+        return (
+            partial(self._drop, peer),
+            partial(_call, gone),
+            partial(self.router.forget, peer),
+        )
+
+    def _drop(self, peer: Peer) -> tuple[()]:
+        if self.peers.pop(peer.number, None) is not None and peer.halfway and peer.ending is None:
+            self.counters.half_frames += 1
         if self.speaker is peer:
             self.speaker = None
-        if peer.halfway and peer.ending is None:
-            self.counters.half_frames += 1
-        if peer.gone is not None:
-            peer.gone()
-        yield from self.router.forget(peer)
+        return ()
+
+    def repair(self, peer: Peer) -> tuple[()]:
+        """Make the tables whole when forgetting ``peer`` has failed; takes no steps."""
+        self.router.repair(peer)
+        return ()
+
+    def leave(self, peer: Peer) -> Iterator[None]:
+        """Forget ``peer``, in steps of bounded work: iterate to the end."""
+        for step in self.leaving(peer):
+            yield from step()
 
     # Input
 
@@ -157,9 +189,14 @@ class Broker(Delivery):
         parts = peer.parts
         self.speaker = peer
         if not peer.relayed:
+            self.turn.begin()
             self.counters.bytes_in += len(data)
             if peer.link is not None:
                 return peer.link.receive(data)
+            if peer.step is not None and not self._go_on(peer):
+                if data:
+                    parts.append(data)
+                return True
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
             parts.append(data)
@@ -201,117 +238,141 @@ class Broker(Delivery):
         targets: Targets | Fork | Denied = router.nobody
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
+        fault: Exception | None = None
         touched = self._touched
-        budget = index.work + WORK_PER_TURN
-        while True:
-            key = buf[at : at + width]
-            following = get(key)
+        budget, credit = index.work + WORK_PER_TURN, WORK_PER_TURN
+        try:
+            while True:
+                key = buf[at : at + width]
+                following = get(key)
 
-            if following is route:  # the same receivers and lengths: run on
-                ahead = at + _PROBE * length
-                if buf[ahead : ahead + width] == key:
-                    step = equal_headers(buf, at, key, length)
-                    at += step * length
-                    count += step
+                if following is route:  # the same receivers and lengths: run on
+                    ahead = at + _PROBE * length
+                    if buf[ahead : ahead + width] == key:
+                        step = equal_headers(buf, at, key, length)
+                        at += step * length
+                        count += step
+                        continue
+                    first = at
+                    last = min(end, at + _STRIDE * length)
+                    for at in range(first, last, length):
+                        if get(buf[at : at + width]) is not route:
+                            break
+                    else:
+                        at += length
+                    count += (at - first) // length
                     continue
-                first = at
-                last = min(end, at + _STRIDE * length)
-                for at in range(first, last, length):
-                    if get(buf[at : at + width]) is not route:
-                        break
-                else:
-                    at += length
-                count += (at - first) // length
-                continue
 
-            if following is None:
-                if at >= end:  # the last frame is not whole yet
-                    at -= length
-                    count -= 1
-                    missing = at + length + 1 - end
-                    large = buf[at : at + route.width] if length > READ_SIZE else b""
-                    break
-                if buf[at] != LF:
-                    if buf[at] == CR and at + 1 == end:
+                if following is None:
+                    if at >= end:  # the last frame is not whole yet
                         at -= length
                         count -= 1
+                        missing = at + length + 1 - end
+                        large = buf[at : at + route.width] if length > READ_SIZE else b""
                         break
-                    if buf[at] == CR and buf[at + 1] == LF:
-                        frames = buf[start:at] + b"\n"
-                        self.deliver(targets, route, frames, 0, len(frames), count)
-                        total += count
-                        at += 1
-                        start, count = at + 1, 0
-                        continue
-                    at -= length
-                    count -= 1
-                    ending = _wrong_length(buf, at, length)
-                    break
-                if index.work > budget:
-                    more = True
-                    break
-                before = at
-                match = match_header(buf, at)
-                while match is not None:  # hot loop: names that come once
-                    budget -= _STEP
-                    key, name, digits = match.group(0, 1, 2)
-                    following = get(key)
-                    if following is not None:
+                    if buf[at] != LF:
+                        if buf[at] == CR and at + 1 == end:
+                            at -= length
+                            count -= 1
+                            break
+                        if buf[at] == CR and buf[at + 1] == LF:
+                            frames, done = buf[start:at] + b"\n", count
+                            at += 1
+                            start, count = at + 1, 0
+                            total += done
+                            self.deliver(targets, route, frames, 0, len(frames), done)
+                            if index.work > budget:
+                                more = True
+                                break
+                            continue
+                        at -= length
+                        count -= 1
+                        ending = _wrong_length(buf, at, length)
                         break
-                    size = sizes[digits]
-                    if size > max_payload or not (name.isascii() or wire.is_utf8(name)):
+                    if index.work > budget:
+                        more = True
                         break
-                    following = learn(key, name, size)
-                    if following.targets is not targets or targets.special or index.work > budget:
-                        break
-                    route, length = following, following.length
-                    following = None
-                    at += length
-                    count += 1
+                    before = at
                     match = match_header(buf, at)
-                if following is None and at > before:
-                    continue
-                if following is None:
-                    if count:
-                        self.deliver(targets, route, buf, start, at + 1, count)
-                        total += count
-                        start, count = at + 1, 0
-                    budget -= _STEP
-                    try:
-                        stop, missing = self._uncommon(peer, buf, at + 1)
-                    except ProtocolError as error:
-                        ending = error
-                        break
-                    if missing:
-                        break
-                    at = stop
-                    start = at + 1
-                    if peer.gate is not gate or peer.job is not None:
-                        more = True  # what follows is by other rights
-                        break
-                    continue
+                    while match is not None:  # hot loop: names that come once
+                        budget -= _STEP
+                        key, name, digits = match.group(0, 1, 2)
+                        following = get(key)
+                        if following is not None:
+                            break
+                        size = sizes[digits]
+                        if size > max_payload or not (name.isascii() or wire.is_utf8(name)):
+                            break
+                        following = learn(key, name, size)
+                        new = following.targets
+                        if new is not targets or new.special or index.work > budget:
+                            break
+                        route, length = following, following.length
+                        following = None
+                        at += length
+                        count += 1
+                        match = match_header(buf, at)
+                    if following is None and at > before:
+                        continue
+                    if following is None:
+                        if count:
+                            first, done = start, count
+                            start, count = at + 1, 0
+                            total += done
+                            self.deliver(targets, route, buf, first, at + 1, done)
+                        budget -= _STEP
+                        try:
+                            stop, missing = self._uncommon(peer, buf, at + 1)
+                        except ProtocolError as error:
+                            ending = error
+                            break
+                        if missing:
+                            break
+                        at = stop
+                        start = at + 1
+                        if (
+                            peer.gate is not gate  # what follows is by other rights
+                            or peer.job is not None
+                            or peer.step is not None
+                            or self.turn.over()
+                        ):
+                            more = True
+                            break
+                        continue
 
-            if following.targets is not targets or targets.special:
-                if count:
-                    if targets.special:
-                        self.deliver(targets, route, buf, start, at + 1, count)
-                    elif targets.puts:
-                        if targets.put is not None:
-                            targets.put(buf[start : at + 1])
-                        else:
-                            chunk = buf[start : at + 1]
-                            for put in targets.puts:
-                                put(chunk)
-                        if not targets.pending:
-                            touched.append(targets)
-                        targets.pending += count
-                    total += count
-                targets = following.targets
-                start, count = at + 1, 0
-            route = following
-            length, width = route.length, route.width
-            at += length
-            count += 1
+                if following.targets is not targets or targets.special:
+                    first, done = start, count
+                    start, count = at + 1, 0
+                    if done:
+                        total += done
+                        if targets.special:
+                            self.deliver(targets, route, buf, first, start, done)
+                            if index.work > budget:
+                                more = True
+                                break
+                        elif targets.puts:
+                            if not targets.pending:
+                                touched.append(targets)
+                            targets.pending += done
+                            if targets.put is not None:
+                                targets.put(buf[first:start])
+                            else:
+                                chunk = buf[first:start]
+                                for put in targets.puts:
+                                    put(chunk)
+                                credit -= targets.cost
+                                if credit < 0:
+                                    more = True
+                                    break
+                    targets = following.targets
+                route = following
+                length, width = route.length, route.width
+                at += length
+                count += 1
+        except Unfinished:
+            more = True  # whom the next name goes to takes more than a turn to find out
+        except Exception as error:  # noqa: BLE001  (raised below, when what came before is sent)
+            fault = error
 
         if count:
             self.deliver(targets, route, buf, start, at + 1, count)
@@ -329,6 +390,8 @@ class Broker(Delivery):
         if not peer.echo:
             peer.fresh.clear()
         self.send()
+        if fault is not None:
+            raise fault
         if ending is not None:
             peer.ending = ending
         return more
@@ -353,7 +416,10 @@ class Broker(Delivery):
             peer.parts[0] = data
             peer.missing, peer.large = missing, match[0]
         else:
-            self._deliver_large(peer, match[0], [data])
+            try:
+                self._deliver_large(peer, match[0], [data])
+            except Unfinished:
+                return False  # the hot loop can wait for it
             self.send()
         return True
 
@@ -364,7 +430,11 @@ class Broker(Delivery):
         if data[missing - 1] != LF:  # CR LF, or a wrong length: the hot loop knows
             parts.insert(0, b"\n")
             return data
-        self._deliver_large(peer, key, [*parts, data[:missing]])
+        try:
+            self._deliver_large(peer, key, [*parts, data[:missing]])
+        except Unfinished:
+            parts.insert(0, b"\n")
+            return data
         parts.clear()
         return data[missing - 1 :]
 
@@ -382,15 +452,18 @@ class Broker(Delivery):
         pieces = Pieces(parts)
         peer.expected = pieces.size
         self.counters.messages_in += 1
-        if isinstance(route.targets, Fork):
+        receivers = route.targets.peers
+        if isinstance(route.targets, Fork) or len(receivers) > _LARGE_AT_ONCE:
             frame = pieces.whole()
             self.deliver(route.targets, route, frame, 0, len(frame), 1)
             return
-        self.counters.messages_out += len(route.targets.peers)
-        self.counters.bytes_out += pieces.size * len(route.targets.peers)
-        for receiver in route.targets.peers:
+        self.counters.messages_out += len(receivers)
+        for receiver in receivers:
             if peer.echo or receiver is not peer:
-                receiver.send(pieces)
+                try:
+                    receiver.send(pieces)
+                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+                    self.faults.end(receiver, error)
         if self.outbound:
             self.ship()
 
@@ -478,6 +551,8 @@ class Broker(Delivery):
                     "too-many-subscriptions",
                     f"{wire.quote(substring)} would be one over {most}",
                 )
+            if self.full and substring not in peer.substrings:
+                raise ProtocolError("too-many-subscriptions", "all connections together are full")
             self.router.subscribe(peer, substring)
         elif not self.router.unsubscribe(peer, substring):
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
@@ -488,9 +563,43 @@ class Broker(Delivery):
         request = self.requests.get(name)
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
+        if name not in _OPEN and (wait := self.wait_for_request(peer)):
+            rate = peer.terms.limits.request_rate
+            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
+            raise ProtocolError("rate-limited", text)
         answer = request(peer, data)
-        if answer is not None:
+        if isinstance(answer, bytes):
             self.answer(peer, wire.frame(name, answer))
+        elif answer is not None:
+            peer.step = self._answer(peer, name, answer)
+            self._go_on(peer)
+
+    @property
+    def full(self) -> bool:
+        """Whether all connections together have as many subscriptions as they may."""
+        return self.router.subscriptions >= self.terms.limits.max_subscriptions_total
+
+    def wait_for_request(self, peer: Peer) -> float:
+        """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
+        rate = peer.terms.limits.request_rate
+        if peer.requests is None:
+            peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
+        return peer.requests.take(self._clock())
+
+    def _answer(self, peer: Peer, name: bytes, making: Steps[bytes]) -> Steps[None]:
+        try:
+            self.answer(peer, wire.frame(name, (yield from making)))
+        except ProtocolError as error:
+            self.tell(peer, error)
+
+    def _go_on(self, peer: Peer) -> bool:
+        """Go on with the answer that is made for ``peer``; whether it is there."""
+        assert peer.step is not None
+        for _ in peer.step:
+            if self.turn.over():
+                return False
+        peer.step = None
+        return True
 
     # Logging in
 
@@ -565,11 +674,16 @@ class Broker(Delivery):
             half_frames=counters.half_frames,
             closed=dict(counters.closed),
             errors=dict(counters.errors),
+            faults=dict(self.faults.counts),
             cached_names=router.cached_names,
             cached_headers=len(router.routes),
             lookups=router.lookups,
             rss_bytes=rss(),
         )
+
+    def _describe(self) -> Steps[bytes]:
+        yield from ()
+        return self.describe()
 
     def describe(self) -> bytes:
         """Return the statistics as the JSON object that ``//pubsubd/stats`` carries."""
@@ -579,15 +693,20 @@ class Broker(Delivery):
 class _Auth:
     """A password that is to be checked for a peer; see :class:`pubsubd.peer.Job`."""
 
-    __slots__ = ("_broker", "_check", "_peer", "run")
+    __slots__ = ("_broker", "_peer", "check")
 
     def __init__(self, broker: Broker, peer: Peer, check: Check) -> None:
-        self._broker, self._peer, self._check = broker, peer, check
-        self.run = check.run
+        self._broker, self._peer, self.check = broker, peer, check
 
     def finish(self) -> None:
         """Tell the peer."""
-        self._broker.finish_auth(self._peer, self._check)
+        self._broker.finish_auth(self._peer, self.check)
+
+
+def _call(gone: Callable[[], None] | None) -> tuple[()]:
+    if gone is not None:
+        gone()
+    return ()
 
 
 def _most(peer: Peer) -> int:

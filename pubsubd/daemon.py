@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ import trio
 
 from pubsubd import wire
 from pubsubd.config import Config, MeshOptions
-from pubsubd.errors import AbortedError, ConfigError
+from pubsubd.errors import AbortedError, ConfigError, FailedError
 from pubsubd.garbage import Garbage
 from pubsubd.lag import LoopLag
 from pubsubd.limits import MIB
@@ -48,6 +48,7 @@ from pubsubd.reload import Prepared, Reloader, prepare
 from pubsubd.server import OnBackpressure, Server
 from pubsubd.session import MakeTalk, name_address
 from pubsubd.systemd import Notifier, take_sockets
+from pubsubd.tasks import guarded
 from pubsubd.terms import Terms
 
 if TYPE_CHECKING:
@@ -85,10 +86,12 @@ async def run(
         ConfigError: the settings cannot be used.
         OSError: a socket or file cannot be had.
         AbortedError: a second signal came before everything was delivered.
+        FailedError: a task without which there is no daemon has failed again and again.
     """
     prepared = prepare(config)
     limits = replace(config.limits, max_connections=raise_descriptors(config.limits))
     drained = False
+    failed: list[FailedError] = []
     _keep_memory()
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_signals(*_ENDS))
@@ -109,23 +112,27 @@ async def run(
             stack.callback(reserve.close)
             doors, closed = trio.CancelScope(), trio.Event()
             dialling = trio.CancelScope()
+            start = server.tasks.start
+            server.start()
             if reloader.mesher is not None:
                 nursery.start_soon(_run_mesh, reloader.mesher, dialling)
-            nursery.start_soon(accept_all, all_doors, server, reserve, doors, closed)
-            garbage = Garbage(
-                lambda: len(server.sessions),
-                lambda: server.broker.counters.connections_total,
-                collect=_collect,
+            nursery.start_soon(
+                _accept,
+                partial(accept_all, all_doors, server, reserve, doors, closed),
+                failed,
+                nursery,
             )
+            garbage = Garbage(lambda: len(server.sessions), collect=_collect)
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
                 sweeps.append(reloader.hub.sweep)
-                nursery.start_soon(_open_metrics(reloader.hub, reloader).run)
-            nursery.start_soon(_sweep, server, sweeps, min(_SWEEP, limits.command_timeout / 4))
-            nursery.start_soon(_publish_statistics, server)
-            nursery.start_soon(_tell_manager, reloader, notifier)
+                start("lag", _open_metrics(reloader.hub, reloader).run)
+            interval = min(_SWEEP, limits.command_timeout / 4)
+            start("sweep", partial(_sweep, server, sweeps, interval))
+            start("statistics", partial(_publish_statistics, server))
+            start("manager", partial(_tell_manager, reloader, notifier))
             read = None if reload is None else partial(_read_again, reload, all_bound)
-            nursery.start_soon(_reload_on_signal, hangups, read, reloader, notifier)
+            start("reload", partial(_reload_on_signal, hangups, read, reloader, notifier))
             if config.ports_file is not None:
                 _write_ports(Path(config.ports_file), ports, stack)
             stack.enter_context(garbage.keep())
@@ -147,6 +154,8 @@ async def run(
             log.info("event=stopped")
             drained = True
             nursery.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
     if not drained:
         raise AbortedError("ended by a second signal; what had not been delivered is lost")
 
@@ -197,7 +206,9 @@ def _make_hub(config: Config, server: Server) -> Hub:
     # Without a hub port, what it stands on is not loaded: 8 MiB and 60 ms.
     from pubsubd.hub.core import Hub  # noqa: PLC0415
 
-    return Hub(server.broker, config.hub_limits, clock=trio.current_time)
+    hub = Hub(server.broker, config.hub_limits, clock=trio.current_time)
+    hub.down = server.tasks.down
+    return hub
 
 
 def _hub_door(hub: Hub, terms: Terms) -> tuple[MakeTalk, Refusal]:
@@ -238,6 +249,21 @@ def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[Bound])
             host, port = bound.listener.getsockname()[:2]
             return Mesher(server, read_settings(options, host, port))
     raise ConfigError("a mesh needs a TCP port for the line protocol")
+
+
+async def _accept(
+    run: Callable[[], Awaitable[None]], failed: list[FailedError], nursery: trio.Nursery
+) -> None:
+    """Accept connections; where that is not possible, the daemon ends, to be started again."""
+    try:
+        await run()
+    except* FailedError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert isinstance(error, FailedError)
+        failed.append(error)
+        nursery.cancel_scope.cancel()
 
 
 async def _run_mesh(mesher: Mesher, scope: trio.CancelScope) -> None:
@@ -299,7 +325,7 @@ async def _sweep(server: Server, sweeps: Sequence[Callable[[], None]], interval:
         await trio.sleep(interval)
         await server.sweep()
         for sweep in sweeps:
-            sweep()
+            guarded(server.broker.faults, "sweep", sweep)
 
 
 async def _publish_statistics(server: Server) -> None:
@@ -349,7 +375,8 @@ async def _reload_on_signal(
             if read is None:
                 raise ConfigError("there are no settings to read again")
             # In a thread: files may be slow, and nobody has to wait for them.
-            reloader.apply(await trio.to_thread.run_sync(read))
+            # One that never answers is given up when the daemon ends.
+            reloader.apply(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
         except ConfigError as error:
             reloader.failed = True
             told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}

@@ -3,24 +3,42 @@
 Strategy: a *run* of frames that go to the same peers is one chunk, put once to each of them. At the
 end of a read, each peer that was given anything is sent all of it as one piece.
 
-Invariant: nothing but whole frames, of which every byte is checked, is put to a peer.
+Where the receivers are more than a turn can serve, the rest are sent theirs in further turns, by
+:meth:`Delivery.send_some`, while others are served. Who has published waits for that.
+
+Invariants:
+
+- Nothing but whole frames, of which every byte is checked, is put to a peer.
+- A peer with something in ``fresh`` is among the peers of one of ``_touched``.
+- What a receiver raises ends that receiver: neither the publisher nor other receivers notice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 
 from pubsubd import wire
 from pubsubd.acl import OUTSIDE
 from pubsubd.errors import ProtocolError
+from pubsubd.faults import Faults
 from pubsubd.gate import Refusals
 from pubsubd.peer import Peer
 from pubsubd.routing import Router
 from pubsubd.stats import Counters
-from pubsubd.targets import Denied, Fork, Route, Targets
+from pubsubd.targets import Denied, Fork, Route, Sink, Targets
+from pubsubd.turn import Turn
 
 AUTH = b"//pubsubd/auth"
 """The request that logs in."""
+
+MAX_UNSENT = 64
+"""Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
+
+_WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
+_RENDERED_AT_ONCE = 512  # messages that a peer which renders them is given in one piece
+
+Notes = tuple[bytes, list[object]]
 
 
 class Delivery:
@@ -29,6 +47,10 @@ class Delivery:
     Attributes:
         router: who wants what.
         counters: what has happened.
+        faults: mistakes of this program, and what they end.
+        turn: how much of the present turn is left.
+        unsent: sends to receivers that were too many for one turn; :meth:`send_some` goes on.
+        on_unsent: called with each of these when it begins.
         notes: the chunk that was put together last, and what is known of the messages in it.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
@@ -38,8 +60,12 @@ class Delivery:
         self._clock = clock
         self.router = Router()
         self.counters = Counters()
+        self.faults = Faults(clock)
+        self.turn = Turn()
+        self.unsent: deque[Unsent] = deque()
+        self.on_unsent: Callable[[Unsent], None] = lambda _unsent: None
         self.speaker: Peer | None = None
-        self.notes: tuple[bytes, list[object]] = (b"", [])
+        self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
         self.ship: Callable[[], None] = lambda: None
         self._touched: list[Targets | Fork | Denied] = []
@@ -119,7 +145,13 @@ class Delivery:
             self.send()
 
     def publish(self, name: bytes, data: bytes) -> None:
-        """Send a message under one of the daemon's own names to those who want it."""
+        """Send a message under one of the daemon's own names to those who want it.
+
+        It is dropped while :data:`MAX_UNSENT` sends are under way.
+        """
+        if len(self.unsent) >= MAX_UNSENT:
+            self.counters.dropped += 1
+            return
         speaker, self.speaker = self.speaker, None
         frame = wire.frame(name, data)
         targets = self.router.targets_of_own(name)
@@ -137,7 +169,9 @@ class Delivery:
         count: int,
     ) -> None:
         """Put the run of ``count`` frames at ``buf[start:stop]`` to its receivers."""
+        index = self.router.index
         if isinstance(targets, Fork):
+            index.work += _WORK
             self.deliver(targets.direct, route, buf, start, stop, count)
             rest = route.width - 1  # all frames of such a run have one header
             size = route.length - route.width
@@ -147,12 +181,14 @@ class Delivery:
             self.deliver(targets.copies, route, copies, 0, len(copies), count)
         elif targets.puts and count:
             chunk = buf[start:stop]
-            for put in targets.puts:
-                put(chunk)
             if not targets.pending:
                 self._touched.append(targets)
             targets.pending += count
+            for put in targets.puts:
+                put(chunk)
+            index.work += len(targets.puts)
         elif isinstance(targets, Denied):
+            index.work += _WORK
             assert self.speaker is not None
             self.deny(self.speaker, buf[start + 4 : buf.index(b" ", start + 4)], count)
             self.counters.messages_in -= count  # as who has put them counts them
@@ -188,6 +224,7 @@ class Delivery:
         """Put a frame to one peer, behind what has been refused to it before."""
         if peer.refusals is not None:
             self.tell_refusals(peer)
+        self.turn.made += len(frame)
         self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
 
     def send(self) -> None:
@@ -196,13 +233,24 @@ class Delivery:
         Peers that were given the same chunks are given the same bytes object. Chunks are told
         apart by their ids: all of them existed before the first one can go away.
         """
-        counters = self.counters
-        joined: dict[tuple[int, ...], bytes] = {}
-        for targets in self._touched:
+        touched = self._touched[:]  # a receiver may have something to say as well
+        self._touched.clear()
+        counters, over = self.counters, self.turn.over
+        messages = 0
+        for targets in touched:
+            messages += targets.pending
             counters.messages_out += targets.pending * len(targets.peers)
-            if targets.far is not None:
-                targets.far.count(targets.pending)
+            try:
+                if targets.far is not None:
+                    targets.far.count(targets.pending)
+            except Exception as error:  # noqa: BLE001  (it is not the publisher's)
+                self.faults.note(error, "mesh")
             targets.pending = 0
+        many = messages > _RENDERED_AT_ONCE
+        joined: dict[tuple[int, ...], bytes] = {}
+        later: dict[int, tuple[bytes, list[Sink]]] = {}
+        sent, late = 0, False
+        for targets in touched:
             for peer in targets.peers:
                 fresh = peer.fresh
                 if not fresh:
@@ -213,11 +261,83 @@ class Delivery:
                     ids = tuple(map(id, fresh))
                     data = joined.get(ids) or joined.setdefault(ids, b"".join(fresh))
                 fresh.clear()
-                counters.bytes_out += len(data)
-                peer.send(data)
-        self._touched.clear()
+                if late or (many and peer.renders):
+                    later.setdefault(id(data), (data, []))[1].append(peer)
+                    continue
+                try:
+                    peer.send(data)
+                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+                    self.faults.end(peer, error)
+                sent += 1
+                if peer.renders or not sent & 3:
+                    late = over()
+        if later:
+            unsent = Unsent(self.speaker, self.notes, list(later.values()))
+            self.unsent.append(unsent)
+            self.on_unsent(unsent)
         if self.outbound:
-            self.ship()
+            try:
+                self.ship()
+            except Exception as error:  # noqa: BLE001  (as above)
+                self.faults.note(error, "mesh")
+
+    def send_some(self) -> None:
+        """Go on with what is :attr:`unsent`, until the turn is over or nothing is left."""
+        before = self.speaker, self.notes
+        while self.unsent and not self.turn.over():
+            unsent = self.unsent.popleft()
+            self.speaker, self.notes = unsent.speaker, unsent.notes
+            left = False
+            try:
+                for peer, data in unsent.rest:
+                    try:
+                        peer.send(data)
+                    except Exception as error:  # noqa: BLE001  (as above)
+                        self.faults.end(peer, error)
+                    if self.turn.over():
+                        self.unsent.append(unsent)  # behind the others
+                        left = True
+                        break
+            finally:
+                if not left:
+                    unsent.done()
+        self.speaker, self.notes = before
+
+
+class Unsent:
+    """What one read has led to and was more than its turn could send.
+
+    Attributes:
+        speaker: whose input has led to it; None if it is the daemon's own.
+        notes: what is known of the messages; see :attr:`Delivery.notes`.
+        rest: the receivers that are left, and what each of them is sent.
+        done: called when nothing is left.
+    """
+
+    __slots__ = ("done", "notes", "rest", "speaker")
+
+    def __init__(
+        self, speaker: Peer | None, notes: Notes, groups: list[tuple[bytes, list[Sink]]]
+    ) -> None:
+        self.speaker = speaker
+        self.notes = notes
+        self.rest = _each(groups)
+        self.done: Callable[[], None] = lambda: None
+
+
+def _each(groups: list[tuple[bytes, list[Sink]]]) -> Iterator[tuple[Sink, bytes]]:
+    """Yield each receiver with what it is sent; who renders messages gets not too many at once."""
+    for data, peers in groups:
+        rendering = []
+        for peer in peers:
+            if peer.renders:
+                rendering.append(peer)
+            else:
+                yield peer, data
+        if rendering:
+            for piece in wire.split_frames(data, _RENDERED_AT_ONCE):
+                for peer in rendering:
+                    yield peer, piece
 
 
 class _Run:

@@ -15,6 +15,7 @@ STAYS = {
     "too-many-subscriptions": "one more substring than max_subscriptions",
     "unknown-request": "a pub to a name under //pubsubd/ that is no request",
     "bad-request": "a request whose data cannot be used",
+    "rate-limited": "more requests a second than request_rate",
     "no-mesh": "a request about the mesh to a daemon that is not part of one",
     "forged-advert": "a pub to a name that is for the daemons of the mesh alone",
     "not-allowed": "a pub to a name that the rules do not let this connection publish",
@@ -89,6 +90,10 @@ class ProtocolError(PubsubdError):
 
 class ConfigError(PubsubdError):
     """Settings that a daemon cannot start with, in one line."""
+
+
+class FailedError(PubsubdError):
+    """The daemon cannot go on, because of mistakes of its own, in one line."""
 
 
 class AbortedError(PubsubdError):

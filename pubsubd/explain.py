@@ -9,10 +9,11 @@ from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_EXPLAINED, MAX_REASONS
 from pubsubd.peer import Peer
 from pubsubd.routing import Router
+from pubsubd.turn import Steps, Turn
 
 
-def explain(router: Router, name: bytes) -> bytes:
-    """Return the answer to ``//pubsubd/explain`` for ``name``.
+def explain(router: Router, turn: Turn, name: bytes) -> Steps[bytes]:
+    """Return the answer to ``//pubsubd/explain`` for ``name``, in steps.
 
     It is ``{"name", "count", "receivers": [{"connection", "peer", "substrings", "matching",
     "as"}]}``, where ``as`` is the name that the receiver would see, ``matching`` how many of
@@ -31,7 +32,12 @@ def explain(router: Router, name: bytes) -> bytes:
         raise ProtocolError("bad-request", error.text) from None
     receivers: list[dict[str, object]] = []
     count = size = 0
-    for receiver, seen, why in router.explain(name):
+    for found in router.explain(name):
+        if turn.over():
+            yield
+        if found is None:
+            continue
+        receiver, seen, why = found
         count += 1
         if size < MAX_EXPLAINED:
             entry: dict[str, object] = {

@@ -3,9 +3,11 @@
 A full collection looks at all that lives, some 30 µs for each connection, and nothing else happens
 meanwhile. Left to itself Python makes one whenever a quarter more has come to live: with 10,000
 connections coming at once the daemon was measured to stop five times, for up to 0.3 s. So what is
-young is looked through as always, and the rest when that costs little or has become worth it.
+young is looked through as always, and the rest when most of a crowd has left, or every ten minutes.
+How many come and go does not matter, or clients could cause it.
 
-What is in a cycle stays until then. A connection that has ended is in none, however it ended.
+What is in a cycle stays until then. A connection that has ended is in none, however it ended: of
+2,800 that had spoken each dialect, a collection found nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import trio
 _NEVER = 1_000_000  # collections of the middle generation before a full one
 _CROWD = 1_000  # connections from which on their leaving is worth a look
 _MOST = 3  # how many times as many have to have left at once as stay
-_SHARE = 4  # how many times as many have to have left as there are
 _LONGEST = 600.0  # seconds between two full collections
 
 
@@ -28,7 +29,6 @@ class Garbage:
 
     Args:
         connections: how many there are now.
-        opened: how many there have been in all.
         collect: makes a full collection; told whether most of a crowd has left.
         clock: the time in seconds.
     """
@@ -36,17 +36,15 @@ class Garbage:
     def __init__(
         self,
         connections: Callable[[], int],
-        opened: Callable[[], int],
         *,
         collect: Callable[[bool], object],
         clock: Callable[[], float] = trio.current_time,
     ) -> None:
         self._connections = connections
-        self._opened = opened
         self._collect = collect
         self._clock = clock
         self._at = clock()
-        self._most = self._left = self._before = 0
+        self._most = self._before = 0
 
     @contextlib.contextmanager
     def keep(self) -> Iterator[None]:
@@ -63,10 +61,9 @@ class Garbage:
     def sweep(self) -> None:
         """Make one if it is time; to be called about once a second."""
         now, here = self._clock(), self._connections()
-        left = self._opened() - here
         self._most = max(self._most, here)
         leaving, self._before = here < self._before, here
         crowd = not leaving and self._most - here >= max(_CROWD, _MOST * here)
-        if crowd or left - self._left >= _SHARE * (_CROWD + here) or now - self._at >= _LONGEST:
+        if crowd or now - self._at >= _LONGEST:
             self._collect(crowd)
-            self._at, self._most, self._left = now, here, left
+            self._at, self._most = now, here

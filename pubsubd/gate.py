@@ -16,7 +16,7 @@ from __future__ import annotations
 from pubsubd.acl import OUTSIDE, Permission
 from pubsubd.limits import MAX_LOGIN_PAYLOAD
 from pubsubd.routing import Router
-from pubsubd.targets import Denied, Route, shape
+from pubsubd.targets import Denied, Route
 
 _ALLOWED, _REFUSED = 8_192, 1_024  # headers remembered
 _SHORT = 256  # bytes of one that is
@@ -68,7 +68,7 @@ class Gate:
                 self._allowed.add(key)
             return route
         width = len(key)
-        route = shape(self._denied, width, width + size)
+        route = self._router.made.make(self._denied, width, size)
         if width <= _SHORT:
             if len(self._refused) >= _REFUSED:
                 self._refused.clear()

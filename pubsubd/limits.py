@@ -39,10 +39,20 @@ MAX_EXPLAINED = 128 * KIB
 MAX_REASONS = 10
 """Substrings listed for one receiver there."""
 
+TURN = 0.005
+"""Seconds after which a connection's turn is over, and others are served.
+
+Looked at after each uncommon command, each receiver and each step of an answer.
+"""
+
+BYTES_PER_TURN = MIB
+"""Bytes of answers that a connection may have made for it in one turn."""
+
 WORK_PER_TURN = 50_000
 """Steps (about 0.1 µs each) of uncommon work that one connection may cause in one turn.
 
-Subscribing, new names and errors count; frames with a known header do not.
+Subscribing, new names, errors and messages to many receivers count; frames with a known header to
+one receiver do not. As :data:`TURN`, where looking at the clock would cost too much.
 """
 
 EAGER = 0.000_2
@@ -93,6 +103,9 @@ class Limits:
     max_subscriptions: int = 100_000
     """Substrings of one connection."""
 
+    max_subscriptions_total: int = 1_000_000
+    """Substrings, names and wildcards of all connections together, some 300 bytes each."""
+
     max_connections: int = 65_536
     """Connections at a time; the daemon lowers it to what its descriptors allow."""
 
@@ -111,6 +124,16 @@ class Limits:
     stall_window: float = 10.0
     """The time that :attr:`stall_budget` is counted over."""
 
+    request_rate: float = 100.0
+    """Requests a second that one connection may make of the daemon itself, and ten times as many at
+    once; 0 for any."""
+
+    message_rate: float = 0.0
+    """Messages a second that are read of one connection; 0 for any."""
+
+    byte_rate: float = 0.0
+    """Bytes a second that are read of one connection; 0 for any."""
+
     command_timeout: float = 30.0
     """Silence allowed in the middle of a command; between commands it is unlimited."""
 
@@ -128,6 +151,11 @@ class Limits:
 
     stats_interval: float = 10.0
     """Between two ``//pubsubd/stats`` messages."""
+
+    @property
+    def paced(self) -> bool:
+        """Whether there is a rate at which connections are read."""
+        return bool(self.byte_rate or self.message_rate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from pubsubd import wire
@@ -69,11 +69,15 @@ class LineTalk:
             broker.tell_refusals(peer)
             broker.flush()
         timeout = peer.terms.limits.command_timeout
-        if not self.peer.halfway or now - heard <= timeout:
+        if peer.job is not None or not peer.halfway or now - heard <= timeout:
             return None
         text = f"{timeout:g} s of silence in the middle of a command"
         return ProtocolError("command-timeout", text)
 
-    def leave(self) -> Iterator[None]:
-        """Forget the peer, in steps of bounded work: iterate to the end."""
-        return self._broker.leave(self.peer)
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
+        self._broker.access.rest(self.peer, begun, now)
+
+    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
+        """Return what forgets the peer, each in steps; see :class:`pubsubd.session.Talk`."""
+        return self._broker.leaving(self.peer)

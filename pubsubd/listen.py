@@ -14,6 +14,7 @@ import stat
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ from pubsubd.errors import ConfigError, ProtocolError
 from pubsubd.limits import Limits
 from pubsubd.server import Server
 from pubsubd.session import MakeTalk, name_address, open_session, tune
+from pubsubd.tasks import guarded
 from pubsubd.terms import Terms
 from pubsubd.tls import TlsSocket
 
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
-_AT_ONCE = 64  # connections accepted before others get their turn
+_AT_ONCE = 16  # connections accepted before others get their turn
 _RESERVED = 16  # descriptors kept for the daemon itself
 _CREDENTIALS = struct.Struct("3i")  # process, user and group (unix(7))
 
@@ -255,12 +257,14 @@ async def accept_all(
 ) -> None:
     """Accept until ``doors`` is cancelled; then take those who wait already, and close."""
     with doors:
+        tasks = server.tasks
         async with trio.open_nursery() as nursery:
             for door in all_doors:
-                nursery.start_soon(_accept, door, server, reserve)
+                accept = partial(_accept, door, server, reserve)
+                nursery.start_soon(tasks.keep, f"accept {door.bound.config.name}", accept, True)
     for door in all_doors:
         if not door.bound.inherited:  # those who wait there are for the next process
-            _accept_waiting(door, server, reserve)
+            guarded(server.broker.faults, "accept", partial(_accept_waiting, door, server, reserve))
         door.bound.listener.close()
     closed.set()
 
@@ -288,21 +292,32 @@ def _accept_waiting(door: Door, server: Server, reserve: Reserve, most: int = _B
                 _refuse(sock, server, door, "no descriptors are left")
             reserve.take()
             return False
-        limit = server.limits.max_connections
-        own = door.terms.limits.max_connections
-        if len(server.sessions) >= limit or door.terms.connections >= own:
-            text = f"there are {min(limit, own)} connections, which is the limit"
-            _refuse(sock, server, door, text)
-            continue
-        sock.setblocking(False)
-        if sock.family == socket.AF_UNIX:
-            peer = open_session(server, sock, "unix", door.make)
-            server.broker.login(peer, _user(sock))
-            continue
-        tune(sock)
-        label, tls = name_address(*address[:2]), door.terms.tls
-        open_session(server, sock if tls is None else TlsSocket(sock, tls), label, door.make)
+        try:
+            _admit(sock, address, door, server)
+        except Exception as error:  # noqa: BLE001  (whatever it is, only that connection ends)
+            server.broker.faults.note(error, "accept")
+            sock.close()
     return True
+
+
+def _admit(sock: socket.socket, address: Any, door: Door, server: Server) -> None:
+    """Serve a connection, or refuse it if there are too many."""
+    limit = server.limits.max_connections
+    own = door.terms.limits.max_connections
+    if len(server.sessions) >= limit or door.terms.connections >= own:
+        _refuse(sock, server, door, f"there are {min(limit, own)} connections, which is the limit")
+        return
+    sock.setblocking(False)
+    if sock.family == socket.AF_UNIX:
+        peer = open_session(server, sock, "unix", door.make)
+        try:
+            server.broker.login(peer, _user(sock))
+        except Exception as error:  # noqa: BLE001  (it has a session by now, which can end)
+            server.broker.faults.end(peer, error)
+        return
+    tune(sock)
+    label, tls = name_address(*address[:2]), door.terms.tls
+    open_session(server, sock if tls is None else TlsSocket(sock, tls), label, door.make)
 
 
 def _user(sock: socket.socket) -> str:

@@ -14,7 +14,8 @@ the number of patterns: nothing is ever rebuilt, as an Aho-Corasick automaton
 would have to be. A lookup costs the name's length, about 0.1 µs a byte, and a
 slice for each (position, length) whose prefix fits. Many patterns of different
 lengths with one prefix, in a name that repeats that prefix, are the worst case:
-``work`` counts these steps, so that whoever causes them can be made to wait.
+``work`` counts these steps, so that whoever causes them can be made to wait, and a
+search that takes more than :data:`STEPS` of them is interrupted, to be gone on with.
 
 Invariants:
 
@@ -32,8 +33,26 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
+STEPS = 20_000
+"""Steps of one search after which it is interrupted: about 2 ms."""
+
 _LARGE = 1_000  # patterns; below, tables are not worth shrinking
 _FIRST = 4  # bytes of the shortest prefix; the next ones are 4 times as long each
+
+
+class Search:
+    """A search that was interrupted.
+
+    Attributes:
+        at: how far in the name it has come.
+        found: the patterns found so far.
+    """
+
+    __slots__ = ("at", "found")
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.found: set[bytes] = set()
 
 
 class _Head:
@@ -121,18 +140,32 @@ class SubstringIndex(Generic[Value]):
 
     def find(self, name: bytes) -> list[bytes]:
         """Return the patterns that ``name`` contains, each once, in no order."""
-        self.work += len(name)
-        found: set[bytes] = set()
-        for length in self._short:
-            slices = [name[i : i + length] for i in range(len(name) - length + 1)]
-            found.update(self.values.keys() & slices)
+        search = Search()
+        while not self.search(name, search):
+            pass
+        return list(search.found)
+
+    def search(self, name: bytes, search: Search) -> bool:
+        """Look on for the patterns that ``name`` contains; whether all are found.
+
+        Patterns that come or go meanwhile are the caller's to add and to leave out.
+        """
+        found = search.found
+        if not search.at:
+            self.work += len(name)
+            for length in self._short:
+                slices = [name[i : i + length] for i in range(len(name) - length + 1)]
+                found.update(self.values.keys() & slices)
         # Hot loop: scripts/bench new-names, idle-substrings.
-        get = self._heads.get
-        for i in range(len(name) - _FIRST + 1):
+        get, stop = self._heads.get, self.work + STEPS
+        for i in range(search.at, len(name) - _FIRST + 1):
             head = get(name[i : i + _FIRST])
             if head is not None:
                 self._walk(name, i, head, found)
-        return list(found)
+                if self.work > stop:
+                    search.at = i + 1
+                    return False
+        return True
 
     def _walk(self, name: bytes, i: int, head: _Head | None, found: set[bytes]) -> None:
         """Add to ``found`` the patterns behind ``head`` that ``name`` has at ``i``."""
@@ -141,7 +174,7 @@ class SubstringIndex(Generic[Value]):
         rest = len(name) - i
         while head is not None:
             lengths = head.lengths
-            self.work += len(lengths) + 1
+            self.work += 2 * len(lengths) + 1
             for length in lengths:
                 if length <= rest and (pattern := name[i : i + length]) in patterns:
                     found.add(pattern)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_READ, READ_SIZE
 from pubsubd.outbox import Outbox, Pieces
+from pubsubd.rate import Bucket
 from pubsubd.terms import DEFAULT, Terms
+from pubsubd.turn import Steps
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:
+    from pubsubd.access import Check
     from pubsubd.acl import Permission
     from pubsubd.gate import Gate, Refusals
 
@@ -34,10 +37,11 @@ class Link(Protocol):
 
 
 class Job(Protocol):
-    """What takes too long for the loop, and has to be done before more input of a peer is."""
+    """A password that has to be checked before more input of a peer is worked off."""
 
-    def run(self) -> None:
-        """Do it, in a thread."""
+    @property
+    def check(self) -> Check:
+        """Takes too long for the loop."""
 
     def finish(self) -> None:
         """Act on what has come of it, in the loop, before the peer's input is gone on with."""
@@ -68,6 +72,7 @@ class Peer:
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
         remote: False: it is not another daemon that is reached over links.
+        renders: whether messages are put into another form for it, as on the hub port.
         terms: what holds for it, as for all connections of its listener.
         identity: who it is; None for one who has not logged in, empty for somebody without a name.
         credential: by what it has logged in, for :class:`~pubsubd.access.Access` to tell whether
@@ -76,10 +81,12 @@ class Peer:
         permission: what it may publish and receive; None for everything.
         gate: what it publishes by; None if, and only if, ``permission`` is.
         trusted: whether it may do everything, whatever the rules: it is another daemon.
+        requests: how many requests it may make; None if it has made none.
         refusals: what has been refused to it; None if nothing has.
         failures: how often its login has failed.
         outside_since: since when it has had to log in; None if it has not, or has just come.
         job: what has to be done before more of its input is; its owner's, once it is there.
+        step: the answer that is being made for it, in steps; more of its input waits for that.
     """
 
     remote = False
@@ -112,7 +119,10 @@ class Peer:
         "put",
         "refusals",
         "relayed",
+        "renders",
+        "requests",
         "send",
+        "step",
         "substrings",
         "terms",
         "trusted",
@@ -159,11 +169,19 @@ class Peer:
         self.failures = 0
         self.outside_since: float | None = None
         self.job: Job | None = None
+        self.step: Steps[bytes | None] | None = None
+        self.renders = False
+        self.requests: Bucket | None = None
+
+    def discard_all(self) -> None:
+        """Throw away whatever it is given from now on, because it is leaving."""
+        self.send, self.end = discard, stay
 
     def release(self) -> None:
         """Let go of all that is held for a peer that has left and is closed."""
-        self.send, self.end = discard, stay
+        self.discard_all()
         self.fresh.clear()
+        self.job = self.step = None
         self.parts.clear()
         self.large = b""
         self.outbox = Outbox()

@@ -22,6 +22,8 @@ Invariants:
 - ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
   ``_names`` and ``_wildcards.values``.
 - ``_others`` tells whether any name or wildcard is subscribed, or ``guarded`` is set.
+- ``_searches`` has the searches that were interrupted, each with all matching substrings that came
+  since it began.
 - While ``guarded`` is set, answers have nobody who may not receive the name; who changes the rights
   of a peer calls :meth:`Router.reconsider`.
 - ``forwarded`` counts what peers of this daemon subscribe under ``//fwd/``: that is what other
@@ -31,21 +33,26 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
-from pubsubd.matching import SubstringIndex
-from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Targets, shape
+from pubsubd.matching import Search, SubstringIndex
+from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Routes, Targets
 from pubsubd.wildcards import Pattern, WildcardIndex
 from pubsubd.wire import FORWARD, OWN, copy_name
 
 _SLASH = 47
 _SCAN = 12  # up to so many substrings, trying each is quicker than the index
 _FEW = 64  # changes at once up to which each is looked up in the roll
+_EXPLAINED = 256  # receivers looked at in one step of an explanation
+_SEARCHES = 256  # interrupted searches that are kept, with _FOUND patterns in all
+_FOUND = 500_000
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
+_FEW_STEP = 16  # where each is looked up in the roll
 _WILDCARD_STEP = 100  # wildcards, which are dearer
 _LARGE = 1_000  # names; below, their table is not worth shrinking
 _ROLL = 64  # bytes of the roll per name; longer names make the cache hold fewer
@@ -54,6 +61,10 @@ _SCANNED_HIT = 10  # steps of work to forget one name, or to try a wildcard on i
 _PATIENCE = 500_000  # steps of work on wildcards after which everything is forgotten
 
 Key = TypeVar("Key")
+
+
+class Unfinished(Exception):  # noqa: N818  (it is no error)
+    """Who gets a name takes longer to find out than one turn has: ask again in the next one."""
 
 
 class _Crowd:
@@ -86,6 +97,7 @@ class Router:
             directly; only the router writes it.
         index: substring -> who subscribes it; its ``work`` counts what subscribing costs
             here, too.
+        made: the routes, by receivers and lengths.
         lookups: names answered without the cache so far.
         relays: as ``routes``, of what comes from another daemon: only those get it who subscribe
             a substring, name or wildcard that begins with ``//fwd/``.
@@ -119,6 +131,9 @@ class Router:
         self._answers: dict[bytes, _Answer] = {}
         self._few: tuple[tuple[bytes, Targets | _Crowd], ...] = ()
         self._seen: set[bytes] = set()
+        self.made = Routes()
+        self._searches: dict[bytes, Search] = {}
+        self._bulk = False
         self._roll = bytearray()
         self._count = 0
 
@@ -147,6 +162,9 @@ class Router:
         self._count += 1
         if not _let_in(self.index.values, substring, peer):
             self.index.add(substring, self.only(peer))
+        for name, search in self._searches.items():
+            if substring in name:
+                search.found.add(substring)
         if substring.startswith(FORWARD):
             self._want(peer, substring)
         self._change(substring)
@@ -225,59 +243,104 @@ class Router:
         Between the steps, answers may still name ``peer``, which has to take what it is
         given and throw it away.
         """
-        substrings, peer.substrings = peer.substrings, set()
-        names, peer.names = peer.names or (), None
-        patterns, peer.patterns = peer.patterns or (), None
-        for done, name in enumerate(names, 1):
-            self._remove_name(peer, name)
+        done = 0
+        while names := peer.names:
+            self._remove_name(peer, name := names.pop())
+            if not names:
+                peer.names = None
             self._change_name(name)
+            done += 1
             if done % _STEP == 0:
                 yield
-        if len(substrings) + len(patterns) <= _FEW:
-            for substring in substrings:
-                self._remove(peer, substring)
+        few = len(peer.substrings) + len(peer.patterns or ()) <= _FEW
+        while substrings := peer.substrings:
+            self._remove(peer, substring := substrings.pop())
+            if few:
                 self._change(substring)
-            for pattern in patterns:
-                self._remove_pattern(peer, pattern)
-                self._change_pattern(pattern)
-            return
-        for done, substring in enumerate(substrings):
-            self._remove(peer, substring)
-            if done % _STEP == 0:
+            done += 1
+            if done % (_FEW_STEP if few else _STEP) == 0:
                 self._few = ()
                 yield
         self._note_few()
-        for done, pattern in enumerate(patterns):
-            self._remove_pattern(peer, pattern)
-            if done % _WILDCARD_STEP == 0:
+        while patterns := peer.patterns:
+            self._remove_pattern(peer, pattern := patterns.pop())
+            if not patterns:
+                peer.patterns = None
+            if few:
+                self._change_pattern(pattern)
+            done += 1
+            if done % (_FEW_STEP if few else _WILDCARD_STEP) == 0:
                 yield
+        if few:
+            self.made.clear()
+        else:
+            self.clear()
+
+    def repair(self, gone: Receiver) -> None:
+        """Take ``gone`` out of all tables, and count anew, after :meth:`forget` has failed.
+
+        It looks at all subscriptions at once: a mistake of this program's may cost that.
+        """
+        gone.substrings, gone.names, gone.patterns = set(), None, None
+        before, self._count = set(self.forwarded), 0
+        self.forwarded.clear()
+        tables: tuple[tuple[MutableMapping[Any, Targets | _Crowd], Callable[[Any], None]], ...] = (
+            (self.index.values, self.index.remove),
+            (self._names, self._names.__delitem__),
+            (self._wildcards.values, self._wildcards.remove),
+        )
+        for table, remove in tables:
+            for key, holder in list(table.items()):
+                if gone in holder.members and not self._let_out(table, key, gone):
+                    remove(key)
+                    continue
+                text = key.start if isinstance(key, Pattern) else key
+                self._count += len(table[key].members)
+                if text.startswith(FORWARD):
+                    near = sum(not peer.remote for peer in table[key].members)
+                    self.forwarded.update({text: near} if near else {})
+        self._note_few()
+        self._note_others()
         self.clear()
+        if self.on_forwarded is not None and set(self.forwarded) != before:
+            self.on_forwarded(True)
+
+    @contextlib.contextmanager
+    def many(self) -> Iterator[None]:
+        """Change many subscriptions in the block: answers are forgotten once, at its end."""
+        self._bulk = True
+        try:
+            yield
+        finally:
+            self._bulk = False
+            self._note_few()
+            self.clear()
 
     def _remove(self, peer: Receiver, substring: bytes) -> None:
+        if not self._let_out(self.index.values, substring, peer):
+            self.index.remove(substring)
         self._count -= 1
         if substring.startswith(FORWARD):
             self._want(peer, substring, -1)
-        if not self._let_out(self.index.values, substring, peer):
-            self.index.remove(substring)
 
     def _remove_name(self, peer: Receiver, name: bytes) -> None:
-        self._count -= 1
-        if name.startswith(FORWARD):
-            self._want(peer, name, -1)
         if not self._let_out(self._names, name, peer):
             del self._names[name]
             if len(self._names) < self._most_names // 8 and self._most_names > _LARGE:
                 self._names = {**self._names}  # a dict never shrinks by itself
                 self._most_names = len(self._names)
             self._note_others()
+        self._count -= 1
+        if name.startswith(FORWARD):
+            self._want(peer, name, -1)
 
     def _remove_pattern(self, peer: Receiver, pattern: Pattern) -> None:
-        self._count -= 1
-        if pattern.start.startswith(FORWARD):
-            self._want(peer, pattern.start, -1)
         if not self._let_out(self._wildcards.values, pattern, peer):
             self._wildcards.remove(pattern)
             self._note_others()
+        self._count -= 1
+        if pattern.start.startswith(FORWARD):
+            self._want(peer, pattern.start, -1)
 
     def _note_others(self) -> None:
         self._others = bool(self._names or self._wildcards.values or self.guarded)
@@ -333,18 +396,20 @@ class Router:
                     found = holder
             direct = found if type(found) is Targets and not self._others else self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
+            if self._searches:
+                self._forget_searches(name)
             seen = self._seen  # as _is_new() does it: a call is dear here
             if name not in seen:
                 if len(seen) >= self._max_names:
                     seen.clear()
                 seen.add(name)
-                route = targets.shapes.get((width, width + size))
-                return route or shape(targets, width, width + size)
+                route = self.made.get((targets, width, size))
+                return route or self.made.make(targets, width, size)
             answer = self._remember(name, targets)
         if len(self.routes) >= self._max_headers:
             self.clear()
             answer = self._remember(name, answer.targets)
-        route = self.routes[key] = shape(answer.targets, width, width + size)
+        route = self.routes[key] = self.made.make(answer.targets, width, size)
         answer.headers.append(key)
         return route
 
@@ -361,13 +426,16 @@ class Router:
         if answer is None:
             self.lookups += 1
             relayed = self._targets_of_relayed(name)
-            if self._is_new(name):
-                return shape(relayed, width, width + size)
+            if name not in self._seen:
+                self._is_new(name)
+                self._forget_searches(name)
+                return self.made.make(relayed, width, size)
             answer = self._remember(name, self._fork(self._targets(name), name))
             answer.relayed = relayed
         elif answer.relayed is None:
             answer.relayed = self._targets_of_relayed(name)
-        route = self.relays[key] = shape(answer.relayed, width, width + size)
+        self._forget_searches(name)
+        route = self.relays[key] = self.made.make(answer.relayed, width, size)
         answer.headers.append(key)
         return route
 
@@ -375,7 +443,7 @@ class Router:
         """Return who gets ``name`` if it comes from another daemon, without the caches."""
         if not name.startswith(FORWARD):
             return self.nobody
-        holders = [self.index.values[s] for s in self.index.find(name) if s.startswith(FORWARD)]
+        holders = [self.index.values[s] for s in self._find(name) if s.startswith(FORWARD)]
         if (holder := self._names.get(name)) is not None:
             holders.append(holder)
         wildcards = self._wildcards
@@ -401,6 +469,7 @@ class Router:
             return self.targets_of_own(name)
         self.lookups += 1
         targets = self._fork(self._targets(name), name)
+        self._forget_searches(name)
         if not self._is_new(name):
             self._remember(name, targets)
         return targets
@@ -424,21 +493,32 @@ class Router:
         holders = [self.index.values[s] for s in self.index.find(name) if s.startswith(OWN)]
         return self._admit(self._union(holders + self._holders_of_others(name)), name)
 
-    def explain(self, name: bytes) -> Iterator[tuple[Receiver, bytes, Reasons]]:
+    def explain(self, name: bytes) -> Iterator[tuple[Receiver, bytes, Reasons] | None]:
         """Yield who would receive ``name``, and may: the peer, the name it would see, and why.
 
-        The name seen is that of the copy for those who get only that.
+        The name seen is that of the copy for those who get only that. None comes in between, after
+        a little work each: what is iterated over may go on later, and is then as it was found.
         """
         told: set[Receiver] = set()
         own = name.startswith(OWN)
         for seen in (name, None if own else copy_name(name)):
             if seen is None:
                 continue
+            search = Search()
+            while not self.index.search(seen, search):
+                yield None
             reasons: dict[Receiver, Reasons] = {}
-            for substring in self.index.find(seen):
-                if not own or substring.startswith(OWN):
-                    for peer in _peers(self.index.values[substring], told):
+            for done, substring in enumerate(search.found):
+                holder = self.index.values.get(substring)
+                if done % _EXPLAINED == 0:
+                    yield None
+                if holder is None or (own and not substring.startswith(OWN)):
+                    continue
+                peers = _peers(holder, told)
+                for start in range(0, len(peers), _EXPLAINED):
+                    for peer in peers[start : start + _EXPLAINED]:
                         reasons.setdefault(peer, Reasons()).substrings.append(substring)
+                    yield None
             if seen in self._names:
                 for peer in _peers(self._names[seen], told):
                     reasons.setdefault(peer, Reasons()).exact = True
@@ -448,6 +528,7 @@ class Router:
             told.update(reasons)
             for peer, why in reasons.items():
                 if peer.permission is not None and not peer.permission.may_receive(seen):
+                    yield None
                     continue
                 why.substrings.sort()
                 why.patterns.sort()
@@ -477,6 +558,7 @@ class Router:
         self.routes.clear()
         self.relays.clear()
         self._answers.clear()
+        self.made.clear()
         self._roll = bytearray()
         self._strain = 0
 
@@ -504,10 +586,35 @@ class Router:
         if self._few or not values:
             holders = [holder for substring, holder in self._few if substring in name]
         else:
-            holders = [values[substring] for substring in self.index.find(name)]
+            holders = [values[substring] for substring in self._find(name)]
         if not self._others:
             return self._union(holders)
         return self._admit(self._union(holders + self._holders_of_others(name)), name)
+
+    def _find(self, name: bytes) -> Iterable[bytes]:
+        """Return the substrings that ``name`` contains.
+
+        Raises:
+            Unfinished: that takes more than one turn; asked again, the search goes on.
+        """
+        search = self._searches.get(name) or Search()
+        if not self.index.search(name, search):
+            searches = self._searches
+            searches[name] = search
+            while len(searches) > _SEARCHES or (
+                len(searches) > 1 and sum(len(one.found) for one in searches.values()) > _FOUND
+            ):
+                del searches[next(iter(searches))]
+            raise Unfinished
+        if name in self._searches:
+            return search.found & self.index.values.keys()  # some may have gone meanwhile
+        return search.found
+
+    def _forget_searches(self, name: bytes) -> None:
+        """Take note that ``name`` is answered, and with it its copy."""
+        if self._searches:
+            self._searches.pop(name, None)
+            self._searches.pop(copy_name(name) or b"", None)
 
     def _holders_of_others(self, name: bytes) -> list[Targets | _Crowd]:
         """Return who has ``name`` itself, or a wildcard that matches it."""
@@ -525,7 +632,9 @@ class Router:
             return self.nobody
         first = holders[0]
         if any(holder is not first for holder in holders):
-            return self._intern(frozenset(peer for holder in holders for peer in holder.members))
+            members = [holder.members for holder in holders]
+            self.index.work += sum(map(len, members)) // 4
+            return self._intern(frozenset().union(*members))
         if isinstance(first, Targets):
             return first
         if first.targets is None:
@@ -562,6 +671,8 @@ class Router:
 
         Forget the answers to all names that hold ``substring``, or whose copies do.
         """
+        if self._bulk:
+            return
         self._note_few()
         roll = self._roll
         self.index.work += len(roll) // _SCANNED
@@ -580,6 +691,8 @@ class Router:
 
     def _change_name(self, name: bytes) -> None:
         """Forget the answer to ``name``, and to the name whose copy it is."""
+        if self._bulk:
+            return
         self._drop(name)
         if name.startswith(FORWARD):
             self._drop(b"//" + name[len(FORWARD) :])
@@ -590,6 +703,8 @@ class Router:
         Looking for these is a fraction of a millisecond as a rule, but there may be thousands of
         patterns at once: then everything is forgotten soon, and there is nothing to look through.
         """
+        if self._bulk:
+            return
         roll, literal = self._roll, pattern.literal
         work = len(roll) // _SCANNED
         if not literal or self._strain + work > _PATIENCE:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, Protocol
 
 import trio
 
 from pubsubd.broker import Broker
+from pubsubd.checker import Checker
+from pubsubd.checks import Checks
+from pubsubd.delivery import Unsent
 from pubsubd.errors import ProtocolError
-from pubsubd.limits import LOOKS, Limits
+from pubsubd.faults import Endable
+from pubsubd.lane import Lane
+from pubsubd.limits import LOOKS, TURN, Limits
 from pubsubd.peer import Peer
+from pubsubd.tasks import Tasks, guarded
 
 log = logging.getLogger("pubsubd")
 
@@ -31,6 +37,9 @@ class Member(Protocol):
 
     leaving: bool
 
+    def end(self, code: str, text: str) -> None:
+        """Let the session end, for a reason that its peer is told."""
+
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
 
@@ -45,15 +54,31 @@ class Consumer(Protocol):
         """Wait until the backlog is small, or is given up on."""
 
 
+class _Sending:
+    """A send to many receivers, which who has published waits for."""
+
+    def __init__(self, unsent: Unsent) -> None:
+        self._done = trio.Event()
+        unsent.done = self._done.set
+
+    async def wait_relief(self, begun: float) -> None:
+        """Wait until nothing is left of it."""
+        await self._done.wait()
+
+
 class Server:
     """What the sessions of one daemon share.
 
     Attributes:
+        tasks: the daemon's own.
+        checker: checks passwords.
+        lane: where turns that take long wait for one another.
         sessions: those that run.
         now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
         latest: the session that read last.
         looks: how often one looks out for input, see :data:`~pubsubd.limits.LOOKS`.
         pressed: sessions that the present read has filled more than half.
+        writers: sessions that have a backlog which a task sends.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
     """
@@ -65,12 +90,19 @@ class Server:
         self.broker = Broker(limits, trio.current_time)
         self.broker.access.failed = self._report_login
         self.nursery = nursery
+        self.tasks = Tasks(nursery, self.broker.faults, self.publish_event)
+        access = self.broker.access
+        self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
+        self.lane = Lane()
+        self._fed = trio.Event()  # there is something unsent
+        self.broker.on_unsent = self._note_unsent
         self.on_backpressure = on_backpressure
         self.sessions: set[Member] = set()
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
         self.latest: Member | None = None
         self.looks = LOOKS
+        self.writers = 0
         self.draining = False
         self.drain_deadline = float("inf")
         self._reading_out: set[Member] = set()
@@ -78,13 +110,45 @@ class Server:
         self._empty = trio.Event()
         self._lines: dict[int, tuple[float, float]] = {}  # level -> how many count, and when
 
+    def start(self) -> None:
+        """Start the tasks that sessions rest on."""
+        self.tasks.start("lane", self.lane.run)
+        self.tasks.start("deliver", self._deliver)
+
+    async def contain(
+        self, member: Endable, run: Callable[[], Awaitable[None]], tries: int = 1
+    ) -> None:
+        """Run a task of a session, again if it fails; what it raises ends that session."""
+        for _ in range(tries):
+            try:
+                await run()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
+                self.broker.faults.end(member, error)
+            else:
+                return
+
+    def _note_unsent(self, unsent: Unsent) -> None:
+        self.pressed.append(_Sending(unsent))
+        self._fed.set()
+
+    async def _deliver(self) -> NoReturn:
+        """Send to receivers that were too many for one turn, a turn in each pass of the loop."""
+        broker = self.broker
+        while True:
+            if not broker.unsent:
+                self._fed = trio.Event()
+                await self._fed.wait()
+            await self.lane.wait(TURN)
+            broker.turn.begin()
+            broker.send_some()
+
     def drain(self) -> None:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
         self.draining = True
         self.drain_deadline = trio.current_time() + self.limits.drain_timeout
         self._reading_out = {session for session in self.sessions if not session.leaving}
         for session in self.sessions:
-            session.interrupt()
+            guarded(self.broker.faults, "drain", session.interrupt)
 
     async def sweep(self) -> None:
         """Let all sessions notice what no input tells them; to be called about once a second.
@@ -94,7 +158,10 @@ class Server:
         self.now = trio.current_time()
         for number, session in enumerate(list(self.sessions)):
             if session in self.sessions:
-                session.check()
+                try:
+                    session.check()
+                except Exception as error:  # noqa: BLE001  (as above)
+                    self.broker.faults.end(session, error)
             if number % _IN_A_TURN == _IN_A_TURN - 1:
                 await trio.lowlevel.checkpoint()
 
@@ -131,8 +198,7 @@ class Server:
 
     def publish_statistics(self) -> None:
         """Send ``//pubsubd/stats`` to those who want it."""
-        self.broker.publish(b"//pubsubd/stats", self.broker.describe())
-        self.pressed.clear()  # nobody waits for them on the daemon's account
+        self._put_out(b"//pubsubd/stats", self.broker.describe())
 
     def report(self, peer: Peer, error: ProtocolError) -> None:
         """Count, log and publish that the daemon ends a connection, and why."""
@@ -180,8 +246,14 @@ class Server:
         self._publish(event)
 
     def _publish(self, event: dict[str, object]) -> None:
-        self.broker.publish(b"//pubsubd/events", json.dumps(event).encode())
-        self.pressed.clear()
+        self._put_out(b"//pubsubd/events", json.dumps(event).encode())
+
+    def _put_out(self, name: bytes, data: bytes) -> None:
+        pressed, self.pressed = self.pressed, []
+        try:
+            self.broker.publish(name, data)
+        finally:
+            self.pressed = pressed  # nobody waits for receivers on the daemon's account
 
     def may_log(self, level: int) -> bool:
         """Let clients cause ten lines a second, and a hundred at once, of each level in the log."""

@@ -13,33 +13,36 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import json
 import logging
 import select
 import socket
 import ssl
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Protocol
 
 import trio
 
 from pubsubd.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
-from pubsubd.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE
+from pubsubd.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE, TURN
 from pubsubd.outbox import Pieces
 from pubsubd.patience import Patience
 from pubsubd.peer import Peer
+from pubsubd.rate import Pace
 from pubsubd.server import Server
+from pubsubd.tasks import guarded
 from pubsubd.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
-_JOBS = trio.CapacityLimiter(2)  # threads at a time: each check of a password takes 16 MiB
+_HEAVY = 0.001  # seconds of a turn from which on the next one is taken in the lane
+_LEAVING = 0.002  # seconds of a step of leaving
+_WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
+_MANY = 20
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
 _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
 
@@ -82,14 +85,20 @@ class Talk(Protocol):
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if it has been silent since ``heard`` for too long."""
 
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
+
     def end_of_frame(self, chunk: bytes, offset: int) -> int:
         """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
 
     def count_frames(self, chunk: bytes) -> int:
         """Return how many frames a chunk holds."""
 
-    def leave(self) -> Iterator[None]:
-        """Forget the peer, in steps of bounded work: iterate to the end."""
+    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
+        """Return what forgets the peer: each in steps of bounded work, to be iterated to the end.
+
+        One that fails is called again, and goes on where it had come.
+        """
 
 
 MakeTalk = Callable[[str, Callable[[bytes | Pieces], None], Callable[[str, str], None]], Talk]
@@ -104,9 +113,14 @@ def open_session(
     server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeTalk
 ) -> Peer:
     """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
-    session = Session(server, sock, label, make)
+    before = server.broker.counters.connections_total
+    try:
+        session = Session(server, sock, label, make)
+    except BaseException:
+        server.broker.abandon(before)
+        raise
     server.sessions.add(session)
-    server.nursery.start_soon(session.run)
+    server.nursery.start_soon(server.contain, session, session.run, 2)
     return session.peer
 
 
@@ -141,8 +155,10 @@ class Session:
         "_given_up",
         "_gone",
         "_half",
+        "_heavy",
         "_lot",
         "_moved",
+        "_paces",
         "_patience",
         "_scope",
         "_server",
@@ -166,25 +182,28 @@ class Session:
         self._scope = trio.CancelScope()
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._patience: Patience | None = None
+        self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._given_up = False
         self._dropped = 0  # messages, since the backlog was empty
         self._gone = False  # no send is tried any more
         self._writing = False
         self._moved = 0.0
+        # Seconds that the last turn took, if that is much; a handshake is.
+        self._heavy = 0.0 if self._tls is None else 2 * _HEAVY
         self.heard = 0.0
         self.listening = False
         self.leaving = False
         self._talk = make(label, self._send, self.end)
         self._half = self._talk.max_pending // 2
         self.peer = self._talk.peer
-        self.peer.terms.connections += 1
         if self._tls is not None and not self._tls.secure:
             self.heard = trio.current_time()
             self._tls.secured = self._identify
+        self.peer.terms.connections += 1
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
-        peer = self.peer
+        peer, faults = self.peer, self._broker.faults
         try:
             with self._scope:
                 await self._serve()
@@ -197,31 +216,63 @@ class Session:
         except OSError as error:
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.filename}:{place.lineno}"
-            told = peer.number, json.dumps(repr(error)), json.dumps(where)
-            if self._server.may_log(logging.ERROR):
-                log.error("event=fault connection=%d error=%s at=%s", *told)
-            self.end("internal-error", type(error).__name__)
+            faults.end(self, error)
+            guarded(faults, peer.label, self._broker.flush)  # what it had led to before
         finally:
             self.leaving = True
-            self._server.read_out(self)
-            if self._talk.halfway and peer.ending is None and self._server.may_log(logging.DEBUG):
-                log.debug("event=half-frame connection=%d peer=%s", peer.number, peer.label)
-            with trio.CancelScope(shield=True):
-                for _ in self._talk.leave():
-                    await trio.lowlevel.checkpoint()
+            peer.discard_all()
             try:
-                with contextlib.suppress(OSError):
-                    await self._take_leave()
+                for finish in (self._leave, self._take_leave):
+                    await self._finish(finish)
             finally:
-                self._gone = True
-                self._wake()
-                trio.lowlevel.notify_closing(self._sock)
-                self._sock.close()
-                peer.release()
-                peer.terms.connections -= 1
-                self._server.close(self)
+                for close in (
+                    self._stop,
+                    self._close,
+                    peer.release,
+                    self._uncount,
+                    partial(self._server.close, self),
+                ):
+                    guarded(faults, peer.label, close, tries=2)
+
+    async def _finish(self, finish: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await finish()
+        except OSError:
+            pass
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._broker.faults.note(error, self.peer.label)
+
+    async def _leave(self) -> None:
+        """Forget the peer, in steps, whatever goes wrong."""
+        faults, label = self._broker.faults, self.peer.label
+        guarded(faults, label, self._note_half)
+        guarded(faults, label, partial(self._server.read_out, self), tries=2)
+        with trio.CancelScope(shield=True):
+            for step in self._talk.leaving():
+                for attempt in (step, step, partial(self._broker.repair, self.peer)):
+                    try:
+                        for _ in attempt():
+                            await self._server.lane.wait(_LEAVING)
+                    except Exception as error:  # noqa: BLE001  (as above)
+                        faults.note(error, label)
+                    else:
+                        break
+
+    def _note_half(self) -> None:
+        if self._talk.halfway and self.peer.ending is None and self._server.may_log(logging.DEBUG):
+            log.debug("event=half-frame connection=%d peer=%s", self.peer.number, self.peer.label)
+
+    def _stop(self) -> None:
+        """Let nobody wait for the connection any more."""
+        self._gone = True
+        self._wake()
+
+    def _close(self) -> None:
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+    def _uncount(self) -> None:
+        self.peer.terms.connections -= 1
 
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
@@ -240,9 +291,13 @@ class Session:
         if peer.ending is None and not self._gone:
             peer.ending = ProtocolError(code, text)
             self._broker.counters.errors[code] += 1
-            self._say(self._talk.farewell(peer.ending))
-            self._wake()
             self.interrupt()
+            guarded(self._broker.faults, peer.label, self._say_why)
+            guarded(self._broker.faults, peer.label, self._wake)
+
+    def _say_why(self) -> None:
+        assert self.peer.ending is not None
+        self._say(self._talk.farewell(self.peer.ending))
 
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
@@ -267,9 +322,12 @@ class Session:
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
         talk, recv, receive = self._talk, self._sock.recv, self._talk.receive
+        counters = self._broker.counters
         asleep = float("-inf")
         while not server.draining:
             await wait_readable(descriptor)
+            if self._heavy and not server.lane.enter(self._heavy):
+                await server.lane.wait(self._heavy)
             awake = perf_counter()
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
@@ -280,12 +338,17 @@ class Session:
             if not data:
                 break
             self.heard = server.now
+            messages = counters.messages_in
             more = receive(data)
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
                 return
+            if peer.terms.limits.paced:
+                await self._keep_pace(len(data), counters.messages_in - messages)
             asleep = perf_counter()
+            took = asleep - awake
+            self._heavy = 0.0 if took < _HEAVY else min(took, TURN)
             if eager:
                 self._look_out()
         else:
@@ -294,6 +357,19 @@ class Session:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
+
+    async def _keep_pace(self, size: int, messages: int) -> None:
+        """Wait until more may be read, where there are rates."""
+        limits, now = self.peer.terms.limits, trio.current_time()
+        if self._paces is None:
+            self._paces = Pace(), Pace()
+        until = now + max(
+            self._paces[0].spend(size, limits.byte_rate, now),
+            self._paces[1].spend(messages, limits.message_rate, now),
+        )
+        while now < until and not self._server.draining:
+            await trio.sleep(min(1.0, until - now))
+            self.heard = now = trio.current_time()  # the silence was ours
 
     def _look_out(self) -> None:
         """Look for input a little while: a core that has gone to sleep takes longer to wake."""
@@ -306,15 +382,18 @@ class Session:
     async def _go_on(self, more: bool) -> None:
         """Wait for the consumers that a read has filled, and take the turns that are left of it.
 
-        What takes long, the check of a password, is done in a thread meanwhile.
+        What takes long, the check of a password, is done in a thread meanwhile, and no timeout
+        runs.
         """
         server = self._server
         while True:
             if (job := self.peer.job) is not None:
-                await trio.to_thread.run_sync(job.run, limiter=_JOBS)
+                begun = trio.current_time()
+                await server.checker.run(job.check)
                 self.peer.job = None
+                self._talk.rest(begun, trio.current_time())  # the silence was ours
                 job.finish()
-                self.heard, more = server.now, True  # the silence was ours
+                self.heard, more = server.now, True
             elif server.pressed:
                 pressed, server.pressed = server.pressed, []
                 begun = trio.current_time()
@@ -324,7 +403,7 @@ class Session:
                 self.peer.busy = False
                 self.heard = server.now  # the silence was ours
             else:
-                await trio.lowlevel.checkpoint()
+                await server.lane.wait(TURN)
             if not more:
                 return
             more = self._talk.receive(b"")
@@ -361,6 +440,7 @@ class Session:
         if self._gone or self.peer.ending is not None:
             return
         outbox = self.peer.outbox
+        self._broker.counters.bytes_out += len(data) if isinstance(data, bytes) else data.size
         if outbox.size:
             if outbox.size > self._talk.max_pending:
                 self._overrun(data)
@@ -394,14 +474,17 @@ class Session:
             self._moved = trio.current_time()
             if not self._writing:
                 self._writing = True
-                self._server.nursery.start_soon(self._write)
+                self._server.nursery.start_soon(self._server.contain, self, self._write)
 
     async def _write(self) -> None:
         """Send what waits until nothing does; one such task a session, and only then."""
-        outbox = self.peer.outbox
+        outbox, server = self.peer.outbox, self._server
+        server.writers += 1
         try:
             while outbox.size or (self._tls is not None and self._tls.pending):
                 await trio.lowlevel.wait_writable(self._sock)
+                if server.writers > _MANY and not server.lane.enter(_WRITING):
+                    await server.lane.wait(_WRITING)
                 if self._gone:
                     break
                 try:
@@ -416,6 +499,7 @@ class Session:
         except (OSError, trio.ClosedResourceError) as error:
             self._lose(error)
         finally:
+            server.writers -= 1
             self._writing = False
             self._given_up = False
             self._wake()

@@ -54,6 +54,7 @@ class Statistics:
     half_frames: int
     closed: dict[str, int]
     errors: dict[str, int]
+    faults: dict[str, int]
     cached_names: int
     cached_headers: int
     lookups: int

@@ -16,13 +16,24 @@ from pubsubd.wildcards import Pattern
 if TYPE_CHECKING:
     from pubsubd.acl import Permission
 
-_SHAPES = 4_096  # routes remembered for one set of receivers
+
+_ROUTES = 16_384  # remembered by their lengths
 
 
 class Sink(Protocol):
-    """What takes frames."""
+    """What takes frames.
+
+    Attributes:
+        fresh: frames put during the present read.
+        renders: whether it turns each message into another form, which costs more than to send it.
+    """
 
     fresh: list[bytes]
+    renders: bool
+
+    @property
+    def end(self) -> Callable[[str, str], None]:
+        """Closes its connection, for a code and a text."""
 
     @property
     def put(self) -> Callable[[bytes], None]:
@@ -71,10 +82,11 @@ class Targets:
         put: hands bytes to the only peer; None if there is not exactly one.
         puts: one call each hands bytes to all peers.
         pending: messages put in the present read; the broker's.
+        cost: how many calls in ``puts``.
         special: whether the broker has to deliver frame by frame; False here.
     """
 
-    __slots__ = ("__weakref__", "far", "members", "peers", "pending", "put", "puts", "shapes")
+    __slots__ = ("__weakref__", "cost", "far", "members", "peers", "pending", "put", "puts")
 
     special = False
 
@@ -88,14 +100,14 @@ class Targets:
             self.peers = (*near, self.far)
         self.puts = tuple(peer.put for peer in self.peers)
         self.put = self.puts[0] if len(self.puts) == 1 else None
+        self.cost = len(self.puts)
         self.pending = 0
-        self.shapes: dict[tuple[int, int], Route] = {}
 
 
 class Fork:
     """The receivers of one ``//x/y``: those of the name itself, and those of its copy only."""
 
-    __slots__ = ("copies", "copy_name", "direct", "shapes")
+    __slots__ = ("copies", "copy_name", "direct")
 
     special = True
     far = None
@@ -103,19 +115,18 @@ class Fork:
     peers: tuple[Sink, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
     put = None
-    pending = 0
+    pending = cost = 0
 
     def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
         self.direct = direct
         self.copies = copies
         self.copy_name = copy_name
-        self.shapes: dict[tuple[int, int], Route] = {}
 
 
 class Denied:
     """The receivers of what its publisher may not publish: nobody."""
 
-    __slots__ = ("shapes",)
+    __slots__ = ()
 
     special = True
     far = None
@@ -123,10 +134,7 @@ class Denied:
     peers: tuple[Sink, ...] = ()
     puts: tuple[Callable[[bytes], None], ...] = ()
     put = None
-    pending = 0
-
-    def __init__(self) -> None:
-        self.shapes: dict[tuple[int, int], Route] = {}
+    pending = cost = 0
 
 
 class Route:
@@ -146,6 +154,33 @@ class Route:
         self.length = length
 
 
+class Routes:
+    """The routes there are, one for each set of receivers and lengths of a frame.
+
+    A set of receivers does not know its routes: both would stay until Python looks for cycles, and
+    with them the peers.
+    """
+
+    __slots__ = ("_routes", "get")
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[object, int, int], Route] = {}
+        self.get = self._routes.get
+
+    def make(self, targets: Targets | Fork | Denied, width: int, size: int) -> Route:
+        """Return the route to ``targets`` of frames with a header and data of these lengths."""
+        route = self._routes.get((targets, width, size))
+        if route is None:
+            if len(self._routes) >= _ROUTES:
+                self._routes.clear()
+            route = self._routes[targets, width, size] = Route(targets, width, width + size)
+        return route
+
+    def clear(self) -> None:
+        """Forget all of them; those in use stay as they are."""
+        self._routes.clear()
+
+
 class Reasons:
     """Why a peer receives a name.
 
@@ -161,13 +196,3 @@ class Reasons:
         self.substrings: list[bytes] = []
         self.exact = False
         self.patterns: list[str] = []
-
-
-def shape(targets: Targets | Fork | Denied, width: int, length: int) -> Route:
-    """Return the route to ``targets`` of frames that have these lengths."""
-    route = targets.shapes.get((width, length))
-    if route is None:
-        if len(targets.shapes) >= _SHAPES:
-            targets.shapes.clear()
-        route = targets.shapes[width, length] = Route(targets, width, length)
-    return route

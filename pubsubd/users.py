@@ -45,7 +45,7 @@ LOG2_N, BLOCK_SIZE, PARALLEL = 14, 8, 5
 _MEMORY = 256 * 1024 * 1024  # bytes, for the hash of a file's line
 _HASH_SIZE = 32
 _TOKEN_SIZE = 32
-_REMEMBERED = 4_096  # passwords
+_REMEMBERED = 8_192  # passwords, and each again for an address
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,15 +120,27 @@ class Users:
         name = self._tokens.get(digest)
         return None if name is None else (name, _token_line(digest))
 
-    def recall(self, name: str, secret: str) -> str | None:
-        """Return the hash that let ``name`` in with that password before, if it has done so."""
-        return self._verified.get(self._remembered(name, secret))
+    def recall(self, name: str, secret: str, address: str = "") -> str | None:
+        """Return the hash that let ``name`` in with that password before, if it has done so.
+
+        Args:
+            name: of the user.
+            secret: the password.
+            address: from where it has to have done so; empty for anywhere.
+        """
+        return self._verified.get(self._key_of(name, secret, address))
+
+    def remember(self, name: str, secret: str, line: str, address: str = "") -> None:
+        """Let :meth:`recall` return ``line``, under a keyed hash of what it is asked by."""
+        if len(self._verified) >= _REMEMBERED:
+            self._verified.clear()
+        self._verified[self._key_of(name, secret, address)] = line
 
     def verify(self, name: str, secret: str) -> str | None:
         """Return the hash of ``name`` that a password fits; None if there is none.
 
         Takes a fraction of a second for each line a user can have: not for the loop. What was
-        found is remembered, under a keyed hash, so that it is found at once the next time.
+        found is remembered, so that it is found at once the next time.
         """
         known = self.recall(name, secret)
         if known is not None:
@@ -140,14 +152,13 @@ class Users:
             if hmac.compare_digest(line.stretch(secret), line.digest) and line.text:
                 found = line.text
         if found is not None:
-            if len(self._verified) >= _REMEMBERED:
-                self._verified.clear()
-            self._verified[self._remembered(name, secret)] = found
+            self.remember(name, secret, found)
         return found
 
-    def _remembered(self, name: str, secret: str) -> bytes:
-        text = f"{name}\n{secret}".encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, text, "sha256")
+    def _key_of(self, name: str, secret: str, address: str) -> bytes:
+        # The lengths make it one text for each triple, whatever is in these.
+        text = f"{len(address)} {len(name)} {address}{name}{secret}"
+        return hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256")
 
 
 # The file

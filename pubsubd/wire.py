@@ -15,7 +15,7 @@ space. The broker's lookups rely on that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
@@ -227,6 +227,18 @@ def next_frame(chunk: bytes, at: int) -> int:
     gap = chunk.index(b" ", at + 4)
     stop = chunk.index(b" ", gap + 1)
     return stop + 1 + int(chunk[gap + 1 : stop]) + 1
+
+
+def split_frames(chunk: bytes, most: int) -> Iterator[bytes]:
+    """Yield the pieces of ``chunk``, whole, legal frames, with at most ``most`` frames each."""
+    start = at = count = 0
+    while at < len(chunk):
+        at = next_frame(chunk, at)
+        count += 1
+        if count == most and at < len(chunk):
+            yield chunk[start:at]
+            start, count = at, 0
+    yield chunk[start:] if start else chunk
 
 
 class Decoder:

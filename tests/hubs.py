@@ -26,6 +26,7 @@ from pubsubd.limits import HubLimits, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.terms import Terms
+from pubsubd.turn import Turn
 from pubsubd.wire import Decoder
 from tests.daemons import DEADLINE, Daemon
 from tests.rights import say, work
@@ -101,6 +102,8 @@ class Room:
         self.now = 1_000_000.0
         self.stepped = 0.0
         self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
+        self.broker.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
+        self.broker.on_unsent = lambda _unsent: self.broker.send_some()
         self.broker.access.authority = authority
         self.hub = Hub(
             self.broker,
@@ -141,7 +144,9 @@ class Room:
 
     def _take(self, name: str, data: bytes | Pieces) -> None:
         if name not in self.ended:
-            self._heard[name] += data if isinstance(data, bytes) else data.whole()
+            said = data if isinstance(data, bytes) else data.whole()
+            self._heard[name] += said
+            self.broker.counters.bytes_out += len(said)  # as a session counts it
 
     def _end(self, name: str, code: str, text: str) -> None:
         talk = self.talks[name]
@@ -153,8 +158,9 @@ class Room:
 
     def leave(self, name: str) -> None:
         """Let a connection end."""
-        for _ in self.talks.pop(name).leave():
-            pass
+        for step in self.talks.pop(name).leaving():
+            for _ in step():
+                pass
 
     def say_raw(self, name: str, data: bytes) -> None:
         """Let a connection say ``data`` in one read, and take as many turns as it leads to."""

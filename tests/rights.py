@@ -76,5 +76,5 @@ def work(peer: Peer) -> None:
     """Do what a peer waits for, if it waits for anything."""
     if peer.job is not None:
         job, peer.job = peer.job, None
-        job.run()
+        job.check.run()
         job.finish()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pubsubd import access as access_module
+from pubsubd import throttle
 from pubsubd.access import AuthError, Identity, origin
 from pubsubd.acl import Acl, AclRule
 from pubsubd.broker import Broker
@@ -369,7 +370,7 @@ def test_wrong_tokens_are_throttled_as_well(hall: Hall) -> None:
 def test_failures_are_remembered_of_so_many_addresses_only(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access_module, "_ADDRESSES", 3)
+    monkeypatch.setattr(throttle, "_ADDRESSES", 3)
     monkeypatch.setattr(Users, "verify", lambda *_: None)
     for number in range(10):
         fail(hall, 1, f"192.0.2.{number}:1")

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -17,7 +18,7 @@ import trio.testing
 
 from pubsubd import session
 from pubsubd.daemon import Config, run
-from pubsubd.errors import ConfigError
+from pubsubd.errors import ConfigError, FailedError
 from pubsubd.hub.core import Hub
 from pubsubd.hub.session import HubTalk
 from pubsubd.limits import HubLimits, Limits
@@ -105,6 +106,7 @@ class Crowd:
     def __init__(self, nursery: trio.Nursery, limits: Limits) -> None:
         self.told: list[tuple[int, int]] = []
         self.server = Server(limits, nursery, self._note)
+        self.server.start()
         self.ends: list[trio.socket.SocketType] = []
 
     def _note(self, peer: Peer, waiting: int) -> None:
@@ -356,7 +358,8 @@ async def test_a_fault_ends_one_connection_with_a_stated_reason(
         await ask(other)
         await victim.send_all(b"pub //pubsubd/fail 0 \n")
         heard = await victim.receive_some(1_000)
-        assert heard.split(b" ", 3)[3] == b"internal-error RuntimeError\n"
+        text = b"internal-error a fault of the daemon's own, at broker.Broker._request\n"
+        assert heard.split(b" ", 3)[3] == text
         assert await victim.receive_some(1_000) == b""
         await other.send_all(b"pub x 1 y\n")
         assert (await ask(other)).startswith(b"pub x 1 y\n")
@@ -396,3 +399,75 @@ def test_what_the_hub_port_stands_on_is_loaded_only_where_there_is_one(
     """A process says nothing of its modules, but RE2's library is mapped where they are loaded."""
     daemon = start(*ports)
     assert ("_re2." in Path(f"/proc/{daemon.process.pid}/maps").read_text()) is loaded
+
+
+# Rates, and tasks that fail
+
+
+@pytest.mark.parametrize("rate", [{"byte_rate": 1_000.0}, {"message_rate": 10.0}])
+async def test_what_comes_quicker_than_a_rate_waits(
+    rate: dict[str, float], autojump_clock: trio.testing.MockClock
+) -> None:
+    async with gather(Limits(**rate)) as crowd:
+        consumer, publisher = crowd.join(), crowd.join()
+        await consumer.send_all(b"sub n\n")
+        await ask(consumer)
+        begun = trio.current_time()
+        for _ in range(10):
+            await publisher.send_all((b"pub n 87 " + b"x" * 87 + b"\n") * 10)
+            await ask(publisher)
+        assert 7.5 <= trio.current_time() - begun <= 11.0
+        await ask(consumer)  # which has not waited
+
+
+async def test_a_daemon_that_cannot_accept_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    calls = 0
+
+    def fail(*_: object) -> bool:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr("pubsubd.listen._accept_waiting", fail)
+    failures: list[FailedError] = []
+
+    async def serve(task_status: trio.TaskStatus[dict[str, Any]]) -> None:
+        try:
+            await run(Config(port=0, hub_port=None), task_status=task_status)
+        except FailedError as error:
+            failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        ports = await nursery.start(serve)
+        stream = await trio.open_tcp_stream("127.0.0.1", ports["line"]["port"])
+        await trio.sleep(10.0)
+        await stream.aclose()
+    assert [str(one) for one in failures] == ["accept line has failed 3 times, at listen._accept"]
+    assert calls == 3
+
+
+async def test_a_connection_that_cannot_be_served_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        ports = await nursery.start(partial(run, Config(port=0, hub_port=None)))
+        port = ports["line"]["port"]
+        for place in ("pubsubd.listen.tune", "pubsubd.access.Access.meet", "pubsubd.line.LineTalk"):
+            with monkeypatch.context() as patch:
+                if place.endswith("LineTalk"):
+                    place += ".max_pending"  # noqa: PLW2901
+                    patch.setattr(place, property(lambda _self: 1 // 0))
+                else:
+                    patch.setattr(place, lambda *_: 1 // 0)
+                stream = await trio.open_tcp_stream("127.0.0.1", port)
+                assert await stream.receive_some(100) == b""
+                await stream.aclose()
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(b"pub //pubsubd/stats 0 \n")
+        told = json.loads((await stream.receive_some(65_536)).split(b" ", 3)[3])
+        assert told["connections"] == 1
+        assert sum(told["faults"].values()) == 3
+        await stream.aclose()
+        nursery.cancel_scope.cancel()

@@ -597,7 +597,6 @@ def test_a_batch_of_much_work_is_worked_off_in_turns(monkeypatch: pytest.MonkeyP
     web = build(["ab"])
     web["b"].say("sub", b"sub //fwd/\n")
     web.run()
-    monkeypatch.setattr("pubsubd.broker.WORK_PER_TURN", 100)
     frames = b"".join(b"pub //x/%d 1 x\n" % number for number in range(100))
     turns = 0
     receive = web["b"].broker.receive
@@ -610,6 +609,7 @@ def test_a_batch_of_much_work_is_worked_off_in_turns(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(web["b"].broker, "receive", count)
     web["a"].say("pub", frames)
     web["a"].say("pub", b"pub //y 1 y\n")
+    monkeypatch.setattr("pubsubd.broker.WORK_PER_TURN", 100)
     web.run(0.5)
     assert turns > 10
     heard = web["b"].hears("sub")

@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from pubsubd.access import Authority
@@ -57,6 +57,7 @@ class Hub:
         hosts: names under which browsers may reach this port, besides localhost and addresses.
         origins: web pages that may use it, besides its own; ``*`` for all.
         ready: whether the daemon's listeners are open; the daemon's.
+        down: tasks of the daemon that have failed and are not running again; the daemon's.
         scrape: returns all metrics and their content type, for the Accept header of who asks; None
             for nothing. The daemon's.
     """
@@ -87,6 +88,7 @@ class Hub:
         self.processed = 0
         self.failed = 0
         self.ready = True
+        self.down: Mapping[str, int] = {}
         self.scrape: Callable[[str], tuple[bytes, str]] | None = None
         self._batches: dict[int, tuple[bytes, Batch]] = {}
 
@@ -105,9 +107,14 @@ class Hub:
 
     @property
     def state(self) -> str:
-        """Whether a new connection would be let in: ``ok``, or ``full`` or ``ending``."""
+        """Whether the daemon serves: ``ok``, or ``full``, ``ending`` or ``failing``.
+
+        It is failing while one of its own tasks is down.
+        """
         if not self.ready:
             return "ending"
+        if self.down:
+            return "failing"
         most = self.broker.terms.limits.max_connections
         return "ok" if len(self.broker.peers) < most else "full"
 

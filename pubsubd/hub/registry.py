@@ -222,6 +222,10 @@ class Registry:
         actor = self._actors.get(key)
         return actor if actor is not None and actor.expires_at > now else None
 
+    def get_any(self, key: str) -> Actor | None:
+        """Return an actor, whether its registration holds or is over."""
+        return self._actors.get(key)
+
     def renew(self, token: str, ttl_ms: int, now: int) -> Actor | None:
         """Let a registration hold longer, with a new token; None if no such token is known."""
         actor = self._by_token.get(token)

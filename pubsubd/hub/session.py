@@ -16,7 +16,7 @@ Invariant:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -119,6 +119,7 @@ class HubTalk:
     ) -> None:
         self.hub = hub
         self.peer = hub.broker.join(label, self._deliver, self.end, terms or hub.terms)
+        self.peer.renders = True
         self.sender = address(self.peer)
         self.framing: Framing = NDJSON
         self.signal: Signal | None = None
@@ -187,6 +188,8 @@ class HubTalk:
             outside = self.hub.broker.access.overdue(peer, now, self.hub.wall())
             if outside is not None:
                 return outside
+        if peer.job is not None:
+            return None
         limit = self.peer.terms.limits.command_timeout
         if self.halfway:
             if now - heard > limit:
@@ -205,6 +208,12 @@ class HubTalk:
             if now - heard > limit:
                 return ProtocolError("heartbeat-timeout", f"no heartbeat for {limit:g} s")
         return None
+
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
+        self.hub.broker.access.rest(self.peer, begun, now)
+        if self._request_since is not None:
+            self._request_since = now - max(0.0, begun - self._request_since)
 
     def farewell(self, error: ProtocolError) -> bytes:
         """Return what tells the peer that the connection ends for that reason.
@@ -229,10 +238,21 @@ class HubTalk:
             told += _close(error)
         return told
 
-    def leave(self) -> Iterator[None]:
-        """Forget the connection, in steps of bounded work: iterate to the end."""
+    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
+        """Return what forgets the connection, each in steps; see :class:`pubsubd.session.Talk`."""
+        self._send, self._end = discard, stay
+        return (
+            self._leave,
+            self._unregister,
+            self._forget_signal,
+            self.holdings.release,
+            *self.hub.broker.leaving(self.peer),
+        )
+
+    def _leave(self) -> tuple[()]:
         hub = self.hub
-        del hub.talks[self.peer.number]
+        if hub.talks.pop(self.peer.number, None) is None:
+            return ()
         if self.halfway and self.peer.ending is None:
             hub.broker.counters.half_frames += 1
         self.step = None
@@ -241,14 +261,21 @@ class HubTalk:
         if self.peer.ending is not None and self.peer.ending.code == "slow-consumer":
             hub.synap.slow_consumers += 1
         hub.synap.drop(self)
-        for done, actor in enumerate(list(hub.registry.of(self))):
-            hub.registry.unregister(actor.key)
+        return ()
+
+    def _unregister(self) -> Iterator[None]:
+        registry = self.hub.registry
+        for done, actor in enumerate(list(registry.of(self))):
+            if (
+                registry.get_any(actor.key) is actor
+            ):  # it may have been taken over between the steps
+                registry.unregister(actor.key)
             if done % 1_000 == 999:
                 yield
+
+    def _forget_signal(self) -> tuple[()]:
         self.signal = None
-        yield from self.holdings.release()
-        yield from hub.broker.leave(self.peer)
-        self._send, self._end = discard, stay
+        return ()
 
     # Input
 
@@ -257,6 +284,7 @@ class HubTalk:
         if self.peer.ending is not None:
             return False
         hub = self.hub
+        hub.broker.turn.begin()
         hub.broker.counters.bytes_in += len(data)
         hub.broker.speaker = self.peer
         hub.expire()  # so that nothing is said or asked under a registration that is over
@@ -454,7 +482,6 @@ class HubTalk:
         if out:
             data = out[0] if len(out) == 1 else b"".join(out)
             out.clear()
-            self.hub.broker.counters.bytes_out += len(data)
             self._send(data)
 
     def _deliver(self, data: bytes | Pieces) -> None:

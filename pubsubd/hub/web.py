@@ -226,16 +226,15 @@ def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | 
 class _Waiting:
     """A password that is to be checked for a request; see :class:`pubsubd.peer.Job`."""
 
-    __slots__ = ("_check", "_talk", "run")
+    __slots__ = ("_talk", "check")
 
     def __init__(self, talk: HubTalk, check: Check) -> None:
-        self._talk, self._check = talk, check
-        self.run = check.run
+        self._talk, self.check = talk, check
 
     def finish(self) -> None:
         """Let the request be answered."""
         try:
-            self._talk.verdict = self._check.result
+            self._talk.verdict = self.check.result
         except AuthError as error:
             self._talk.verdict = error
 

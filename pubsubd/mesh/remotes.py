@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pubsubd.outbox import Pieces
+from pubsubd.peer import stay
 from pubsubd.routing import Router
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Remote:
     """
 
     remote = True
+    renders = False
+    end = staticmethod(stay)
     permission: Permission | None = None
     names: set[bytes] | None = None
     patterns: set[Pattern] | None = None
@@ -79,6 +82,9 @@ class Group:
     """
 
     __slots__ = ("__weakref__", "_outbound", "fresh", "messages", "nodes")
+
+    renders = False
+    end = staticmethod(stay)
 
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:
         self.nodes = nodes

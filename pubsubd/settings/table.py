@@ -336,6 +336,17 @@ The most substrings that one connection may subscribe.
                 listener="both",
             ),
             Setting(
+                "max_subscriptions_total",
+                counts(),
+                _LIMITS.max_subscriptions_total,
+                "Subscriptions of all connections together.",
+                """\
+The most subscriptions of all connections together: substrings, names and wildcards.
+Each takes some 300 bytes.
+""",
+                live=True,
+            ),
+            Setting(
                 "max_connections",
                 counts(),
                 _LIMITS.max_connections,
@@ -406,6 +417,46 @@ How long publishers wait for a consumer that takes nothing at all.
 How long, in any 10 seconds, publishers wait for one consumer.
 """,
                 live=True,
+            ),
+            Setting(
+                "request_rate",
+                numbers(),
+                _LIMITS.request_rate,
+                "Requests a second of one connection; 0 for any number.",
+                """\
+How many requests a second one connection may make that the daemon answers itself, such as
+.Li //pubsubd/stats
+or Synap's
+.Li pubsub.info ;
+ten times as many at once; 0 for any number.
+More are refused with an error.
+""",
+                live=True,
+                listener="both",
+            ),
+            Setting(
+                "message_rate",
+                numbers(),
+                _LIMITS.message_rate,
+                "Messages a second read of one connection; 0 for any number.",
+                """\
+How many messages a second are read of one connection in the long run; 0 for any number.
+What is more waits, unread, at the client.
+""",
+                live=True,
+                listener="both",
+            ),
+            Setting(
+                "byte_rate",
+                numbers(),
+                _LIMITS.byte_rate,
+                "Bytes a second read of one connection; 0 for any number.",
+                """\
+How many bytes a second are read of one connection in the long run; 0 for any number.
+What is more waits, unread, at the client.
+""",
+                live=True,
+                listener="both",
             ),
             Setting(
                 "command_timeout",

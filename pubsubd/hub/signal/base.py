@@ -19,10 +19,10 @@ from msgspec import UNSET, Raw, Struct
 
 from pubsubd.hub import messages as m
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.rate import Bucket
 from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
+from pubsubd.rate import Bucket
 from pubsubd.wildcards import Pattern
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A token bucket: so many at once, so many a minute in the long run."""
+"""Rates: a token bucket for what is refused beyond a rate, and a pace for what is made to wait."""
 
 from __future__ import annotations
 
@@ -33,3 +33,31 @@ class Bucket:
             return 0.0
         self._level = level
         return (1 - level) / rate
+
+
+class Pace:
+    """How far somebody is ahead of a rate, which is waited for.
+
+    As much as is due in a second may come at once.
+    """
+
+    __slots__ = ("_ahead", "_at")
+
+    def __init__(self) -> None:
+        self._ahead = 0.0  # seconds
+        self._at = 0.0
+
+    def spend(self, amount: float, rate: float, now: float) -> float:
+        """Take note of ``amount`` at ``now``; return the seconds to wait before more may come.
+
+        Args:
+            amount: bytes or messages.
+            rate: of these, a second; 0 for any.
+            now: seconds that only go forward.
+        """
+        if not rate:
+            self._ahead = 0.0
+            return 0.0
+        self._ahead = max(0.0, self._ahead - (now - self._at)) + amount / rate
+        self._at = now
+        return max(0.0, self._ahead - 1.0)

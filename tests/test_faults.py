@@ -1,0 +1,213 @@
+"""A mistake of this program's costs the one it belongs to: the core, without sockets."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from typing import Any
+
+import pytest
+
+from pubsubd.faults import Faults, locate
+from pubsubd.routing import Router
+from pubsubd.wildcards import Pattern
+from tests.tables import Table
+
+
+class Label(str):
+    """A text that a weak reference can be had of."""
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise RuntimeError("on purpose")
+
+
+def once(function: Any) -> Any:
+    """Return ``function``, which fails the first time."""
+    failed = False
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal failed
+        if not failed:
+            failed = True
+            raise RuntimeError("on purpose")
+        return function(*args, **kwargs)
+
+    return call
+
+
+# Places
+
+
+def test_a_place_is_the_innermost_function_of_this_package() -> None:
+    with pytest.raises(AttributeError) as caught:
+        Router().subscribe(None, b"x")  # type: ignore[arg-type]
+    assert locate(caught.value) == "routing.Router.subscribe"
+    assert locate(RuntimeError()) == "unknown"
+
+
+def test_a_traceback_is_logged_once_per_place_and_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now = 0.0
+    faults = Faults(lambda: now)
+    for moment in (0.0, 1.0, 59.0, 60.0, 61.0):
+        now = moment
+        try:
+            Router().subscribe(None, b"x")  # type: ignore[arg-type]
+        except AttributeError as error:
+            faults.note(error, "peer7")
+    assert faults.counts == {"routing.Router.subscribe": 5}
+    assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
+    assert all(record.exc_info for record in caplog.records)
+    assert "place=routing.Router.subscribe whose=peer7" in caplog.text
+
+
+def test_what_ends_a_connection_may_fail_as_well() -> None:
+    faults, ended = Faults(), []
+
+    class Peer:
+        label = "p"
+        end = staticmethod(once(lambda code, _text: ended.append(code)))
+
+    faults.end(Peer(), RuntimeError())
+    assert ended == ["internal-error"]
+    Peer.end = staticmethod(broken)
+    faults.end(Peer(), RuntimeError())  # raises nothing
+
+
+# Receivers
+
+
+@pytest.fixture
+def table() -> Table:
+    table = Table("pub", "a", "b", "c")
+    for name in ("a", "b", "c"):
+        table.say(name, b"sub n\n")
+    return table
+
+
+def ends(table: Table, name: str) -> list[str]:
+    ended: list[str] = []
+    table.peers[name].end = lambda code, _text: ended.append(code)
+    return ended
+
+
+@pytest.mark.parametrize("data", [b"pub n 1 x\n", b"pub n 300000 " + b"x" * 300_000 + b"\n"])
+def test_a_receiver_that_fails_ends_alone(table: Table, data: bytes) -> None:
+    ended = ends(table, "b")
+    table.peers["b"].send = broken
+    table.say("pub", data)
+    table.say("pub", b"pub n 1 y\n")
+    assert ended == ["internal-error"] * 2
+    for name in ("a", "c"):
+        assert table.hears(name) == data + b"pub n 1 y\n"
+    assert sum(table.broker.faults.counts.values()) == 2
+
+
+def test_a_fault_leaves_nothing_that_was_put_behind_and_sends_nothing_twice(table: Table) -> None:
+    table.broker.requests[b"//pubsubd/fail"] = broken
+    with pytest.raises(RuntimeError):
+        table.say("pub", b"pub n 1 x\npub n 2 yy\npub //pubsubd/fail 0 \npub n 1 z\n")
+    for name in ("a", "b", "c"):
+        assert table.hears(name) == b"pub n 1 x\npub n 2 yy\n"
+        assert not table.peers[name].fresh
+    table.say("a", b"pub n 1 w\n")
+    assert table.hears("c") == b"pub n 1 w\n"
+
+
+@pytest.mark.parametrize("place", ["learn", "index"])
+def test_a_fault_while_a_name_is_looked_up_spares_what_came_before(
+    table: Table, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.say("pub", b"pub n 1 x\n" * 3)
+    for name in ("a", "b", "c"):
+        table.hears(name)
+    if place == "learn":
+        monkeypatch.setattr(Router, "learn", broken)
+    else:
+        monkeypatch.setattr(Router, "_targets", broken)
+    with pytest.raises(RuntimeError):
+        table.say("pub", b"pub n 1 x\n" * 100 + b"pub fresh.n 1 y\n" + b"pub n 1 z\n")
+    assert table.hears("a") == b"pub n 1 x\n" * 100
+
+
+def test_a_put_that_fails_leaves_the_other_receivers_whole(table: Table) -> None:
+    table.peers["b"].put = broken
+    table.broker.router.clear()
+    table.broker.router._interned.clear()  # sets of receivers have bound the old one
+    with pytest.raises(RuntimeError):
+        table.say("pub", b"pub n 1 x\n")
+    table.peers["b"].put = table.peers["b"].fresh.append
+    table.broker.flush()
+    table.say("a", b"pub other 1 x\n")
+    assert all(not peer.fresh for peer in table.peers.values())
+    assert table.hears("a") in (b"pub n 1 x\n", b"")
+
+
+# Leaving
+
+
+def test_a_peer_that_leaves_throws_away_what_it_is_given_from_the_first_step_on() -> None:
+    table = Table("pub", "a", "b")
+    table.say("a", b"".join(b"sub %d.n\n" % i for i in range(5_000)) + b"sub n\n")
+    table.say("b", b"sub n\n")
+    steps = table.broker.leave(table.peers.pop("a"))
+    table.peers["pub"].send = broken  # it must not be given anything either
+    seen = 0
+    for _ in steps:
+        table.say("pub", b"pub n 1 x\n")
+        seen += 1
+    assert seen > 3
+    assert table.hears("a") == b""
+    assert table.hears("b") == b"pub n 1 x\n" * seen
+    assert table.broker.router.subscriptions == 1
+
+
+@pytest.mark.parametrize("place", ["_remove", "_change", "_let_out", "_want", "_remove_name"])
+def test_what_a_leaver_leaves_behind_after_a_fault_is_repaired(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table("pub", "a", "b")
+    router = table.broker.router
+    for name in ("a", "b"):
+        table.say(name, b"sub n\nsub //fwd/x\nsub nm\n")
+        router.subscribe_name(table.peers[name], b"//fwd/exact")
+        router.subscribe_pattern(table.peers[name], Pattern.slashes("//fwd/+"))
+    monkeypatch.setattr(Router, place, once(getattr(Router, place)))
+    gone = table.peers.pop("a")
+    with pytest.raises(RuntimeError):
+        for _ in table.broker.leave(gone):
+            pass
+    for _ in table.broker.repair(gone):
+        pass
+    assert router.subscriptions == 5
+    assert router.forwarded == {b"//fwd/x": 1, b"//fwd/exact": 1, b"//fwd/": 1}
+    table.say("pub", b"pub //exact 1 x\npub n 1 y\n")
+    assert [name for name, _ in table.messages("b")] == [b"//fwd/exact", b"n"]
+    table.leave("b")
+    assert router.subscriptions == router.substrings == 0
+    assert not router.forwarded
+
+
+def test_who_has_left_goes_at_once_without_a_search_for_cycles() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        table = Table("pub", "stays")
+        table.say("stays", b"sub n\n")
+        gone = []
+        for i in range(50):
+            table.join("x")
+            table.say("x", b"sub n\nsub only%d\nsub //fwd/\n" % i)
+            said = b"pub n 1 x\npub n 2 xx\npub only%d 1 y\npub //a/n%d 1 z\n" % (i, i)
+            table.say("pub", said * 3)
+            table.say("x", b"pub n 1 x\n")
+            label = table.peers["x"].label = Label("x")  # of which nobody else knows
+            gone.append(weakref.ref(label))
+            del label
+            table.leave("x")
+        assert [one() for one in gone] == [None] * 50
+    finally:
+        gc.enable()

@@ -1,0 +1,204 @@
+"""The daemon's own tasks, and turns that take long, on trio's clock that jumps."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from pubsubd.errors import FailedError
+from pubsubd.faults import Faults
+from pubsubd.lane import Lane
+from pubsubd.limits import TURN
+from pubsubd.tasks import Tasks, guarded
+
+
+class Failing:
+    """A task that fails so many times, and notes when it was started."""
+
+    def __init__(self, times: int, *, after: float = 0.0) -> None:
+        self.times = times
+        self.after = after
+        self.starts: list[float] = []
+
+    async def run(self) -> None:
+        self.starts.append(trio.current_time())
+        await trio.sleep(self.after)
+        if len(self.starts) <= self.times:
+            raise RuntimeError("on purpose")
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults()
+
+
+async def test_a_task_that_fails_is_started_again_with_a_growing_pause(
+    autojump_clock: trio.testing.MockClock, faults: Faults
+) -> None:
+    task, events = Failing(12), []
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery, faults, events.append)
+        tasks.start("export", task.run)
+    pauses = [later - earlier for earlier, later in zip(task.starts, task.starts[1:], strict=False)]
+    assert pauses[:4] == pytest.approx([0.1, 0.2, 0.4, 0.8])
+    assert max(pauses) == pytest.approx(30.0)
+    assert tasks.restarts == {"export": 12}
+    assert not tasks.down
+    assert [event["event"] for event in events] == ["task-failed"] * 12
+    assert sum(faults.counts.values()) == 12
+
+
+async def test_it_is_told_which_tasks_are_down_and_for_how_long(
+    autojump_clock: trio.testing.MockClock, faults: Faults
+) -> None:
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery, faults)
+        tasks.start("lag", Failing(2).run)
+        await trio.sleep(0.05)
+        assert tasks.down == {"lag": 1}
+        await trio.sleep(0.1)
+        assert tasks.down == {"lag": 1}
+        await trio.sleep(0.2)
+        assert not tasks.down
+
+
+async def test_after_a_long_run_the_pauses_begin_anew(
+    autojump_clock: trio.testing.MockClock, faults: Faults
+) -> None:
+    task = Failing(4, after=100.0)
+    async with trio.open_nursery() as nursery:
+        Tasks(nursery, faults).start("lag", task.run)
+    pauses = [later - earlier for earlier, later in zip(task.starts, task.starts[1:], strict=False)]
+    assert pauses == pytest.approx([100.1] * 4)
+
+
+async def test_three_failures_in_a_minute_of_a_vital_task_end_the_daemon(
+    autojump_clock: trio.testing.MockClock, faults: Faults
+) -> None:
+    async with trio.open_nursery() as nursery:
+        tasks = Tasks(nursery, faults)
+        await tasks.keep("accept", Failing(2).run, vital=True)
+        await tasks.keep("accept", Failing(5, after=40.0).run, vital=True)
+        with pytest.raises(FailedError, match="accept has failed 3 times"):
+            await tasks.keep("accept", Failing(3).run, vital=True)
+
+
+async def test_what_tells_of_a_failure_may_fail_as_well(
+    autojump_clock: trio.testing.MockClock, faults: Faults
+) -> None:
+    def tell(_event: dict[str, object]) -> None:
+        raise ValueError("on purpose")
+
+    async with trio.open_nursery() as nursery:
+        Tasks(nursery, faults, tell).start("lag", Failing(1).run)
+    assert sum(faults.counts.values()) == 2
+
+
+async def test_a_cancelled_task_stays_ended(faults: Faults) -> None:
+    async with trio.open_nursery() as nursery:
+        Tasks(nursery, faults).start("lag", trio.sleep_forever)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert not faults.counts
+
+
+def test_what_is_guarded_raises_nothing(faults: Faults) -> None:
+    guarded(faults, "sweep", lambda: 1 // 0)
+    assert sum(faults.counts.values()) == 1
+
+
+# The lane
+
+
+class Passes:
+    """Counts the passes of the loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self) -> None:
+        while True:
+            self.count += 1
+            await trio.lowlevel.checkpoint()
+
+
+async def crowd(cost: float, count: int, turns: int) -> list[tuple[int, int]]:
+    """Let tasks of that cost take turns in a lane; return who had one in which pass."""
+    passes, lane = Passes(), Lane()
+    taken: list[tuple[int, int]] = []
+
+    async def busy(number: int) -> None:
+        for _ in range(turns):
+            if not lane.enter(cost):
+                await lane.wait(cost)
+            taken.append((number, passes.count))
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(passes.run)
+        async with trio.open_nursery() as workers:
+            for number in range(count):
+                workers.start_soon(busy, number)
+        nursery.cancel_scope.cancel()
+    return taken
+
+
+@pytest.mark.parametrize(("cost", "room"), [(TURN, 1), (2 * TURN, 1), (TURN / 5, 5)])
+async def test_as_many_go_on_in_a_pass_as_a_turn_has_room_for(cost: float, room: int) -> None:
+    taken = await crowd(cost, 20, 5)
+    assert len(taken) == 100
+    when = [at for _, at in taken]
+    # The counter runs before or after the others of its pass, so two passes may count as one.
+    assert all(when.count(at) <= 2 * room for at in when)
+    assert len(set(when)) >= 100 / room / 2
+    for number in range(20):  # nobody has many turns before others have theirs
+        assert [one for one, _ in taken[:40]].count(number) <= 3
+
+
+async def test_who_is_alone_in_the_lane_does_not_wait() -> None:
+    lane = Lane()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(3):
+            assert lane.enter(TURN)
+            assert not lane.enter(TURN)  # not twice in one pass
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_its_task_the_lane_holds_nobody_back() -> None:
+    lane = Lane()
+    assert lane.enter(TURN)
+    assert lane.enter(TURN)
+    await lane.wait(TURN)
+
+
+async def test_who_waits_in_the_lane_can_be_cancelled_and_a_lane_that_ends_frees_all() -> None:
+    lane = Lane()
+    gone: list[str] = []
+
+    async def wait(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            await lane.wait(TURN)
+        gone.append(name)
+
+    scope = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        running = trio.CancelScope()
+
+        async def run() -> None:
+            with running:
+                await lane.run()
+
+        nursery.start_soon(run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lane.enter(TURN)
+        for name in ("a", "b", "c"):
+            nursery.start_soon(wait, name, scope if name == "b" else trio.CancelScope())
+        scope.cancel()
+        running.cancel()
+    assert sorted(gone) == ["a", "b", "c"]
