@@ -18,6 +18,8 @@ PENDING = 8 * MIB + 256 * KIB
 HUB_PENDING = MIB + 256 * KIB
 SUBSTRING = 240
 """One of 24 bytes."""
+SUBSCRIPTIONS = 1_000_000 * 300
+"""All there may be."""
 LONG_SUBSTRING = 3 * KIB
 """One of 1,000 bytes."""
 

@@ -8,7 +8,7 @@ import time
 
 from soaklib.wires import MIB, frame
 
-from .bounds import CACHES, LONG_SUBSTRING, PAYLOAD, PENDING, SUBSTRING
+from .bounds import CACHES, LONG_SUBSTRING, PAYLOAD, PENDING, SUBSCRIPTIONS, SUBSTRING
 from .stage import READ, Stage, attack, new_names, packed, repeated
 
 
@@ -129,7 +129,7 @@ def sub_100k(stage: Stage) -> None:
     stage.flood(stage.line, packed(b"sub t/%x\n" % i for i in range(150_000)), reads=True)
 
 
-@attack("leaving", "max_subscriptions", table=20 * 100_000 * SUBSTRING + CACHES)
+@attack("leaving", "max_subscriptions", "max_subscriptions_total", table=SUBSCRIPTIONS + CACHES)
 def leaving(stage: Stage) -> None:
     """Leaves with 100,000 subscriptions, from 20 connections at once."""
     socks = []

@@ -145,6 +145,22 @@ def edges_unread(stage: Stage) -> None:
     _edges(stage, 300, reads=False)
 
 
+@attack(
+    "mesh-requests-anew",
+    "//pubsubd/edges",
+    "//pubsubd/peers",
+    "request_rate",
+    daemon="mesh",
+    crowd=True,
+)
+def requests_anew(stage: Stage) -> None:
+    """Asks about a mesh of 300 1,000 times, and does it again on a new connection."""
+    Forger(stage).make(300, 8)
+    ask = frame(b"//pubsubd/edges", b"") + frame(b"//pubsubd/peers", b"")
+    end = frame(b"//pubsubd/ping", b"the end")
+    stage.flood(stage.line, [ask * 500 + end], once=True, done=end, count=max(4, stage.count))
+
+
 @attack("edges-after-storm", "//pubsubd/edges", daemon="mesh", each=PENDING)
 def edges_after_storm(stage: Stage) -> None:
     """Asks for edges from a number of rows on that is not there, after 1,000 links have ended."""

@@ -78,6 +78,15 @@ def explain_new_names(stage: Stage) -> None:
     stage.flood(stage.line, packed(frame(b"//pubsubd/explain", name) for name in names))
 
 
+@attack("requests-anew", "//pubsubd/stats", "//pubsubd/explain", "request_rate", crowd=True)
+def requests_anew(stage: Stage) -> None:
+    """Asks for statistics and receivers 1,000 times, and does it again on a new connection."""
+    stage.crowd(500, stage.line, lambda _: b"sub x\nsub xx\nsub xxx\n")
+    ask = frame(b"//pubsubd/stats", b"") + frame(b"//pubsubd/explain", b"x" * 8)
+    end = frame(b"//pubsubd/ping", b"the end")
+    stage.flood(stage.line, [ask * 500 + end], once=True, done=end, count=max(4, stage.count))
+
+
 @attack("ping", "//pubsubd/ping", crowd=True, each=PENDING)
 def ping(stage: Stage) -> None:
     """Pings, as fast as it can."""

@@ -46,6 +46,13 @@ def metrics_of_many(stage: Stage) -> None:
     stage.flood(stage.hub, repeated(get("/metrics")))
 
 
+@attack("metrics-anew", "/metrics", "request_rate", crowd=True, each=HUB_PENDING)
+def metrics_anew(stage: Stage) -> None:
+    """Asks for the metrics 500 times, and does it again on a new connection."""
+    said = get("/metrics") * 500 + _END
+    stage.flood(stage.hub, [said], once=True, done=_ENDED, count=max(4, stage.count))
+
+
 @attack("health", "/health", "/healthz", "/readyz", crowd=True, each=HUB_PENDING)
 def health(stage: Stage) -> None:
     """Asks for its health, pipelined."""
