@@ -8,8 +8,10 @@ from typing import Any
 
 from soaklib.wires import KIB, MIB, Address, compact, over
 
+from .attack import attack
 from .bounds import ACTOR, DETAILS, HUB_PENDING, PAYLOAD
-from .stage import PING, Stage, attack, repeated
+from .parts import repeated
+from .stage import PING, Stage
 
 _RATE = 100  # hub:* messages of a connection at once
 

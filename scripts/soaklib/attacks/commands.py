@@ -8,8 +8,10 @@ import time
 
 from soaklib.wires import MIB, frame
 
+from .attack import attack
 from .bounds import CACHES, LONG_SUBSTRING, PAYLOAD, PENDING, SUBSCRIPTIONS, SUBSTRING
-from .stage import READ, Stage, attack, new_names, packed, repeated
+from .parts import READ, new_names, packed, repeated
+from .stage import Stage
 
 
 def fill_cache(stage: Stage, width: int = 60) -> None:

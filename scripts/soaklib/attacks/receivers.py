@@ -6,8 +6,10 @@ import socket
 
 from soaklib.wires import KIB, MIB, Address, frame
 
+from .attack import attack
 from .bounds import PENDING
-from .stage import READ, Stage, attack, repeated
+from .parts import READ, repeated
+from .stage import Stage
 
 _SMALL = 4 * KIB  # bytes of a receive buffer, so that what is not read waits in the daemon
 

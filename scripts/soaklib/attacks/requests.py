@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from soaklib.wires import MIB, frame
 
+from .attack import attack
 from .bounds import LONG_SUBSTRING, PAYLOAD, PENDING
-from .stage import Stage, attack, new_names, packed, repeated
+from .parts import new_names, packed, repeated
+from .stage import Stage
 
 
 @attack("stats", "//pubsubd/stats", crowd=True, each=PENDING)

@@ -1,8 +1,6 @@
-"""What an attack is, and what it has to do it with.
+"""A worker: what an attack has to do it with.
 
-An attack is a function that is given a :class:`Stage`, in a process of its own. It prepares
-something and then floods the daemon, for the seconds that it is given, with bytes that were made
-beforehand: what it does has to be cheap for who does it. Whatever it opens is closed at the end.
+Whatever an attack opens is closed at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from soaklib.wires import (
@@ -28,63 +26,12 @@ from soaklib.wires import (
 )
 from soaklib.workers import Told
 
-READ = 256 * KIB
-"""Bytes that the daemon takes from a connection at once."""
-
-MESH, VICTIM = "hostile", "victim"
-"""Names of the mesh, and of the daemon that is attacked."""
+from .attack import Attack
+from .parts import READ
 
 PING, PONG = b'{"type":"ping"}', b'{"type":"pong"}'
 _PATIENCE = 60.0  # seconds that preparing may take
 _DISCARDED = bytearray(MIB)
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One attack.
-
-    Attributes:
-        name: of it.
-        text: what it does, in a line.
-        run: does it.
-        on: what it is aimed at: requests, messages, commands, paths, and limits that it reaches.
-        daemon: what kind of daemon: ``plain``, or one of a ``mesh``, with ``users``, with ``tls``.
-        crowd: whether it is also done by 100 connections at once.
-        each: bytes that each of its connections may take by the documented limits.
-        table: bytes that what it fills may take by the documented limits.
-    """
-
-    name: str
-    text: str
-    run: Callable[[Stage], None]
-    on: frozenset[str]
-    daemon: str
-    crowd: bool
-    each: int
-    table: int
-
-
-ATTACKS: dict[str, Attack] = {}
-"""Name -> attack, in the order in which they are done."""
-
-
-def attack(
-    name: str,
-    *on: str,
-    daemon: str = "plain",
-    crowd: bool = False,
-    each: int = 0,
-    table: int = 0,
-) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
-    """Make a function an attack; the first line of its docstring says what it does."""
-
-    def add(run: Callable[[Stage], None]) -> Callable[[Stage], None]:
-        text = (run.__doc__ or "").partition("\n")[0].rstrip(".")
-        assert name not in ATTACKS
-        ATTACKS[name] = Attack(name, text, run, frozenset(on), daemon, crowd, each, table)
-        return run
-
-    return add
 
 
 @dataclass(frozen=True)
@@ -427,31 +374,6 @@ class Stage:
                 else:
                     return False
         return True
-
-
-def repeated(command: bytes, size: int = READ) -> list[bytes]:
-    """Return a part that has a command over and over."""
-    return [command * max(1, size // len(command))]
-
-
-def packed(commands: Iterable[bytes], size: int = READ) -> list[bytes]:
-    """Return parts of about so many bytes, of whole commands."""
-    parts: list[bytes] = []
-    chunk: list[bytes] = []
-    room = size
-    for command in commands:
-        if len(command) > room and chunk:
-            parts.append(b"".join(chunk))
-            chunk, room = [], size
-        chunk.append(command)
-        room -= len(command)
-    parts.append(b"".join(chunk))
-    return parts
-
-
-def new_names(count: int, width: int, head: bytes = b"") -> list[bytes]:
-    """Return names of so many bytes, all different."""
-    return [head + (b"%x/" % number).ljust(width - len(head), b"n") for number in range(count)]
 
 
 def act(told: Told, attack: Attack, place: Place, count: int, seconds: float) -> None:

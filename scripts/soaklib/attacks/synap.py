@@ -8,8 +8,10 @@ from typing import Any
 from soaklib.wires import compact, frame
 
 from .actors import hub_message, lines
+from .attack import attack
 from .bounds import CACHES, HUB_PENDING, PAYLOAD, TOPIC, WILDCARD
-from .stage import PING, READ, Stage, attack, packed, repeated
+from .parts import READ, packed, repeated
+from .stage import PING, Stage
 
 
 def command(name: str, payload: Any) -> bytes:

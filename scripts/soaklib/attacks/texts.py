@@ -6,8 +6,10 @@ from benchlib.websocket import TEXT, client_frame
 from soaklib.wires import MIB, compact
 
 from .actors import hub_message
+from .attack import attack
 from .bounds import HUB_PENDING, PAYLOAD, TOPIC
-from .stage import PING, Stage, attack, repeated
+from .parts import repeated
+from .stage import PING, Stage
 
 _KEY = b"\x00\x00\x00\x00"  # a mask that changes nothing
 

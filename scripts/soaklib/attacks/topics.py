@@ -5,8 +5,9 @@ from __future__ import annotations
 from soaklib.wires import MIB, compact, over
 
 from .actors import by_rate, hub_message, lines
+from .attack import attack
 from .bounds import HUB_PENDING, TOPIC, WILDCARD
-from .stage import PING, Stage, attack
+from .stage import PING, Stage
 
 
 @attack("hub-publish-new", "hub:publish", "max_topics", crowd=True, table=200_000 * TOPIC)

@@ -6,8 +6,10 @@ from typing import Any
 
 from soaklib.wires import KIB, MIB, compact, frame
 
+from .attack import attack
 from .bounds import HUB_PENDING, PAYLOAD, SUBSCRIBER, TOPIC, WILDCARD
-from .stage import Stage, attack, repeated
+from .parts import repeated
+from .stage import Stage
 
 _END = b"GET /nothing/at/all HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _ENDED = b"no such path"

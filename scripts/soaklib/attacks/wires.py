@@ -7,7 +7,8 @@ import time
 
 from soaklib.wires import Address, reset
 
-from .stage import Stage, attack
+from .attack import attack
+from .stage import Stage
 
 _HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # how a handshake begins
 

@@ -22,8 +22,10 @@ from pathlib import Path
 
 from pubsubd.users import hash_password
 from soaklib.attacks import ATTACKS
+from soaklib.attacks.attack import Attack
 from soaklib.attacks.bounds import CONNECTION
-from soaklib.attacks.stage import MESH, VICTIM, Attack, Effort, Place, act
+from soaklib.attacks.forger import MESH, VICTIM
+from soaklib.attacks.stage import Effort, Place, act
 from soaklib.daemons import Daemon, free_ports, listener
 from soaklib.pings import Waits, pings
 from soaklib.scenario import Scenario, Setting
