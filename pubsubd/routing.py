@@ -22,8 +22,8 @@ Invariants:
 - ``index.values[substring]`` exists if and only if some peer subscribes it; the same holds for
   ``_names`` and ``_wildcards.values``.
 - ``_others`` tells whether any name or wildcard is subscribed, or ``guarded`` is set.
-- ``_searches`` has the searches that were interrupted, each with all matching substrings that came
-  since it began.
+- ``_lookups`` has those that were interrupted, each with all matching substrings, and their
+  subscribers, that came since it began.
 - While ``guarded`` is set, answers have nobody who may not receive the name; who changes the rights
   of a peer calls :meth:`Router.reconsider`.
 - ``forwarded`` counts what peers of this daemon subscribe under ``//fwd/``: that is what other
@@ -40,7 +40,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
-from pubsubd.matching import Search, SubstringIndex
+from pubsubd.matching import STEPS, Search, SubstringIndex
 from pubsubd.targets import Bundle, Fork, Reasons, Receiver, Route, Routes, Targets
 from pubsubd.wildcards import Pattern, WildcardIndex
 from pubsubd.wire import FORWARD, OWN, copy_name
@@ -49,8 +49,9 @@ _SLASH = 47
 _SCAN = 12  # up to so many substrings, trying each is quicker than the index
 _FEW = 64  # changes at once up to which each is looked up in the roll
 _EXPLAINED = 256  # receivers looked at in one step of an explanation
-_SEARCHES = 256  # interrupted searches that are kept, with _FOUND patterns in all
+_LOOKUPS = 256  # interrupted ones that are kept, with _FOUND patterns in all
 _FOUND = 500_000
+_UNITED = 256  # substrings whose subscribers are united at once
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
 _FEW_STEP = 16  # where each is looked up in the roll
 _WILDCARD_STEP = 100  # wildcards, which are dearer
@@ -75,6 +76,24 @@ class _Crowd:
     def __init__(self, members: Iterable[Receiver]) -> None:
         self.members = dict.fromkeys(members)
         self.targets: Targets | None = None
+
+
+class _Lookup(Search):
+    """Who has a substring of one name, as far as that has been found out.
+
+    Attributes:
+        rest: the patterns whose subscribers are not in ``peers`` yet; None until all are found.
+        peers: the subscribers of the others.
+        doubtful: those of them that have unsubscribed something since.
+    """
+
+    __slots__ = ("doubtful", "peers", "rest")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest: list[bytes] | None = None
+        self.peers: set[Receiver] = set()
+        self.doubtful: set[Receiver] = set()
 
 
 class _Answer:
@@ -132,7 +151,7 @@ class Router:
         self._few: tuple[tuple[bytes, Targets | _Crowd], ...] = ()
         self._seen: set[bytes] = set()
         self.made = Routes()
-        self._searches: dict[bytes, Search] = {}
+        self._lookups: dict[bytes, _Lookup] = {}
         self._bulk = False
         self._roll = bytearray()
         self._count = 0
@@ -162,9 +181,10 @@ class Router:
         self._count += 1
         if not _let_in(self.index.values, substring, peer):
             self.index.add(substring, self.only(peer))
-        for name, search in self._searches.items():
+        for name, lookup in self._lookups.items():
             if substring in name:
-                search.found.add(substring)
+                lookup.found.add(substring)
+                lookup.peers.add(peer)
         if substring.startswith(FORWARD):
             self._want(peer, substring)
         self._change(substring)
@@ -271,6 +291,9 @@ class Router:
             done += 1
             if done % (_FEW_STEP if few else _WILDCARD_STEP) == 0:
                 yield
+        for lookup in self._lookups.values():
+            lookup.peers.discard(peer)
+            lookup.doubtful.discard(peer)
         if few:
             self.made.clear()
         else:
@@ -317,6 +340,9 @@ class Router:
             self.clear()
 
     def _remove(self, peer: Receiver, substring: bytes) -> None:
+        for name, lookup in self._lookups.items():
+            if substring in name:
+                lookup.doubtful.add(peer)
         if not self._let_out(self.index.values, substring, peer):
             self.index.remove(substring)
         self._count -= 1
@@ -396,8 +422,8 @@ class Router:
                     found = holder
             direct = found if type(found) is Targets and not self._others else self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
-            if self._searches:
-                self._forget_searches(name)
+            if self._lookups:
+                self._end_lookup(name)
             seen = self._seen  # as _is_new() does it: a call is dear here
             if name not in seen:
                 if len(seen) >= self._max_names:
@@ -428,13 +454,13 @@ class Router:
             relayed = self._targets_of_relayed(name)
             if name not in self._seen:
                 self._is_new(name)
-                self._forget_searches(name)
+                self._end_lookup(name)
                 return self.made.make(relayed, width, size)
             answer = self._remember(name, self._fork(self._targets(name), name))
             answer.relayed = relayed
         elif answer.relayed is None:
             answer.relayed = self._targets_of_relayed(name)
-        self._forget_searches(name)
+        self._end_lookup(name)
         route = self.relays[key] = self.made.make(answer.relayed, width, size)
         answer.headers.append(key)
         return route
@@ -443,7 +469,9 @@ class Router:
         """Return who gets ``name`` if it comes from another daemon, without the caches."""
         if not name.startswith(FORWARD):
             return self.nobody
-        holders = [self.index.values[s] for s in self._find(name) if s.startswith(FORWARD)]
+        values = self.index.values
+        found = [s for s in self._find(name).found if s.startswith(FORWARD)]
+        holders = [values[substring] for substring in found if substring in values]
         if (holder := self._names.get(name)) is not None:
             holders.append(holder)
         wildcards = self._wildcards
@@ -469,7 +497,7 @@ class Router:
             return self.targets_of_own(name)
         self.lookups += 1
         targets = self._fork(self._targets(name), name)
-        self._forget_searches(name)
+        self._end_lookup(name)
         if not self._is_new(name):
             self._remember(name, targets)
         return targets
@@ -586,35 +614,62 @@ class Router:
         if self._few or not values:
             holders = [holder for substring, holder in self._few if substring in name]
         else:
-            holders = [values[substring] for substring in self._find(name)]
+            holders = self._holders(name)
         if not self._others:
             return self._union(holders)
         return self._admit(self._union(holders + self._holders_of_others(name)), name)
 
-    def _find(self, name: bytes) -> Iterable[bytes]:
-        """Return the substrings that ``name`` contains.
+    def _holders(self, name: bytes) -> list[Targets | _Crowd]:
+        """Return who has a substring of ``name``; raises Unfinished as :meth:`_find`."""
+        values = self.index.values
+        lookup = self._find(name)
+        if len(lookup.found) <= _UNITED and name not in self._lookups:
+            return [values[substring] for substring in lookup.found]
+        if lookup.rest is None:
+            lookup.rest = list(lookup.found)
+        rest, stop = lookup.rest, self.index.work + STEPS
+        while rest:
+            holder = values.get(rest.pop())
+            if holder is None:
+                continue
+            lookup.peers.update(holder.members)
+            self.index.work += 2 + len(holder.members) // 4
+            if self.index.work > stop:
+                self._keep(name, lookup)
+                raise Unfinished
+        for peer in lookup.doubtful:
+            if peer.substrings.isdisjoint(lookup.found):
+                lookup.peers.discard(peer)
+        lookup.doubtful.clear()
+        return [_Crowd(lookup.peers)] if lookup.peers else []
+
+    def _find(self, name: bytes) -> _Lookup:
+        """Return the lookup of ``name`` when all substrings are found that it contains.
+
+        Some of these may have gone meanwhile.
 
         Raises:
             Unfinished: that takes more than one turn; asked again, the search goes on.
         """
-        search = self._searches.get(name) or Search()
-        if not self.index.search(name, search):
-            searches = self._searches
-            searches[name] = search
-            while len(searches) > _SEARCHES or (
-                len(searches) > 1 and sum(len(one.found) for one in searches.values()) > _FOUND
-            ):
-                del searches[next(iter(searches))]
+        lookup = self._lookups.get(name) or _Lookup()
+        if lookup.rest is None and not self.index.search(name, lookup):
+            self._keep(name, lookup)
             raise Unfinished
-        if name in self._searches:
-            return search.found & self.index.values.keys()  # some may have gone meanwhile
-        return search.found
+        return lookup
 
-    def _forget_searches(self, name: bytes) -> None:
+    def _keep(self, name: bytes, lookup: _Lookup) -> None:
+        lookups = self._lookups
+        lookups[name] = lookup
+        while len(lookups) > _LOOKUPS or (
+            len(lookups) > 1 and sum(len(one.found) for one in lookups.values()) > _FOUND
+        ):
+            del lookups[next(iter(lookups))]
+
+    def _end_lookup(self, name: bytes) -> None:
         """Take note that ``name`` is answered, and with it its copy."""
-        if self._searches:
-            self._searches.pop(name, None)
-            self._searches.pop(copy_name(name) or b"", None)
+        if self._lookups:
+            self._lookups.pop(name, None)
+            self._lookups.pop(copy_name(name) or b"", None)
 
     def _holders_of_others(self, name: bytes) -> list[Targets | _Crowd]:
         """Return who has ``name`` itself, or a wildcard that matches it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pubsubd import limits, matching
 from pubsubd.errors import ProtocolError
@@ -215,7 +218,7 @@ def test_a_costly_name_is_looked_up_in_steps() -> None:
     count, targets = finish(router, NAME)
     assert count > 1
     assert targets.members == (listener,)
-    assert not router._searches
+    assert not router._lookups
 
 
 def test_what_changes_while_a_name_is_looked_up_counts() -> None:
@@ -236,8 +239,8 @@ def test_searches_that_nobody_goes_on_with_are_forgotten() -> None:
     for number in range(300):
         with pytest.raises(Unfinished):
             router.receivers(NAME + b"%d" % number)
-    assert len(router._searches) <= 256
-    assert sum(len(one.found) for one in router._searches.values()) <= 500_000
+    assert len(router._lookups) <= 256
+    assert sum(len(one.found) for one in router._lookups.values()) <= 500_000
 
 
 @pytest.mark.parametrize("verb", [b"pub", b"PUB"])
@@ -347,3 +350,36 @@ def test_explain_of_many_receivers_takes_turns_and_stays_within_its_size() -> No
     ((_, data),) = table.messages("asker")
     assert json.loads(data)["count"] == 2_000
     assert len(data) < 2 * limits.MAX_EXPLAINED
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_lookup_in_steps_tells_what_a_scan_tells_whatever_changes_meanwhile(
+    data: st.DataObject,
+) -> None:
+    name = b"abcabdabcabeabcab"
+    texts = sorted({name[i:j] for i in range(len(name)) for j in range(i + 4, len(name) + 1)})
+    router, ears = Router(), [Ear() for _ in range(4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pubsubd.matching.STEPS", 3)
+        patch.setattr("pubsubd.routing.STEPS", 3)
+        patch.setattr("pubsubd.routing._UNITED", 2)
+        for _ in range(data.draw(st.integers(1, 40))):
+            ear = data.draw(st.sampled_from(ears))
+            match data.draw(st.sampled_from(["sub", "sub", "unsub", "ask", "forget"])):
+                case "sub":
+                    router.subscribe(ear, data.draw(st.sampled_from(texts)))
+                case "unsub" if ear.substrings:
+                    router.unsubscribe(ear, data.draw(st.sampled_from(sorted(ear.substrings))))
+                case "forget":
+                    for _ in router.forget(ear):
+                        pass
+                case _:
+                    with contextlib.suppress(Unfinished):
+                        told = set(router.receivers(name).members)
+                        assert told == {one for one in ears if one.substrings}
+        for _ in range(1_000):
+            with contextlib.suppress(Unfinished):
+                assert set(router.receivers(name).members) == {e for e in ears if e.substrings}
+                return
+    raise AssertionError("it comes to no end")
