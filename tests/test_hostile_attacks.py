@@ -140,6 +140,7 @@ def test_probes_that_hear_nothing_are_lost_and_have_waited(tmp_path: Path) -> No
         probe.answer()
         probe.ask("mark")
         daemon.signal(signal.SIGSTOP)
+        time.sleep(0.3)  # until both have something under way
         for waits in probe.ask("report", 0.5).values():
             assert waits.lost
             assert waits.longest + waits.without > 400
