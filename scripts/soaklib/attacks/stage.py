@@ -103,7 +103,7 @@ class Stage:
 
     def scaled(self, number: int) -> int:
         """Return a number of things to prepare: a tenth of it where there is little time."""
-        return number if self._seconds >= 1 else number // 10
+        return number if self._seconds >= 1 else max(1, number // 10)
 
     # Time
 
@@ -189,9 +189,12 @@ class Stage:
     def crowd(
         self, count: int, make: Callable[[], socket.socket], said: Callable[[int], bytes]
     ) -> list[socket.socket]:
-        """Return so many connections that have each said something, and are held."""
+        """Return so many connections that have each said something, and are held.
+
+        There are fewer where there is little time: see :meth:`scaled`.
+        """
         socks = []
-        for number in range(count):
+        for number in range(self.scaled(count)):
             sock = make()
             sock.sendall(said(number))
             socks.append(self.hold(sock))
