@@ -14,6 +14,7 @@ from . import (
     draining,
     full_disk,
     handshakes,
+    hostile,
     killing,
     loris,
     memory_max,
@@ -34,6 +35,7 @@ SCENARIOS: dict[str, Scenario] = {
         memory_max,
         clock,
         loris,
+        hostile,
     )
 }
 """Name -> scenario, in the order in which they are run."""
