@@ -28,6 +28,7 @@ import trio
 from pubsubd import wire
 from pubsubd.config import Config, MeshOptions
 from pubsubd.errors import AbortedError, ConfigError, FailedError
+from pubsubd.faults import Faults
 from pubsubd.garbage import Garbage
 from pubsubd.lag import LoopLag
 from pubsubd.limits import MIB
@@ -135,7 +136,8 @@ async def run(
             start("sweep", partial(_sweep, server, sweeps, interval))
             start("statistics", partial(_publish_statistics, server))
             start("manager", partial(_tell_manager, reloader, notifier))
-            read = None if reload is None else partial(_read_again, reload, all_bound)
+            faults = server.broker.faults
+            read = None if reload is None else partial(_read_again, reload, all_bound, faults)
             keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
@@ -369,13 +371,16 @@ async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
 # Reloading
 
 
-def _read_again(reload: Callable[[], Config], all_bound: Sequence[Bound]) -> Prepared:
+def _read_again(
+    reload: Callable[[], Config], all_bound: Sequence[Bound], faults: Faults
+) -> Prepared:
     """Return settings that can be put into force; whatever goes wrong is a ConfigError."""
     try:
         return check(reload(), all_bound)
     except ConfigError:
         raise
     except Exception as error:
+        faults.note(error, "reload")
         raise ConfigError(f"an unexpected failure: {error!r:.200}") from error
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from time import perf_counter
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from pubsubd.limits import BYTES_PER_TURN, TURN
 

@@ -31,7 +31,7 @@ def chaos(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_passes(name: str) -> None:
-    done = chaos("--short", "--json", "-", name)
+    done = chaos("--short", "--json", "-", name, timeout=300 if name == "faults" else 120)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [one["name"] for one in told["scenarios"]] == [name]

@@ -12,6 +12,7 @@ from . import (
     clock,
     descriptors,
     draining,
+    faults,
     full_disk,
     handshakes,
     hostile,
@@ -36,6 +37,7 @@ SCENARIOS: dict[str, Scenario] = {
         clock,
         loris,
         hostile,
+        faults,
     )
 }
 """Name -> scenario, in the order in which they are run."""
