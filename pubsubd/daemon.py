@@ -31,7 +31,7 @@ from pubsubd.errors import AbortedError, ConfigError, FailedError
 from pubsubd.faults import Faults
 from pubsubd.garbage import Garbage
 from pubsubd.lag import LoopLag
-from pubsubd.limits import MIB
+from pubsubd.limits import MIB, TURN
 from pubsubd.line import LineTalk
 from pubsubd.listen import (
     Bound,
@@ -425,7 +425,7 @@ async def _apply(prepared: Prepared, reloader: Reloader) -> None:
     turn, lane = reloader.server.broker.turn, reloader.server.lane
     turn.begin()
     for _ in reloader.apply(prepared, turn.over):
-        await lane.wait()
+        await lane.wait(TURN)
         turn.begin()
 
 
