@@ -66,7 +66,6 @@ class Hub:
         down: tasks of the daemon that have failed and are not running again; the daemon's.
         scrape: returns all metrics and their content type, in steps, for the Accept header of who
             asks; None for nothing. The daemon's.
-        load: what has to be called in a thread before ``scrape`` is; None once it has been.
     """
 
     def __init__(
@@ -97,7 +96,6 @@ class Hub:
         self.ready = True
         self.down: Mapping[str, int] = {}
         self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None
-        self.load: Callable[[], object] | None = None
         self._batches: dict[int, tuple[bytes, Batch]] = {}
         self._over: deque[tuple[HubTalk, Iterator[None]]] = deque()  # registrations that end
 

@@ -13,7 +13,7 @@ import hashlib
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,6 @@ from pubsubd.hub.strict import JsonError, decode
 from pubsubd.hub.synap import SynapError
 
 if TYPE_CHECKING:
-    from pubsubd.hub.core import Hub
     from pubsubd.hub.session import HubTalk
     from pubsubd.turn import Steps
 
@@ -132,7 +131,7 @@ def answer(talk: HubTalk, request: Request, events: deque[Any]) -> None:
         pass
     elif request.path == "/metrics":
         if _reads(talk, request, cors):
-            _metrics(talk, request, events, cors)
+            _metrics(talk, request, cors)
     elif request.path == "/api/v1/command":
         _command(talk, request, cors)
     else:
@@ -154,7 +153,7 @@ def _reads(talk: HubTalk, request: Request, cors: _Headers) -> bool:
     return False
 
 
-def _metrics(talk: HubTalk, request: Request, events: deque[Any], cors: _Headers) -> None:
+def _metrics(talk: HubTalk, request: Request, cors: _Headers) -> None:
     """Tell the metrics to who may receive the statistics, of which they are another form."""
     scrape, permission = talk.hub.scrape, talk.peer.permission
     if scrape is None:
@@ -164,9 +163,6 @@ def _metrics(talk: HubTalk, request: Request, events: deque[Any], cors: _Headers
     ):
         talk.hub.broker.counters.errors["not-allowed"] += 1
         _answer(talk, 403, {"error": f"no right to receive {STATISTICS.decode()}"}, cors)
-    elif talk.hub.load is not None:
-        talk.peer.job = _Loading(talk.hub, talk.hub.load)
-        events.appendleft(request)
     else:
         talk.step = _tell_metrics(talk, scrape(request.headers.get("accept", "")), cors)
 
@@ -176,23 +172,6 @@ def _tell_metrics(
 ) -> Iterator[None]:
     body, kind = yield from making
     talk.put_raw(talk.http.respond(200, body, content_type=kind, headers=cors))
-
-
-class _Loading:
-    """What takes long to load; see :class:`pubsubd.peer.Job`."""
-
-    __slots__ = ("_hub", "_load")
-
-    def __init__(self, hub: Hub, load: Callable[[], object]) -> None:
-        self._hub, self._load = hub, load
-
-    def run(self) -> None:
-        """Load it."""
-        self._load()
-
-    def finish(self) -> None:
-        """Take note that it is there."""
-        self._hub.load = None
 
 
 def _health(talk: HubTalk, status: str) -> dict[str, Any]:
