@@ -361,7 +361,7 @@ class Broker(Delivery):
                                 for put in targets.puts:
                                     put(chunk)
                                 credit -= targets.cost
-                                if credit < 0:
+                                if credit < 0 or index.work > budget:
                                     more = True
                                     break
                     targets = following.targets

@@ -420,7 +420,10 @@ class Router:
                         found = None
                         break
                     found = holder
-            direct = found if type(found) is Targets and not self._others else self._targets(name)
+            if type(found) is Targets and found.far is None and not self._others:
+                direct = found
+            else:
+                direct = self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
             if self._lookups:
                 self._end_lookup(name)
@@ -616,8 +619,15 @@ class Router:
         else:
             holders = self._holders(name)
         if not self._others:
-            return self._union(holders)
-        return self._admit(self._union(holders + self._holders_of_others(name)), name)
+            return self._near(self._union(holders), name)
+        holders += self._holders_of_others(name)
+        return self._near(self._admit(self._union(holders), name), name)
+
+    def _near(self, targets: Targets, name: bytes) -> Targets:
+        """Return ``targets`` without other daemons, unless ``name`` begins as what these get."""
+        if targets.far is None or name.startswith(FORWARD):
+            return targets
+        return self._intern(frozenset(peer for peer in targets.members if not peer.remote))
 
     def _holders(self, name: bytes) -> list[Targets | _Crowd]:
         """Return who has a substring of ``name``; raises Unfinished as :meth:`_find`."""

@@ -47,6 +47,13 @@ def test_list_names_every_scenario_and_what_it_does() -> None:
     assert all(one.title.endswith(".") for one in SCENARIOS.values())
 
 
+def test_parts_of_a_scenario_can_be_done_alone() -> None:
+    done = chaos("--short", "--json", "-", "hostile", "--only", "hub-pin*", "--only", "heal?h")
+    assert done.returncode == 0, done.stderr
+    checks = json.loads(done.stdout)["scenarios"][0]["checks"]
+    assert [one["what"] for one in checks][:-1] == ["health", "attacks, of all there are"]
+
+
 @pytest.mark.parametrize(
     "arguments", [["no-such-scenario"], ["--seed", "x"], ["--json", "/none/file"], ["--fast"]]
 )

@@ -379,8 +379,8 @@ def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
         bound = [Bound(safe, sock, inherited=True)]
         with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not loopback"):
-            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound)
-        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
+            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound, Faults())
+        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound, Faults())
 
 
 # Discovery

@@ -20,7 +20,7 @@ import trio
 
 from pubsubd.edges import Exporter
 from pubsubd.errors import ProtocolError
-from pubsubd.limits import MESH_LOOKS, READ_SIZE
+from pubsubd.limits import MESH_LOOKS, READ_SIZE, TURN
 from pubsubd.line import LineTalk
 from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
 from pubsubd.mesh.core import Mesh
@@ -134,7 +134,7 @@ class Mesher:
                 self._server.pressed.clear()  # nobody waits for links on the daemon's account
             self._bell = trio.Event()  # what act() has rung for itself, ``due`` says too
             if mesh.due <= trio.current_time():
-                await self._server.lane.wait()
+                await self._server.lane.wait(TURN)
             else:
                 with trio.move_on_at(mesh.due):
                     await self._bell.wait()
@@ -287,7 +287,7 @@ class Mesher:
             except StopIteration as done:
                 made: Value = done.value
                 return made
-            await self._server.lane.wait()
+            await self._server.lane.wait(TURN)
 
     def _hint(self, data: bytes) -> None:
         """Take an address from a client.

@@ -126,7 +126,7 @@ class Forwarding:
         links = self._state.links
         if self._state.now() < self._flood_until:
             return [one for one in links.values() if one.ready and one is not arrival]
-        if group is None:
+        if group is None or (arrival is not None and len(links) < 2):
             return []
         if group.version != self._version:
             group.version = self._version

@@ -26,6 +26,7 @@ from pubsubd.turn import Shared, Steps, finish
 _SHOWN = 10  # interests of one link
 _PAGE = 512 * 1024  # bytes of one answer
 _PAGES = 8  # that are kept for a moment
+_FEW = 256  # daemons and links; so many rows take about 2 ms
 _STEP = 64  # rows between two looks at the clock
 
 Row = dict[str, Any]
@@ -40,6 +41,8 @@ class _Pages(Generic[Item]):
         count: returns how many rows one of these has.
         rows: returns these rows, each a JSON text.
         show: returns the page with some of them, and where the next one begins.
+        is_small: returns whether it is so little that it need not be shared: who asks again after
+            having done something sees what came of it.
         clock: seconds that only go forward.
     """
 
@@ -49,18 +52,21 @@ class _Pages(Generic[Item]):
         count: Callable[[Item], int],
         rows: Callable[[Item], Iterator[str]],
         show: Callable[[list[tuple[Item, str]], int | None], bytes],
+        is_small: Callable[[], bool],
         clock: Callable[[], float],
     ) -> None:
         self._find, self._count, self._rows, self._show = find, count, rows, show
-        self._clock = clock
+        self._is_small, self._clock = is_small, clock
         self._index = Shared(self._list, clock, thread_time)
         self._pages: dict[int, Shared[bytes]] = {}
 
     def get(self, first: int) -> Steps[bytes]:
         """Return the page that begins with row ``first``, in steps."""
+        if self._is_small():
+            return self._make(first, self._list())
         page = self._pages.pop(first, None)
         if page is None:
-            page = Shared(lambda: self._make(first), self._clock, thread_time)
+            page = Shared(lambda: self._make(first, self._index.get()), self._clock, thread_time)
         self._pages[first] = page
         if len(self._pages) > _PAGES:
             del self._pages[next(iter(self._pages))]
@@ -77,8 +83,8 @@ class _Pages(Generic[Item]):
                 yield
         return found, ends
 
-    def _make(self, first: int) -> Steps[bytes]:
-        found, ends = yield from self._index.get()
+    def _make(self, first: int, index: Steps[tuple[list[Item], list[int]]]) -> Steps[bytes]:
+        found, ends = yield from index
         begin = bisect_right(ends, first)
         skipped = first - (ends[begin - 1] if begin else 0)
         page: list[tuple[Item, str]] = []
@@ -134,10 +140,15 @@ class Report:
         self.mesh = mesh
         self.dialling: dict[str, tuple[int, str]] = {}
         clock, requests = mesh.state.now, mesh.broker.requests
-        peers = _Pages(self._find_peers, lambda _: 1, self._peer_rows, self._show_peers, clock)
-        edges = _Pages(self._find_ends, lambda end: len(end.links), _edge_rows, _show_edges, clock)
+        rest = self._is_small, clock
+        peers = _Pages(self._find_peers, lambda _: 1, self._peer_rows, self._show_peers, *rest)
+        edges = _Pages(self._find_ends, lambda end: len(end.links), _edge_rows, _show_edges, *rest)
         requests[b"//pubsubd/peers"] = lambda _peer, data: peers.get(_read_offset(data))
         requests[b"//pubsubd/edges"] = lambda _peer, data: edges.get(_read_offset(data))
+
+    def _is_small(self) -> bool:
+        table = self.mesh.table
+        return len(table.adverts) + table.links + len(self.mesh.down) < _FEW
 
     # Peers
 

@@ -22,13 +22,13 @@ class Setting:
         directory: for files.
         short: whether it has to be over in some seconds.
         rng: of all that is random.
-        only: of what is tried one after the other, what has this in its name.
+        only: patterns of the parts to be done, of a scenario that has parts; all if there are none.
     """
 
     directory: Path
     short: bool
     rng: random.Random
-    only: str = ""
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from . import (
     faults,
     full_disk,
     handshakes,
+    hostile,
     killing,
     loris,
     memory_max,
@@ -35,6 +36,7 @@ SCENARIOS: dict[str, Scenario] = {
         memory_max,
         clock,
         loris,
+        hostile,
         faults,
     )
 }

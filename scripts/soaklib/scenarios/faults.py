@@ -15,6 +15,7 @@ is, too. Functions of pubsubd.faults, by which it catches, are left out and coun
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import sys
 import time
 from dataclasses import dataclass, field
@@ -130,8 +131,12 @@ class _Run:
         verdict = self._verdict
         verdict.note("functions that the daemon has called", len(callers))
         verdict.note("of these left out, as they catch", len(net))
-        only = self._setting.only
-        chosen = sorted(name for name in callers.keys() - set(net) if only in name)
+        only = self._setting.only or ("*",)
+        chosen = sorted(
+            name
+            for name in callers.keys() - set(net)
+            if any(fnmatch.fnmatch(name, one) for one in only)
+        )
         self._rng.shuffle(chosen)
         until = time.monotonic() + (30.0 if self._setting.short else float("inf"))
         later = self._try({name: callers[name] for name in chosen}, _SOON, until)
