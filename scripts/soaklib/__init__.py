@@ -20,6 +20,8 @@
     what was seen, and whether that is as it should be
 ``churn``
     the soak
+``faults``
+    one exception in every function of a daemon under load
 ``scenarios``
     what ``scripts/chaos`` does, a file for each
 ``attacks``

@@ -9,7 +9,7 @@ then. Then an exception is thrown in each of them, once, and each time this has 
 lives and serves every door; one connection at most was lost, or two where one receives what the
 other says; what all others hear is complete, and nothing comes twice; its tasks go on; and
 connections, subscriptions, actors, links and descriptors are what they were. At the end its memory
-is, too. Functions of pubsubd.faults, by which it catches, are left out and counted.
+is, too. Those by which it catches, in pubsubd.faults and pubsubd.tasks, are left out and counted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from soaklib.verdict import Verdict, mib
 from soaklib.wires import SoakError, wait_until
 from soaklib.workers import Worker
 
-_NET = "pubsubd.faults."
+_NET = ("pubsubd.faults.", "pubsubd.tasks.")
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
