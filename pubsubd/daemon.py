@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import json
 import logging
 import os
@@ -51,7 +52,7 @@ from pubsubd.session import MakeTalk, name_address
 from pubsubd.systemd import Notifier, take_sockets
 from pubsubd.tasks import guarded
 from pubsubd.terms import Terms
-from pubsubd.turn import finish
+from pubsubd.turn import Steps, finish
 
 if TYPE_CHECKING:
     from pubsubd.hub.core import Hub
@@ -131,7 +132,9 @@ async def run(
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
                 start("hub", partial(_sweep_hub, reloader.hub))
-                start("lag", _open_metrics(reloader.hub, reloader).run)
+                lag, load = _open_metrics(reloader.hub, reloader)
+                start("lag", lag.run)
+                start("metrics", load)
             interval = min(_SWEEP, limits.command_timeout / 4)
             start("sweep", partial(_sweep, server, sweeps, interval))
             start("statistics", partial(_publish_statistics, server))
@@ -226,20 +229,33 @@ def _hub_door(hub: Hub, terms: Terms) -> tuple[MakeTalk, Refusal]:
     return partial(HubTalk, hub, terms=terms), refusal
 
 
-def _open_metrics(hub: Hub, reloader: Reloader) -> LoopLag:
-    """Let the hub port tell the metrics; return what has to run for that."""
-    lag = LoopLag()
+def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], Awaitable[None]]]:
+    """Let the hub port tell the metrics; return the two tasks that have to run for that."""
+    lag, wanted, loaded = LoopLag(), trio.Event(), trio.Event()
+
+    async def load() -> None:
+        # When somebody asks, in a thread: 4 MiB and 60 ms.
+        await wanted.wait()
+        module = partial(importlib.import_module, "pubsubd.metrics")
+        await trio.to_thread.run_sync(module, abandon_on_cancel=True)
+        loaded.set()
 
     @functools.cache
     def metrics() -> Metrics:
-        # Loaded when somebody asks: 4 MiB and 60 ms.
         from pubsubd.metrics import Metrics, Sources  # noqa: PLC0415
 
         mesh = None if reloader.mesher is None else reloader.mesher.report
-        return Metrics(Sources(reloader.server.broker, hub, lag, mesh, reloader))
+        server = reloader.server
+        return Metrics(Sources(server.broker, hub, lag, mesh, reloader, server.tasks))
 
-    hub.scrape = lambda accept: metrics().render(accept)
-    return lag
+    def scrape(accept: str) -> Steps[tuple[bytes, str]]:
+        wanted.set()
+        while not loaded.is_set():
+            yield
+        return (yield from metrics().render(accept))
+
+    hub.scrape = scrape
+    return lag, load
 
 
 def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[Bound]) -> Mesher:

@@ -21,6 +21,7 @@ from pubsubd.config import MeshOptions
 from pubsubd.errors import ConfigError
 from pubsubd.limits import LOOKS, MESH_LOOKS, Limits
 from pubsubd.mesh import dial
+from pubsubd.mesh.reception import Reception
 from pubsubd.mesh.settings import read_settings
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.server import Server
@@ -261,3 +262,54 @@ def test_a_secret_that_could_be_guessed_from_a_proof_is_refused(tmp_path: Path) 
         read_settings(options, "127.0.0.1", 1)
     file.write_text("x" * 16 + "\n")
     assert read_settings(options, "127.0.0.1", 1).config.secret == b"x" * 16
+
+
+async def test_a_session_that_fails_when_it_has_been_dialled_is_dialled_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enough = trio.Event()
+    greeted = 0
+
+    def greet(*_: object) -> None:
+        nonlocal greeted
+        greeted += 1
+        if greeted == 4:
+            enough.set()
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(Reception, "greet", greet)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        mesh = daemon.MeshOptions(peers=(f"127.0.0.1:{listener.getsockname()[1]}",), node="a")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(daemon.run, daemon.Config(port=0, hub_port=None, mesh=mesh))
+            with trio.fail_after(1_000):
+                await enough.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_task_of_the_mesh_that_fails_is_started_again_and_ends_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = dial.Settings(MeshConfig("a"), export=str(tmp_path), export_interval=0.05)
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        mesher = dial.Mesher(server, settings)
+        real, calls, written = mesher.report.listing, 0, trio.Event()
+
+        def listing() -> Any:
+            nonlocal calls
+            calls += 1
+            if calls <= 2:
+                raise RuntimeError("a mistake")
+            if calls == 4:
+                written.set()
+            return real()
+
+        monkeypatch.setattr(mesher.report, "listing", listing)
+        nursery.start_soon(mesher.run)
+        with trio.fail_after(DEADLINE):
+            await written.wait()
+        assert os.listdir(tmp_path)
+        assert dict(server.tasks.restarts) == {"mesh-export": 2}
+        assert server.broker.faults.counts.total() == 2
+        nursery.cancel_scope.cancel()

@@ -11,7 +11,18 @@ import pytest
 
 from pubsubd import edges, errors, wire
 from pubsubd.limits import LINK_STALL, MIB
-from pubsubd.mesh import core, forwarding, interests, link, reception, window
+from pubsubd.mesh import (
+    adverts,
+    core,
+    dial,
+    forwarding,
+    interests,
+    link,
+    linkstate,
+    reception,
+    report,
+    window,
+)
 from pubsubd.mesh.state import MeshCounters
 from tests.daemons import ROOT, Daemon, Line, wait_until
 from tests.test_pages import rendered, section, source
@@ -118,7 +129,19 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"every {core._REFRESH * 0.75:g} to {core._REFRESH:g} seconds otherwise",
         f"about {core._REFRESH_RATE / 1000:g} kB a second",
         f"not been reachable for {core._FORGET:g} seconds is forgotten",
-        f"at most {core.MAX_DAEMONS:,} others",
+        f"at most {linkstate.MAX_DAEMONS:,} others",
+        f"{linkstate.MAX_TABLE // MIB} MiB of all daemons together",
+        f"counted with {linkstate._EACH} bytes",
+        f"each daemon with {linkstate._ADVERT // 1024} KiB",
+        f"{linkstate.MAX_ALL_LINKS:,} links, each counted at both ends",
+        f"{linkstate.MAX_TREES:,} daemons in all of them together",
+        f"{forwarding.MAX_WAYS:,} answers to where",
+        f"{core.MAX_HELD // MIB} MiB of all links together",
+        f"more than {reception.MAX_GREETINGS:,} hellos at once",
+        f"while it has {adverts.MAX_LINKS:,} links",
+        f"more than {adverts.MAX_LINKS:,} links",
+        f"{dial._HINTS} addresses that clients",
+        f"pages of about {report._PAGE // 1024} KiB",
         f"makes none for {3 * core._CLAIM_TIME:g} seconds",
         f"A batch has at most {link.MAX_BATCH // MIB} MiB",
         f"for up to {LINK_STALL:g} seconds without",

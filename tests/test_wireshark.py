@@ -25,7 +25,7 @@ ADVERT = (
 )
 NONCE = b"00112233445566778899aabbccddeeff"
 HELLO = b"1 org a 1764300000000 1764300000001 " + NONCE
-BATCH = b"a@1764300000000 12 255 2\npub //fwd/chat/main 2 hi\npub //fwd/x 3 a\nb\n"
+BATCH = b"a@1764300000000 12 255 2 vouched\npub //fwd/chat/main 2 hi\npub //fwd/x 3 a\nb\n"
 REFUSED = {
     "unknown-command",
     "bad-name",
@@ -104,6 +104,7 @@ def test_all_that_there_is_has_a_field(tmp_path: Path) -> None:
         "relay.sequence": ["12"],
         "relay.ttl": ["255"],
         "relay.count": ["2"],
+        "relay.vouched": ["vouched"],
         "advert.mesh": ["org", "org"],
         "advert.node": ["a", "a"],
         "advert.host": ["127.0.0.1"] * 2,
@@ -210,6 +211,7 @@ NOT_SAID = [
     ("error", b"", "an error without"),
     ("relay", b"a@1 1 255 1", "begins with a line"),
     ("relay", b"a 1 255 1\npub x 1 x\n", "does not begin with"),
+    ("relay", b"a@1 1 255 1 true\npub x 1 x\n", "does not begin with"),
     ("relay", b"a@1 1 99999999999 1\npub x 1 x\n", "is no number"),
     ("relay", b"a@1 1 255 2\npub x 1 x\n", "1 messages, not 2"),
     ("relay", b"a@1 1 255 1\npub x 1 x\nsub y\n", "something else"),

@@ -59,6 +59,7 @@ field("relay.life", "uint64", "Life of the origin", base.DEC)
 field("relay.sequence", "uint64", "Sequence", base.DEC)
 field("relay.ttl", "uint32", "Time to live", base.DEC)
 field("relay.count", "uint32", "Messages", base.DEC)
+field("relay.vouched", "string", "Vouched", base.NONE, "The origin vouches for the senders")
 field("advert.mesh", "string", "Mesh")
 field("advert.node", "string", "Node")
 field("advert.host", "string", "Host")
@@ -342,12 +343,13 @@ local command -- takes a relay's inner commands, too
 function own.relay(tree, tvb, at, data, state)
     local stop = data:find("\n", 1, true)
     if not stop then
-        return nil, "a relayed batch begins with a line: ORIGIN@LIFE SEQUENCE TTL COUNT"
+        return nil, "a relayed batch begins with a line: ORIGIN@LIFE SEQUENCE TTL COUNT [vouched]"
     end
     local words = words_of(tvb, at, data:sub(1, stop - 1))
     local origin, life = words[1][1]:match("^(.+)@(%d+)$")
-    if #words ~= 4 or not origin then
-        return nil, "a relayed batch does not begin with: ORIGIN@LIFE SEQUENCE TTL COUNT"
+    local vouched = words[5]
+    if #words < 4 or #words > 5 or not origin or (vouched and vouched[1] ~= "vouched") then
+        return nil, "a relayed batch does not begin with: ORIGIN@LIFE SEQUENCE TTL COUNT [vouched]"
     end
     text_item(tree, f.relay_origin, tvb(at, #origin), origin)
     number_item(tree, f.relay_life, { life, tvb(at + #origin + 1, #life) })
@@ -355,6 +357,9 @@ function own.relay(tree, tvb, at, data, state)
         or not number_item(tree, f.relay_ttl, words[3])
         or not number_item(tree, f.relay_count, words[4]) then
         return nil, "a word of a relayed batch is no number"
+    end
+    if vouched then
+        text_item(tree, f.relay_vouched, vouched[2], vouched[1])
     end
     local inner = { relayed = true, raw = state.raw, stop = at + #data, info = {}, more = 0 }
     local offset, count = at + stop, 0

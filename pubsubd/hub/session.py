@@ -349,7 +349,7 @@ class HubTalk:
                     events.appendleft(event)
                     self.again = more = True
                     break
-                self.again = False
+                self.again = bool(events) and events[0] is event  # it waits for a job
                 left -= 1
             elif self._at < len(self._unread):
                 events.extend(self._read())
