@@ -28,7 +28,7 @@ from soaklib.faults import hubvisitors, visitors
 from soaklib.faults.doors import Doors
 from soaklib.faults.reloads import Reloads
 from soaklib.faults.residents import Pub, Publisher, Seen, Sub, Subscriber
-from soaklib.faults.wire import LostError, WrongError, opened, until, wires
+from soaklib.faults.wire import LostError, WrongError, awaited, opened, until, wires
 from soaklib.workers import Told
 
 _PAUSE = 0.15  # seconds between two visits of one kind
@@ -108,7 +108,7 @@ class Load:
             except WrongError as error:
                 here.wrong.append(f"{name}: {error}")
             except trio.TooSlowError:
-                here.wrong.append(f"{name}: waits in vain")
+                here.wrong.append(f"{name}: waits in vain for {awaited.get()!r}")
             finally:
                 self._inside.remove(name)
             await trio.sleep(_PAUSE * self._doors.rng.uniform(0.5, 1.5))

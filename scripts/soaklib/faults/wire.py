@@ -26,6 +26,9 @@ _GLANCE = 0.3  # seconds that one connection is listened to before the others ar
 wires: ContextVar[list[Wire]] = ContextVar("wires")
 """The connections of one visit: while one is waited for, another may have ended."""
 
+awaited: ContextVar[bytes] = ContextVar("awaited", default=b"")
+"""What a visit has waited for last."""
+
 
 class LostError(Exception):
     """The daemon has ended a connection that has done nothing to deserve that."""
@@ -97,6 +100,7 @@ class Wire:
         parts = []
         for ending in endings:
             heard = b""
+            awaited.set(ending)
             while ending not in heard:
                 heard += await self.some()
             stop = heard.index(ending) + len(ending)
@@ -125,6 +129,7 @@ class Wire:
         """
         heard = b""
         self.doomed = True
+        awaited.set(b"the end")
         with contextlib.suppress(LostError):
             while True:
                 heard += await self.some()

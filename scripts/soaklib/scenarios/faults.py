@@ -224,7 +224,8 @@ class _Run:
             if found:
                 self._tried.failed[name] = found
                 # A long run takes most of an hour; whoever waits for it reads this meanwhile.
-                print(f"    {name}: {'; '.join(found)}", file=sys.stderr, flush=True)
+                text = f"{len(self._tried.fired)} {name}: {'; '.join(found)}"
+                print(f"    {text}", file=sys.stderr, flush=True)
             if found or self._weary:
                 self._start_again()
         return unreached
