@@ -33,8 +33,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     if _serving:  # a signal that comes after all is done changes nothing any more
-        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
-        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+        for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+            _signal.signal(number, _signal.SIG_IGN)
     return status
 
 

@@ -7,8 +7,11 @@ before is remembered, and found at once.
 Invariants:
 
 - ``peer.permission`` is what the rules give its identity, for every peer there is; each change of
-  the rules, of who a peer is, or of what its listener asks for, sees to that before it returns.
-- Who came in by what has been taken back, a user's line or the key of a token, is no longer here.
+  the rules, of who a peer is, or of what its listener asks for, sees to that before it returns. A
+  reload does so in steps; between them, peers that it has not come to have what they had.
+- Who came in by what has been taken back, a user's line or the key of a token, is no longer here
+  after that.
+- ``peer.gate`` fits ``peer.permission``, and the router is guarded if anybody is limited, always.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from pubsubd.acl import OUTSIDE, Acl, Permission
 from pubsubd.errors import ProtocolError, PubsubdError
@@ -25,6 +29,7 @@ from pubsubd.gate import Gate
 from pubsubd.peer import Peer
 from pubsubd.routing import Router
 from pubsubd.throttle import Throttle
+from pubsubd.turn import Steps, finish
 from pubsubd.users import MAX_SECRET, Users
 
 FAILURES = 10
@@ -205,7 +210,9 @@ class Access:
         self._peers = peers
         self._router = router
         self._clock = clock
-        self._gates: dict[Permission, Gate] = {}
+        # Those of rights that nobody has any more go by themselves.
+        self._gates: WeakKeyDictionary[Permission, Gate] = WeakKeyDictionary()
+        self._guarding = False  # whether somebody limited has come since the last reload began
         self._stranger: Permission | None = None  # the rights of who has not logged in
         self._failures = Throttle(FAILURES)
         self._guesses = Throttle(GUESSES)
@@ -280,7 +287,7 @@ class Access:
     def throttle(self, address: str) -> AuthError:
         """Return what tells of a login from ``address`` that is not checked."""
         self.failed(address, "login-throttled")
-        return AuthError("login-throttled", "too many logins have failed; try again later")
+        return AuthError("login-throttled", "too many logins have failed or wait; try again later")
 
     def throttled(self, address: str, now: float) -> bool:
         """Return whether so many logins of an address have failed that no more are checked."""
@@ -360,8 +367,10 @@ class Access:
             return
         peer.permission = permission
         peer.gate = None if permission is None else self._gate(permission)
+        limited = _limited(peer)
+        self._guarding = self._guarding or limited
         if not self._router.guarded:
-            if _limited(peer):
+            if limited:
                 self._router.guard(True)
         elif peer.substrings or peer.names or peer.patterns:
             self._router.reconsider(peer)
@@ -375,10 +384,28 @@ class Access:
     # Reload
 
     def replace(self, *, users: Users, acl: Acl, authority: Authority | None) -> int:
+        """Do at once what :meth:`replacing` does."""
+        return finish(self.replacing(users=users, acl=acl, authority=authority))
+
+    def replacing(
+        self,
+        *,
+        users: Users,
+        acl: Acl,
+        authority: Authority | None,
+        over: Callable[[], bool] = lambda: False,
+    ) -> Steps[int]:
         """Let other users, rules and keys hold from now on, for those who are here as well.
 
         To be called as well when what a listener asks for has changed. What is equal to what
-        holds is kept, with what is remembered of it.
+        holds is kept, with what is remembered of it. Those who are here are looked at in steps:
+        until it is its turn, each has the rights that it had.
+
+        Args:
+            users: who may come in.
+            acl: what they may do.
+            authority: checks tokens that are signed.
+            over: tells whether the turn is over.
 
         Returns:
             How many connections are ended, because what had let them in was taken back.
@@ -390,25 +417,32 @@ class Access:
         if authority != self.authority:
             self.authority = authority
         self._stranger = self.acl.permission(None)
-        changed = []
-        ended = 0
+        self._guarding = False
+        limited, changed, ended = False, False, 0
         for peer in list(self._peers.values()):
+            if over():
+                self._tell_router(changed, limited or self._router.guarded)
+                changed = False
+                yield
+            if peer.number not in self._peers:
+                continue
             if self._revoked(peer):
                 peer.end("login-revoked", "what it had logged in with holds no longer")
-                self.leave(peer)
+                peer.identity = peer.credential = peer.expires_at = None
                 ended += 1
             permission = self._permission(peer)
             if permission is not peer.permission:
                 peer.permission = permission
-                changed.append(peer)
-        held = {peer.permission for peer in self._peers.values()} - {None}
-        self._gates = {one: gate for one, gate in self._gates.items() if one in held}
-        for peer in changed:
-            peer.gate = None if peer.permission is None else self._gate(peer.permission)
-        limited = any(map(_limited, self._peers.values()))
+                peer.gate = None if permission is None else self._gate(permission)
+                changed = True
+            limited = limited or _limited(peer)
+        self._tell_router(changed, limited or self._guarding)
+        return ended
+
+    def _tell_router(self, changed: bool, limited: bool) -> None:
+        """Let the router look at what peers may receive, and forget what it knows of that."""
         if changed or self._router.guarded != limited:
             self._router.guard(limited)
-        return ended
 
     def _revoked(self, peer: Peer) -> bool:
         credential = peer.credential

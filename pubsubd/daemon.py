@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import json
 import logging
 import os
@@ -28,9 +29,10 @@ import trio
 from pubsubd import wire
 from pubsubd.config import Config, MeshOptions
 from pubsubd.errors import AbortedError, ConfigError, FailedError
+from pubsubd.faults import Faults
 from pubsubd.garbage import Garbage
 from pubsubd.lag import LoopLag
-from pubsubd.limits import MIB
+from pubsubd.limits import MIB, TURN
 from pubsubd.line import LineTalk
 from pubsubd.listen import (
     Bound,
@@ -50,6 +52,7 @@ from pubsubd.session import MakeTalk, name_address
 from pubsubd.systemd import Notifier, take_sockets
 from pubsubd.tasks import guarded
 from pubsubd.terms import Terms
+from pubsubd.turn import Steps, finish
 
 if TYPE_CHECKING:
     from pubsubd.hub.core import Hub
@@ -57,6 +60,9 @@ if TYPE_CHECKING:
     from pubsubd.metrics import Metrics
 
 log = logging.getLogger("pubsubd")
+
+READ_TIMEOUT = 30.0
+"""Seconds that reading the settings and their files may take at a reload."""
 
 _SWEEP = 1.0  # seconds between two looks at all sessions
 _STATUS = 10.0  # seconds between two lines for the service manager
@@ -95,7 +101,7 @@ async def run(
     _keep_memory()
     with contextlib.ExitStack() as stack:
         signals = stack.enter_context(_signals(*_ENDS))
-        hangups = stack.enter_context(_signals(signal.SIGHUP))
+        hangups = stack.enter_context(_hangups())
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         all_bound = listen(
             config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
@@ -107,15 +113,15 @@ async def run(
             all_doors = _open_doors(all_bound, reloader, config)
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
-            reloader.apply(prepared)
+            finish(reloader.apply(prepared))
             reserve = Reserve()
             stack.callback(reserve.close)
             doors, closed = trio.CancelScope(), trio.Event()
-            dialling = trio.CancelScope()
+            dialling, reloading = trio.CancelScope(), trio.CancelScope()
             start = server.tasks.start
             server.start()
             if reloader.mesher is not None:
-                nursery.start_soon(_run_mesh, reloader.mesher, dialling)
+                nursery.start_soon(_run_within, dialling, reloader.mesher.run)
             nursery.start_soon(
                 _accept,
                 partial(accept_all, all_doors, server, reserve, doors, closed),
@@ -126,13 +132,18 @@ async def run(
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
                 start("hub", partial(_sweep_hub, reloader.hub))
-                start("lag", _open_metrics(reloader.hub, reloader).run)
+                lag, load = _open_metrics(reloader.hub, reloader)
+                start("lag", lag.run)
+                start("metrics", load)
             interval = min(_SWEEP, limits.command_timeout / 4)
             start("sweep", partial(_sweep, server, sweeps, interval))
             start("statistics", partial(_publish_statistics, server))
             start("manager", partial(_tell_manager, reloader, notifier))
-            read = None if reload is None else partial(_read_again, reload, all_bound)
-            start("reload", partial(_reload_on_signal, hangups, read, reloader, notifier))
+            faults = server.broker.faults
+            read = None if reload is None else partial(_read_again, reload, all_bound, faults)
+            keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)
+            keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
+            nursery.start_soon(_run_within, reloading, keep_reloading)
             if config.ports_file is not None:
                 _write_ports(Path(config.ports_file), ports, stack)
             stack.enter_context(garbage.keep())
@@ -146,8 +157,8 @@ async def run(
             if reloader.hub is not None:
                 reloader.hub.ready = False
             nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
-            doors.cancel()
-            dialling.cancel()
+            for scope in (doors, dialling, reloading):
+                scope.cancel()
             await closed.wait()
             server.drain()
             await server.wait_empty()
@@ -218,20 +229,33 @@ def _hub_door(hub: Hub, terms: Terms) -> tuple[MakeTalk, Refusal]:
     return partial(HubTalk, hub, terms=terms), refusal
 
 
-def _open_metrics(hub: Hub, reloader: Reloader) -> LoopLag:
-    """Let the hub port tell the metrics; return what has to run for that."""
-    lag = LoopLag()
+def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], Awaitable[None]]]:
+    """Let the hub port tell the metrics; return the two tasks that have to run for that."""
+    lag, wanted, loaded = LoopLag(), trio.Event(), trio.Event()
+
+    async def load() -> None:
+        # When somebody asks, in a thread: 4 MiB and 60 ms.
+        await wanted.wait()
+        module = partial(importlib.import_module, "pubsubd.metrics")
+        await trio.to_thread.run_sync(module, abandon_on_cancel=True)
+        loaded.set()
 
     @functools.cache
     def metrics() -> Metrics:
-        # Loaded when somebody asks: 4 MiB and 60 ms.
         from pubsubd.metrics import Metrics, Sources  # noqa: PLC0415
 
         mesh = None if reloader.mesher is None else reloader.mesher.report
-        return Metrics(Sources(reloader.server.broker, hub, lag, mesh, reloader))
+        server = reloader.server
+        return Metrics(Sources(server.broker, hub, lag, mesh, reloader, server.tasks))
 
-    hub.scrape = lambda accept: metrics().render(accept)
-    return lag
+    def scrape(accept: str) -> Steps[tuple[bytes, str]]:
+        wanted.set()
+        while not loaded.is_set():
+            yield
+        return (yield from metrics().render(accept))
+
+    hub.scrape = scrape
+    return lag, load
 
 
 def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[Bound]) -> Mesher:
@@ -266,9 +290,9 @@ async def _accept(
         nursery.cancel_scope.cancel()
 
 
-async def _run_mesh(mesher: Mesher, scope: trio.CancelScope) -> None:
+async def _run_within(scope: trio.CancelScope, run: Callable[[], Awaitable[object]]) -> None:
     with scope:
-        await mesher.run()
+        await run()
 
 
 def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
@@ -363,28 +387,30 @@ async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
 # Reloading
 
 
-def _read_again(reload: Callable[[], Config], all_bound: Sequence[Bound]) -> Prepared:
+def _read_again(
+    reload: Callable[[], Config], all_bound: Sequence[Bound], faults: Faults
+) -> Prepared:
     """Return settings that can be put into force; whatever goes wrong is a ConfigError."""
     try:
         return check(reload(), all_bound)
     except ConfigError:
         raise
     except Exception as error:
+        faults.note(error, "reload")
         raise ConfigError(f"an unexpected failure: {error!r:.200}") from error
 
 
 async def _reload_on_signal(
     signals: Any, read: Callable[[], Prepared] | None, reloader: Reloader, notifier: Notifier
 ) -> None:
+    threads = trio.CapacityLimiter(1)
     while True:
         await _wait_signal(signals)
         notifier.reloading()
         try:
             if read is None:
                 raise ConfigError("there are no settings to read again")
-            # In a thread: files may be slow, and nobody has to wait for them.
-            # One that never answers is given up when the daemon ends.
-            reloader.apply(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
+            await _apply(await _read_in_thread(read, threads), reloader)
         except ConfigError as error:
             reloader.failed = True
             told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}
@@ -392,6 +418,31 @@ async def _reload_on_signal(
         else:
             reloader.server.publish_event({"event": "reloaded"}, asked=True)
         notifier.ready()
+
+
+async def _read_in_thread(read: Callable[[], Prepared], threads: trio.CapacityLimiter) -> Prepared:
+    """Read in a thread: files may be slow, and nobody has to wait for them.
+
+    One that never answers, as on a disk that is gone, keeps its thread. There is no second one
+    then, and the daemon ends without it.
+
+    Raises:
+        ConfigError: the settings cannot be used, or have not been read in time.
+    """
+    if threads.borrowed_tokens:
+        raise ConfigError("the files of the reload before have not been read yet")
+    with trio.move_on_after(READ_TIMEOUT):
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=threads)
+    raise ConfigError(f"the files have not been read in {READ_TIMEOUT:g} s")
+
+
+async def _apply(prepared: Prepared, reloader: Reloader) -> None:
+    """Put settings into force, and let others have their turns meanwhile."""
+    turn, lane = reloader.server.broker.turn, reloader.server.lane
+    turn.begin()
+    for _ in reloader.apply(prepared, turn.over):
+        await lane.wait(TURN)
+        turn.begin()
 
 
 # Ending
@@ -406,6 +457,21 @@ def _signals(*numbers: int) -> Iterator[Any]:
             yield signals
     except RuntimeError:
         yield None
+
+
+@contextlib.contextmanager
+def _hangups() -> Iterator[Any]:
+    """Receive SIGHUP; one that nobody has taken at the end would end the process by itself."""
+    try:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    except ValueError:  # as above
+        yield None
+        return
+    try:
+        with _signals(signal.SIGHUP) as signals:
+            yield signals
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def _wait_signal(signals: Any) -> None:

@@ -2,6 +2,7 @@
 
 Strategy: nothing is counted for this alone. A scrape takes a snapshot of what the parts of the
 daemon count anyway, and goes once through the connections, for what is known of each of them only.
+It does so in steps, and once for all who ask within a moment.
 
 This module is imported when it is asked for the first time, as few daemons are.
 
@@ -23,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,7 @@ from pubsubd import __version__
 from pubsubd.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, STAYS
 from pubsubd.hub.messages import CODES as HUB_ERRORS
 from pubsubd.lag import BUCKETS
+from pubsubd.turn import Shared, Steps
 
 if TYPE_CHECKING:
     from pubsubd.broker import Broker
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from pubsubd.lag import LoopLag
     from pubsubd.mesh.report import Report
     from pubsubd.reload import Reloader
+    from pubsubd.tasks import Tasks
 
 MAX_LINKS = 100
 """Links to other daemons that have series of their own, those that have lasted longest."""
@@ -73,6 +77,8 @@ _CLOSING = (*CLOSES, *HUB_CLOSES, *MESH_CLOSES)
 _CODES = (*STAYS, *_CLOSING, *(f"hub:{code}" for code in HUB_ERRORS))
 _REFUSED = (*MESH_CLOSES, "bad-address", "bad-advert", "forged-advert")
 _openmetrics: Callable[[CollectorRegistry], bytes] = generate_openmetrics  # which has no types
+_AT_ONCE = 256  # connections counted without looking at the clock
+_PLACES = 100  # functions that faults are told of, those with the most
 _UNTOLD = "dialled"  # the listener of connections that came by none
 
 
@@ -86,6 +92,7 @@ class Sources:
         lag: how late its loop is.
         mesh: what it knows of its mesh; None if it takes part in none.
         reloader: what puts settings into force; None if nothing does.
+        tasks: the daemon's own; None if there are none.
     """
 
     broker: Broker
@@ -93,42 +100,90 @@ class Sources:
     lag: LoopLag
     mesh: Report | None = None
     reloader: Reloader | None = None
+    tasks: Tasks | None = None
 
 
-class Metrics(Collector):
+@dataclass(frozen=True, slots=True)
+class _Crowd:
+    """What there is of connections.
+
+    Attributes:
+        kinds: how many there are, by listener, transport and dialect.
+        backlog, largest: bytes that wait for all, and for one, of them.
+        share: the largest part of what may wait for one.
+    """
+
+    kinds: Counter[tuple[str, str, str]]
+    backlog: int
+    largest: int
+    share: float
+
+
+class _Made(Collector):
+    """Families that are made already."""
+
+    def __init__(self) -> None:
+        self.families: list[Metric] = []
+
+    def collect(self) -> list[Metric]:
+        return self.families
+
+
+class Metrics:
     """The families, made anew at each scrape."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self._made = _Made()
+        self._registry.register(self._made)
+        clock = sources.hub.clock
+        self._shared = {
+            TEXT: Shared(partial(self._write, generate_latest), clock),
+            OPENMETRICS: Shared(partial(self._write, _openmetrics), clock),
+        }
         self._hits = 0
         self._process_start = _process_start()
 
-    def render(self, accept: str) -> tuple[bytes, str]:
-        """Return all families, and their content type.
+    def render(self, accept: str) -> Steps[tuple[bytes, str]]:
+        """Return all families, and their content type, in steps.
 
         Args:
             accept: the header of the request: OpenMetrics is for those who name it.
         """
-        if any(
+        open_metrics = any(
             one.partition(";")[0].strip().lower() == "application/openmetrics-text"
             for one in accept.split(",")
-        ):
-            return _openmetrics(self._registry), OPENMETRICS
-        return generate_latest(self._registry), TEXT
+        )
+        kind = OPENMETRICS if open_metrics else TEXT
+        return (yield from self._shared[kind].get()), kind
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
-        yield from self._traffic()
-        yield from self._connections()
-        yield from self._routing()
-        yield from self._security()
-        yield from self._hub()
-        if self._sources.mesh is not None:
-            yield from _mesh(self._sources.mesh)
-        yield from self._daemon()
-        yield from self._process()
+    def _write(self, generate: Callable[[CollectorRegistry], bytes]) -> Steps[bytes]:
+        families = yield from self.collect()
+        yield  # writing is a step of its own
+        self._made.families = families
+        return generate(self._registry)
+
+    def collect(self) -> Steps[list[Metric]]:
+        """Return the families, in steps."""
+        over, mesh = self._sources.broker.turn.over, self._sources.mesh
+        crowd = yield from self._count_connections()
+        families = []
+        for part in (
+            self._traffic(),
+            self._connections(crowd),
+            self._routing(),
+            self._security(),
+            self._hub(),
+            () if mesh is None else _mesh(mesh),
+            self._daemon(),
+            self._process(),
+        ):
+            for family in part:
+                families.append(family)
+                if over():
+                    yield
+        return families
 
     def _traffic(self) -> Iterator[Metric]:
         counters = self._sources.broker.counters
@@ -153,12 +208,14 @@ class Metrics(Collector):
             counters.half_frames,
         )
 
-    def _connections(self) -> Iterator[Metric]:
+    def _count_connections(self) -> Steps[_Crowd]:
         broker, talks = self._sources.broker, self._sources.hub.talks
         kinds: Counter[tuple[str, str, str]] = Counter()
         backlog = largest = 0
         share = 0.0
-        for number, peer in broker.peers.items():
+        for done, (number, peer) in enumerate(list(broker.peers.items())):
+            if done % _AT_ONCE == 0 and broker.turn.over():
+                yield
             terms = peer.terms
             talk = talks.get(number)
             if talk is not None:
@@ -170,6 +227,10 @@ class Metrics(Collector):
                 backlog += size
                 largest = max(largest, size)
                 share = max(share, size / limits.max_pending)
+        return _Crowd(kinds, backlog, largest, share)
+
+    def _connections(self, crowd: _Crowd) -> Iterator[Metric]:
+        broker = self._sources.broker
         counters = broker.counters
         yield _counter(
             "connections_accepted",
@@ -187,7 +248,7 @@ class Metrics(Collector):
             "Connections that are open.",
             labels=("listener", "transport", "dialect"),
         )
-        for (listener, transport, dialect), count in kinds.items():
+        for (listener, transport, dialect), count in crowd.kinds.items():
             family.add_metric((listener or _UNTOLD, transport, dialect), count)
         yield family
         yield _gauge(
@@ -195,12 +256,14 @@ class Metrics(Collector):
             "Connections that there may be at a time.",
             broker.terms.limits.max_connections,
         )
-        yield _gauge("backlog_bytes", "Bytes that wait to be sent, of all connections.", backlog)
-        yield _gauge("backlog_largest_bytes", "Bytes that wait for one connection.", largest)
+        yield _gauge(
+            "backlog_bytes", "Bytes that wait to be sent, of all connections.", crowd.backlog
+        )
+        yield _gauge("backlog_largest_bytes", "Bytes that wait for one connection.", crowd.largest)
         yield _gauge(
             "backlog_largest_ratio",
             "The largest backlog, as a part of what may wait for that connection.",
-            share,
+            crowd.share,
         )
 
     def _routing(self) -> Iterator[Metric]:
@@ -261,6 +324,25 @@ class Metrics(Collector):
             buckets=list(zip(bounds, accumulate(lag.counts), strict=True)),
             sum_value=lag.total,
         )
+        faults = self._sources.broker.faults.counts
+        yield _counters(
+            "faults",
+            "Mistakes of this program that were met, by the function; none is the rule.",
+            "place",
+            dict(faults.most_common(_PLACES)),
+        )
+        if (tasks := self._sources.tasks) is not None:
+            yield _counters(
+                "task_restarts",
+                "Tasks of the daemon's own that have failed and were started again.",
+                "task",
+                dict(tasks.restarts),
+            )
+            yield _gauge(
+                "tasks_down",
+                "Tasks of the daemon's own that have failed and do not run again yet.",
+                len(tasks.down),
+            )
         yield _gauge(
             "ready",
             "1 while new connections are let in, 0 while it is full or ends.",

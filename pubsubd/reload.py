@@ -1,13 +1,15 @@
 """Putting settings into force, at the start and again while the daemon runs.
 
 Everything that a file can spoil is read first, by :func:`prepare`; what is left for
-:meth:`Reloader.apply` cannot fail, and is done in one go: nobody ever meets half of it.
+:meth:`Reloader.apply` cannot fail. All of it holds at once for who comes; those who are here are
+looked at in steps, without holding up others.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from pubsubd.acl import Acl
 from pubsubd.limits import Limits
 from pubsubd.listen import raise_descriptors
 from pubsubd.tls import server_context
+from pubsubd.turn import Steps
 from pubsubd.users import Users, load_users
 
 if TYPE_CHECKING:
@@ -111,8 +114,13 @@ class Reloader:
         self.failed = False
         self.applied = 0.0
 
-    def apply(self, prepared: Prepared) -> None:
-        """Let settings hold from now on, for connections that are open, too."""
+    def apply(self, prepared: Prepared, over: Callable[[], bool] = lambda: False) -> Steps[None]:
+        """Let settings hold from now on, for connections that are open, too.
+
+        Args:
+            prepared: what is to hold.
+            over: tells whether the turn is over.
+        """
         config, server = prepared.config, self.server
         if config.log_level is not None:
             logging.getLogger("pubsubd").setLevel(config.log_level.upper())
@@ -130,11 +138,11 @@ class Reloader:
                 ),
                 origins=frozenset(config.hub_origins),
             )
-        server.broker.access.replace(
-            users=prepared.users, acl=prepared.acl, authority=prepared.authority
-        )
         if self.mesher is not None and prepared.mesh is not None:
             self.mesher.replace(prepared.mesh)
+        yield from server.broker.access.replacing(
+            users=prepared.users, acl=prepared.acl, authority=prepared.authority, over=over
+        )
         self.failed, self.applied = False, time.time()
 
 

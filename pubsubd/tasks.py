@@ -58,6 +58,7 @@ class Tasks:
             run: the task.
             vital: whether the daemon ends when it fails :data:`VITAL_FAILURES` times in a minute.
         """
+        self.restarts.setdefault(name, 0)
         self._nursery.start_soon(self.keep, name, run, vital)
 
     async def keep(

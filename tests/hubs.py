@@ -8,6 +8,7 @@ text a line, both to a daemon that really runs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import socket
 import struct
@@ -22,7 +23,7 @@ from pubsubd.broker import Broker
 from pubsubd.errors import ProtocolError
 from pubsubd.hub.core import Hub
 from pubsubd.hub.session import HubTalk
-from pubsubd.limits import HubLimits, Limits
+from pubsubd.limits import TURN, HubLimits, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer
 from pubsubd.terms import Terms
@@ -206,6 +207,23 @@ class Room:
         answer = self.ask(name, message_a("hub:register", payload, me=me))
         assert answer["type"] == "hub:registered", answer
         return me
+
+    def shorten_turns(self, looks: int) -> None:
+        """Let each turn be over when one looks for the ``looks``-th time whether it is."""
+        clock = itertools.count(0, TURN / (looks - 0.5))
+        turn = Turn(clock=clock.__next__)
+        self.broker.turn = turn
+
+    def turns(self, name: str, *messages: Any) -> list[int]:
+        """Let a connection say messages; return how many bytes each turn has made for all."""
+        data = b"".join(json.dumps(one).encode() + b"\n" for one in messages)
+        made = []
+        more = True
+        while more:
+            more = self.talks[name].receive(data)
+            data = b""
+            made.append(self.broker.turn.made)
+        return made
 
     def tick(self, seconds: float) -> None:
         """Let time pass."""

@@ -808,3 +808,32 @@ def test_rights_that_nobody_has_any_more_are_let_go_of(ruled: Hall) -> None:
         rules = [AclRule(("*",), (f"a{number}",), ("#",))]
         ruled.broker.access.replace(users=Users(), acl=Acl(rules), authority=None)
     assert len(ruled.broker.access._gates) == 1
+
+
+def rule(who: str, *texts: str) -> AclRule:
+    return AclRule((who,), texts, texts)
+
+
+def test_a_reload_looks_at_those_who_are_here_in_steps_and_misses_nobody(ruled: Hall) -> None:
+    access, broker = ruled.broker.access, ruled.broker
+    for number in range(5):
+        broker.login(ruled.join(f"ann{number}"), "ann")
+        ruled.say(f"ann{number}", b"sub a\n")
+    acl = Acl([rule("ann", "#", "//pubsubd/"), rule("eve", "b")])
+    steps = access.replacing(users=Users(), acl=acl, authority=None, over=lambda: True)
+    for _ in range(3):
+        next(steps)
+    ruled.talks["ann3"].leaving()
+    for step in ruled.talks["ann3"].leaving():
+        for _ in step():
+            pass
+    # Somebody who comes meanwhile is held to the new rules, whatever the others may do.
+    broker.login(ruled.join("eve"), "eve")
+    assert ruled.ask("eve", b"sub a\nsub b\npub a 1 x\n") == [("error", "not-allowed")]
+    assert len(list(steps)) >= 3
+    ruled.hears("eve")
+    for number in (0, 1, 2, 4):
+        assert ruled.peer(f"ann{number}").permission is None
+        ruled.say(f"ann{number}", b"pub a 1 y\npub b 1 z\n")
+    assert ruled.hears("ann4") == [("a", "y")] * 4
+    assert ruled.hears("eve") == [("b", "z")] * 4

@@ -31,7 +31,7 @@ def chaos(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_passes(name: str) -> None:
-    done = chaos("--short", "--json", "-", name)
+    done = chaos("--short", "--json", "-", name, timeout=300 if name == "faults" else 120)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [one["name"] for one in told["scenarios"]] == [name]
@@ -45,6 +45,13 @@ def test_list_names_every_scenario_and_what_it_does() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[0] for line in done.stdout.splitlines()] == list(SCENARIOS)
     assert all(one.title.endswith(".") for one in SCENARIOS.values())
+
+
+def test_parts_of_a_scenario_can_be_done_alone() -> None:
+    done = chaos("--short", "--json", "-", "hostile", "--only", "hub-pin*", "--only", "heal?h")
+    assert done.returncode == 0, done.stderr
+    checks = json.loads(done.stdout)["scenarios"][0]["checks"]
+    assert [one["what"] for one in checks][:-1] == ["health", "attacks, of all there are"]
 
 
 @pytest.mark.parametrize(

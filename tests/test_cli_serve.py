@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,12 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from pubsubd import daemon
+from tests.daemons import wait_until
 from tests.running import command_line, environment
 
 
@@ -246,6 +250,44 @@ def test_other_commands_are_interrupted_as_usual() -> None:
         env=environment(),
     )
     assert done.returncode == 0
+
+
+def threads(process: subprocess.Popen[str]) -> int:
+    return len(os.listdir(f"/proc/{process.pid}/task"))
+
+
+def test_a_file_that_never_answers_keeps_neither_the_daemon_nor_a_thread_each(
+    tmp_path: Path,
+) -> None:
+    users = tmp_path / "users"
+    users.touch(mode=0o600)
+    with serve("--port=0", "--users-file", str(users), "--auth=none") as process:
+        port = int(ready(process).rpartition(":")[2])
+        users.unlink()
+        os.mkfifo(users, 0o600)
+        before = threads(process)
+        process.send_signal(signal.SIGHUP)
+        held: list[int] = []
+
+        def reads() -> bool:
+            with contextlib.suppress(OSError):  # until there is a reader
+                held.append(os.open(users, os.O_WRONLY | os.O_NONBLOCK))
+            return bool(held)
+
+        wait_until(reads, "the reload reads the file")
+        for _ in range(3):
+            process.send_signal(signal.SIGHUP)
+            with socket.create_connection(("127.0.0.1", port)) as tcp:
+                tcp.sendall(b"pub //pubsubd/ping 1 x\n")
+                assert tcp.recv(100) == b"pub //pubsubd/ping 1 x\n"
+        assert threads(process) == before + 1
+        begun = time.monotonic()
+        status, rest = end(process)
+        assert time.monotonic() - begun < daemon.READ_TIMEOUT / 3
+        os.close(held[0])
+    assert status == 0
+    assert "event=stopped" in rest
+    assert "reload" not in rest
 
 
 def test_a_second_signal_ends_a_drain_at_once() -> None:

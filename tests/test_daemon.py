@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-from pubsubd import session
+from pubsubd import daemon, session
 from pubsubd.daemon import Config, run
 from pubsubd.errors import ConfigError, FailedError
 from pubsubd.hub.core import Hub
@@ -28,7 +29,7 @@ from pubsubd.peer import Peer
 from pubsubd.server import Server
 from pubsubd.session import MakeTalk, Session, open_session
 from pubsubd.users import Users
-from tests.daemons import Daemon
+from tests.daemons import Daemon, wait_until
 from tests.hubs import UPGRADE, client_frame
 from tests.rights import PASSWORD, rules_in
 
@@ -100,6 +101,42 @@ async def test_the_ports_are_told_and_written_and_the_file_goes_with_the_daemon(
 
 async def test_signals_that_came_before_it_started_end_it_at_once() -> None:
     await run(Config(port=0, hub_port=None), early_signals=[15])
+
+
+async def test_a_reload_whose_files_do_not_answer_is_given_up_and_no_second_one_begun(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(daemon, "READ_TIMEOUT", 0.01)
+    caplog.set_level("INFO", "pubsubd")
+    fifo = tmp_path / "users"
+    config = Config(port=0, hub_port=None)
+    reads = []
+
+    def reload() -> Config:
+        reads.append(fifo.read_bytes())
+        return config
+
+    async def told(text: str) -> None:
+        await trio.to_thread.run_sync(wait_until, lambda: text in caplog.text, text)
+
+    os.mkfifo(fifo)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(run, config, reload=reload))
+        os.kill(os.getpid(), signal.SIGHUP)
+        await told("have not been read in 0.01 s")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await told("of the reload before have not been read yet")
+        monkeypatch.setattr(daemon, "READ_TIMEOUT", 60.0)
+        fifo.write_bytes(b"")
+        await trio.to_thread.run_sync(wait_until, lambda: len(reads) == 1, "it was read")
+        fifo.unlink()
+        fifo.touch()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await told("event=reloaded")
+        assert len(reads) == 2
+        nursery.cancel_scope.cancel()
 
 
 class Crowd:

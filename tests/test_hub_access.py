@@ -269,9 +269,9 @@ def test_requests_are_answered_in_order_while_passwords_are_checked(room: Room) 
 
 def test_no_timeout_runs_while_the_password_of_a_request_is_checked(room: Room) -> None:
     web = Web(room, login=True)
-    good = request("GET", "/pubsub/topics", None, basic("ann", PASSWORD))
+    bad = request("GET", "/pubsub/topics", None, basic("ann", "wrong one"))
     begun = room.now
-    web.talk.receive(good + good[:20])  # the second one comes only in part
+    web.talk.receive(bad + bad[:20])  # the second one comes only in part
     room.now += 100
     assert web.talk.overdue(room.now, begun) is None
     work(web.talk.peer)

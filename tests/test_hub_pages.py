@@ -377,6 +377,7 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"Up to {real.max_topics:,} topics (--hub-max-topics)",
         f"Over {real.burst} messages at once (--hub-burst) and {real.rate:g} a minute",
         f"Over {real.max_message // limits.MIB} MiB (--hub-max-message)",
+        f"Over {limits.Limits().request_rate:g} requests a second (--request-rate)",
         f"at most {MAX_LEVELS} levels and {MAX_LEVELS} stars",
         f"more than {strict.MAX_DEPTH} levels of arrays and objects",
         f"a header of at most {header} KiB (431)",

@@ -20,6 +20,7 @@ from pubsubd.acl import Acl, AclRule
 from pubsubd.broker import Broker
 from pubsubd.config import Config, ListenerConfig
 from pubsubd.errors import ConfigError, ProtocolError
+from pubsubd.faults import Faults
 from pubsubd.limits import Limits
 from pubsubd.listen import Bound
 from pubsubd.mesh.core import Mesh
@@ -366,8 +367,10 @@ def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_costs_nothing() -> 
     def broken() -> Config:
         raise ZeroDivisionError("nobody thought of it")
 
+    faults = Faults()
     with pytest.raises(ConfigError, match="nobody thought of it"):
-        daemon_module._read_again(broken, ())
+        daemon_module._read_again(broken, (), faults)
+    assert sum(faults.counts.values()) == 1
 
 
 def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
@@ -376,8 +379,8 @@ def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
         bound = [Bound(safe, sock, inherited=True)]
         with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not loopback"):
-            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound)
-        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
+            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound, Faults())
+        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound, Faults())
 
 
 # Discovery

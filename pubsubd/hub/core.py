@@ -32,13 +32,15 @@ from pubsubd.hub.registry import Registry
 from pubsubd.hub.render import Batch, read_chunk
 from pubsubd.hub.synap import Synap
 from pubsubd.hub.topics import TopicTable
-from pubsubd.limits import HubLimits
+from pubsubd.limits import MIB, HubLimits
 from pubsubd.peer import Peer
 from pubsubd.terms import Terms
+from pubsubd.turn import Steps
 
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
 
+_KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept
 _BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
 
 
@@ -62,8 +64,8 @@ class Hub:
         origins: web pages that may use it, besides its own; ``*`` for all.
         ready: whether the daemon's listeners are open; the daemon's.
         down: tasks of the daemon that have failed and are not running again; the daemon's.
-        scrape: returns all metrics and their content type, for the Accept header of who asks; None
-            for nothing. The daemon's.
+        scrape: returns all metrics and their content type, in steps, for the Accept header of who
+            asks; None for nothing. The daemon's.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Hub:
         self.failed = 0
         self.ready = True
         self.down: Mapping[str, int] = {}
-        self.scrape: Callable[[str], tuple[bytes, str]] | None = None
+        self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None
         self._batches: dict[int, tuple[bytes, Batch]] = {}
         self._over: deque[tuple[HubTalk, Iterator[None]]] = deque()  # registrations that end
 
@@ -140,15 +142,16 @@ class Hub:
         known = self._batches.get(id(chunk))
         if known is not None:
             return known[1]
-        if len(self._batches) >= _BATCHES:
-            self._batches.clear()
+        batches = self._batches
+        if len(batches) >= _BATCHES or sum(one.size for _, one in batches.values()) > _KEPT:
+            batches.clear()
         noted, notes = self.broker.notes
         if noted is chunk and None not in notes:
             messages = cast("list[Message]", notes)  # who has put them knows them already
         else:
             messages = read_chunk(chunk, *self._identify(self.broker.speaker))
         batch = Batch(messages, self.now())
-        self._batches[id(chunk)] = chunk, batch
+        batches[id(chunk)] = chunk, batch
         return batch
 
     def _identify(self, speaker: Peer | None) -> tuple[str, bool]:

@@ -49,12 +49,17 @@ MAX_DETAILS = 64 * KIB
 _ALL_DETAILS = 128 * MIB  # those of all actors; 2.6 KiB each if there are 50,000
 _PER_CAPABILITY = 256  # bytes of a set with one actor in it
 
+MAX_CAPABILITIES = MAX_DETAILS // _PER_CAPABILITY
+"""Capabilities of one actor: there is no room for more."""
+
 _MEMORY = 128 * KIB  # what RE2 may use for a pattern; enough for any 1,024 letters
 _STEP = 0.001  # seconds of one step of a search
 _PATIENCE = 0.08  # seconds that matching a pattern may take in all
 _CHUNK = 256  # keys that are looked up at once
-_EXPIRED = 1_000  # actors removed in one call
+_SHORT = 1_024  # bytes of metadata that are looked at without looking at the clock
+_EXPIRED = 1_000  # work of removing actors in one call, as Actor.work counts it
 _LOOKED = 2_000  # entries of the heap looked at in one call: 4 ms
+_NEEDLES = 8  # keys and values looked for as they are written, before a text is read
 _PART = r"[A-Za-z0-9._:\-]+"
 _not_latin = re.compile(r"[^\x00-\xff]")
 _stars = re.compile(r"\*+")
@@ -187,7 +192,9 @@ class Registry:
         key = canonical(address)
         assert key is not None
         able = dict.fromkeys(capabilities)
-        size = len(metadata) + sum(map(len, able)) + _PER_CAPABILITY * len(able)
+        size = len(metadata) + _PER_CAPABILITY * len(able)
+        if size <= MAX_DETAILS:
+            size += sum(len(capability.encode()) for capability in able)
         if size > MAX_DETAILS:
             raise RegistryFull(
                 f"metadata and capabilities take {size} bytes, of {MAX_DETAILS} that one actor has"
@@ -269,7 +276,7 @@ class Registry:
         return list(self._by_capability.get(capability, ()))
 
     def expire(self, now: int) -> list[Actor]:
-        """Remove actors whose time is over, and return them, 1,000 at most.
+        """Remove actors whose time is over, as many as take some 2 ms, and return them.
 
         So are those that had to make room since. One that its owner has registered anew meanwhile
         is not returned.
@@ -283,15 +290,17 @@ class Registry:
             if (new := held(actor.key)) is None or new.owner is not actor.owner
         ]
 
-    def page(self, offset: int, limit: int, now: int) -> tuple[list[Actor], int]:
-        """Return ``limit`` actors from ``offset`` on, and how many there are."""
-        self._reap(now)
-        holding: Iterable[Actor] = self._actors.values()
+    def page(self, offset: int, limit: int, now: int) -> Generator[None, None, Found]:
+        """Return ``limit`` actors from ``offset`` on, and how many there are.
+
+        In steps, as long as there are registrations that are over: these are removed before.
+        """
+        while self._heap and self._heap[0][0] <= now:
+            self._reap(now)
+            yield
         total = len(self._actors)
-        if self._heap and self._heap[0][0] <= now:  # there were more
-            holding = [actor for actor in holding if actor.expires_at > now]
-            total = len(holding)
-        return list(islice(holding, offset, offset + limit)), total
+        start = min(offset, total)
+        return Found(list(islice(self._actors.values(), start, start + limit)), total)
 
     def discover(
         self,
@@ -332,8 +341,10 @@ class Registry:
             chunk = keys[position : position + _CHUNK]
             position += len(chunk)
             actors = self._holding(chunk, wanted, now)
-            # Without looking at the clock, so many that a pattern at its worst takes 10 ms.
-            size = max(1, 2 * MAX_ADDRESS // max(map(len, chunk)))
+            # Without looking at the clock, so many that a pattern at its worst takes 5 ms.
+            size = max(1, MAX_ADDRESS // max(map(len, chunk)))
+            if has is not None and any(len(actor.metadata) > _SHORT for actor in actors):
+                size = 1
             for start in range(0, len(actors), size):
                 hits = batch = actors[start : start + size]
                 if matches is not None:
@@ -362,7 +373,7 @@ class Registry:
         """Return the keys of the fewest actors that can be told to include those searched for."""
         if glob and "*" not in glob:
             return [glob]
-        if len(wanted) > MAX_DETAILS // _PER_CAPABILITY:
+        if len(wanted) > MAX_CAPABILITIES:
             return []
         fewest = min(self._able(wanted), key=len)
         return list(fewest)
@@ -400,10 +411,10 @@ class Registry:
         return actor if actor is not None and actor.entry is entry else None
 
     def _reap(self, now: int) -> None:
-        """Remove actors whose time is over, 1,000 at most."""
-        heap, removed = self._heap, 0
+        """Remove actors whose time is over, as many as take some 2 ms."""
+        heap, work = self._heap, 0
         for _ in range(_LOOKED):
-            if not heap or heap[0][0] > now or removed == _EXPIRED:
+            if not heap or heap[0][0] > now or work >= _EXPIRED:
                 return
             actor = self._owning(heap[0])
             if actor is None:
@@ -414,7 +425,7 @@ class Registry:
             else:
                 heapq.heappop(heap)
                 self._end(actor)
-                removed += 1
+                work += actor.work
 
     def _end(self, actor: Actor) -> None:
         self.unregister(actor.key)
@@ -478,6 +489,7 @@ def _selector(wanted: dict[str, Any]) -> Callable[[bytes], bool]:
     # Without a backslash, a text has each of its strings as it is; null has none.
     needles = [msgspec.json.encode(key) for key in wanted]
     needles += [texts[key] for key, value in wanted.items() if isinstance(value, str)]
+    del needles[_NEEDLES:]
 
     def has(text: bytes) -> bool:
         if b"\\" not in text:

@@ -9,7 +9,9 @@ joining these stretches with the address is all that is left for each of them.
 Invariants:
 
 - A message has the same identifier in whatever form it is sent, and to whomever.
-- What is kept for addresses of different lengths takes :data:`ROOM` bytes at most, or one length's.
+- What is kept besides the texts, for framings and for addresses of different lengths, takes
+  :data:`ROOM` bytes at most, or one of these.
+- ``size`` is what is kept in all.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pubsubd.hub.messages import HUB
 from pubsubd.limits import MIB
 
 ROOM = 4 * MIB
-"""Bytes of stretches that a batch keeps; addresses have up to some 260 different lengths."""
+"""Bytes that a batch keeps in frames; addresses have up to some 260 different lengths."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,9 +69,10 @@ class Batch:
 
     Attributes:
         messages: in order.
+        size: bytes of what is kept for them.
     """
 
-    __slots__ = ("_frames", "_held", "_ids", "_now", "_stretches", "_texts", "messages")
+    __slots__ = ("_frames", "_held", "_ids", "_now", "_stretches", "_texts", "messages", "size")
 
     def __init__(self, messages: list[Message], now_ms: int) -> None:
         self.messages = messages
@@ -78,7 +81,8 @@ class Batch:
         self._texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
         self._frames: dict[tuple[Form, Framing], bytes] = {}
         self._stretches: dict[tuple[Framing, bool, int], list[bytes]] = {}
-        self._held = 0
+        self._held = 0  # bytes of frames and stretches
+        self.size = 0
 
     @property
     def names(self) -> list[bytes]:
@@ -98,11 +102,7 @@ class Batch:
         stretches = self._stretches.get(key)
         if stretches is None:
             stretches = self._split(framing, wrapped, len(to))
-            size = sum(map(len, stretches))
-            if self._held + size > ROOM:
-                self._stretches.clear()
-                self._held = 0
-            self._held += size
+            self._make_room(sum(map(len, stretches)))
             self._stretches[key] = stretches
         return to.join(stretches)
 
@@ -127,8 +127,19 @@ class Batch:
         if found is None:
             frame = framing.frame
             texts = self._halves(form, False)
-            found = self._frames[key] = b"".join([frame(text) for text, _ in texts])
+            found = b"".join([frame(text) for text, _ in texts])
+            self._make_room(len(found))
+            self._frames[key] = found
         return found
+
+    def _make_room(self, size: int) -> None:
+        if self._held + size > ROOM:
+            self._stretches.clear()
+            self._frames.clear()
+            self.size -= self._held
+            self._held = 0
+        self._held += size
+        self.size += size
 
     def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
         """Return what stands before the first ``to``, between each two, and behind the last."""
@@ -155,6 +166,7 @@ class Batch:
             else:
                 halves = [(_envelope(message), b"") for message in self.messages]
             self._texts[key] = halves
+            self.size += sum([len(before) + len(after) for before, after in halves])
         return halves
 
     def _identify(self) -> list[str]:

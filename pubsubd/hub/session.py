@@ -231,8 +231,6 @@ class HubTalk:
     def rest(self, begun: float, now: float) -> None:
         """Let no timeout run from ``begun`` to ``now``: a password was checked."""
         self.hub.broker.access.rest(self.peer, begun, now)
-        if self._request_since is not None:
-            self._request_since = now - max(0.0, begun - self._request_since)
 
     def farewell(self, error: ProtocolError) -> bytes:
         """Return what tells the peer that the connection ends for that reason.
@@ -351,7 +349,7 @@ class HubTalk:
                     events.appendleft(event)
                     self.again = more = True
                     break
-                self.again = False
+                self.again = bool(events) and events[0] is event  # it waits for a job
                 left -= 1
             elif self._at < len(self._unread):
                 events.extend(self._read())

@@ -98,8 +98,9 @@ def read(data: bytes) -> tuple[Any, bytes]:
     # Each level takes two bytes, and one bracket: most texts need no closer look.
     if len(data) > 2 * MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH:
         _check_depth(value)
+    suspicious = _SUSPICIOUS in data.translate(_MARK_DIGITS)
     text = _encode(value)
-    if _SUSPICIOUS in text.translate(_MARK_DIGITS):
+    if suspicious:
         _check_integers(text)
     if text == data:
         return value, data

@@ -10,8 +10,10 @@ import base64
 import datetime
 import functools
 import hashlib
+import math
 import re
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ from pubsubd.hub.synap import SynapError
 
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
+    from pubsubd.turn import Steps
 
 _encode = msgspec.json.Encoder().encode
 _Headers = list[tuple[str, str]]
@@ -37,6 +40,7 @@ STATISTICS = b"//pubsubd/stats"
 """Who may receive this name may read the metrics."""
 
 _SOCKETS = ("/", "/ws", "/pubsub/ws")
+_ANSWERED = ("pubsub.topics", "pubsub.info", "pubsub.stats")  # commands that ask the daemon
 _ACTIONS = {
     "pubsub.publish": "publish",
     "pubsub.subscribe": "subscribe",
@@ -49,8 +53,16 @@ _INLINE = {
 }
 
 
-def check_command(talk: HubTalk, command: str) -> None:
-    """Raise SynapError if this connection may not give ``command``."""
+def check_command(talk: HubTalk, command: str, *, counted: bool = False) -> None:
+    """Raise SynapError if this connection may not give ``command``.
+
+    Args:
+        talk: the connection.
+        command: for example ``pubsub.publish``.
+        counted: whether it has been counted as a request already.
+    """
+    if command in _ANSWERED and not counted and (wait := _wait(talk)):
+        raise SynapError(_rate_text(talk, wait), 429)
     action = _ACTIONS.get(command, "")
     if not talk.may(action):
         raise SynapError(
@@ -58,6 +70,17 @@ def check_command(talk: HubTalk, command: str) -> None:
             if talk.known
             else "Unauthorized: a token is required"
         )
+
+
+def _wait(talk: HubTalk) -> float:
+    """Count a request; return in how many seconds it may be made, 0 for now."""
+    return 0.0 if talk.again else talk.hub.broker.wait_for_request(talk.peer)
+
+
+def _rate_text(talk: HubTalk, wait: float) -> str:
+    talk.hub.broker.counters.errors["rate-limited"] += 1
+    rate = talk.peer.terms.limits.request_rate
+    return f"Rate limited: over {rate:g} requests a second; try again in {wait:.2g} s"
 
 
 def refuse(talk: HubTalk, error: HttpError) -> None:
@@ -90,6 +113,10 @@ def answer(talk: HubTalk, request: Request, events: deque[Any]) -> None:
             return
     if request.upgrade:
         _upgrade(talk, request, events)
+        return
+    if request.method != "POST" and (wait := _wait(talk)):
+        headers = [("Retry-After", str(math.ceil(wait))), *cors]
+        _answer(talk, 429, {"error": _rate_text(talk, wait)}, headers)
         return
     if request.path in ("/health", "/healthz", "/readyz"):
         state = hub.state if request.path == "/readyz" else "ok"
@@ -137,8 +164,14 @@ def _metrics(talk: HubTalk, request: Request, cors: _Headers) -> None:
         talk.hub.broker.counters.errors["not-allowed"] += 1
         _answer(talk, 403, {"error": f"no right to receive {STATISTICS.decode()}"}, cors)
     else:
-        body, kind = scrape(request.headers.get("accept", ""))
-        talk.put_raw(talk.http.respond(200, body, content_type=kind, headers=cors))
+        talk.step = _tell_metrics(talk, scrape(request.headers.get("accept", "")), cors)
+
+
+def _tell_metrics(
+    talk: HubTalk, making: Steps[tuple[bytes, str]], cors: _Headers
+) -> Iterator[None]:
+    body, kind = yield from making
+    talk.put_raw(talk.http.respond(200, body, content_type=kind, headers=cors))
 
 
 def _health(talk: HubTalk, status: str) -> dict[str, Any]:
@@ -320,7 +353,7 @@ def _rest(talk: HubTalk, request: Request, cors: _Headers) -> None:
             _answer(talk, 404, {"error": "no such path"}, cors)
             return
         command, payload = found
-        check_command(talk, command)
+        check_command(talk, command, counted=True)
         talk.reply(
             _run(talk, command, payload),
             lambda value: _answer(talk, 200, value, cors),

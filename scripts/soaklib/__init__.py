@@ -12,6 +12,8 @@
     a worker: publishers and healthy subscribers
 ``probes``
     a worker: how long a message takes while all else happens
+``pings``
+    a worker: how long a client waits for its own message, on each port
 ``crowd``
     a worker: connections that come and go, and those that do not behave
 ``verdict``
@@ -20,4 +22,6 @@
     the soak
 ``scenarios``
     what ``scripts/chaos`` does, a file for each
+``attacks``
+    what is done to a daemon in the scenario ``hostile``, by what it is aimed at
 """

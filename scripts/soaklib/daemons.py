@@ -115,6 +115,11 @@ class Daemon:
         return self.process.pid
 
     @property
+    def command(self) -> list[str]:
+        """What is run, up to its arguments."""
+        return [sys.executable, "-m", "pubsubd", "serve"]
+
+    @property
     def line(self) -> Address:
         """Its line port."""
         return Address((self.host, self.port))
@@ -128,7 +133,7 @@ class Daemon:
         """Start it, and wait until it accepts connections; raises SoakError with its log."""
         self.starts += 1
         self.ports_file.unlink(missing_ok=True)
-        command = [*self._wrapper, sys.executable, "-m", "pubsubd", "serve"]
+        command = [*self._wrapper, *self.command]
         if self._addressed:
             command += [f"--host={self.host}", f"--port={self.port}"]
             command.append(f"--hub-port={self.hub_port}" if self._hub else "--no-hub")

@@ -22,11 +22,13 @@ class Setting:
         directory: for files.
         short: whether it has to be over in some seconds.
         rng: of all that is random.
+        only: patterns of the parts to be done, of a scenario that has parts; all if there are none.
     """
 
     directory: Path
     short: bool
     rng: random.Random
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

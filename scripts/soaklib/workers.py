@@ -44,8 +44,9 @@ class Worker:
             raise SoakError("a worker does not answer")
         try:
             kind, value = self._near.recv()
-        except EOFError:
-            raise SoakError("a worker has ended") from None
+        except (EOFError, ConnectionResetError):
+            self._process.join(1.0)
+            raise SoakError(f"a worker has ended with {self._process.exitcode}") from None
         if kind == "failed":
             raise SoakError(value)
         return value

@@ -29,6 +29,9 @@ from pubsubd.wildcards import Pattern
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
 
+DAEMONS = ("tcp/", "unix/", "http/", "mesh/")
+"""What addresses begin with that the daemon itself gives, besides that of the hub."""
+
 PAGE_A = 100  # actors in one answer, in dialect A
 _MOST = 10**9  # of what can be counted here; numbers from clients are no larger
 _DROPPED = 16  # subscriptions that are ended in one step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
 """Names that one must have the right to publish, where rights are limited."""
 
-_BATCH = 100  # receivers of a broadcast in one step
 _GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that no other client gets to see
 _MARKS = ("broadcast", "publication", "topic")  # and what only the hub says of a message
 
@@ -79,19 +77,22 @@ def _broadcast(
     signal: Signal, message: m.Incoming, delivery: m.Delivery, capability: str | None, exclude: bool
 ) -> Iterator[None]:
     hub = signal.talk.hub
-    keys = iter(hub.registry.keys(capability))
     delivered = failed = 0
-    while batch := list(islice(keys, _BATCH)):
-        now = hub.ticks()
-        for key in batch:
-            actor = hub.registry.get(key, now)
-            if actor is None or (exclude and actor.owner is signal.talk):
-                continue
-            if _hand(signal, actor, delivery):
-                delivered += 1
-            else:
-                failed += 1
-        yield
+    halves = {wrapped: _halves(delivery, wrapped) for wrapped in (False, True)}
+    for key in hub.registry.keys(capability):
+        if hub.broker.turn.over():
+            yield
+        actor = hub.registry.get(key, hub.ticks())
+        if actor is None or (exclude and actor.owner is signal.talk):
+            continue
+        before, after = halves[actor.address.startswith("@(")]
+        if _put(signal, actor, b'%b"%b"%b' % (before, actor.address.encode(), after)):
+            delivered += 1
+        else:
+            failed += 1
+        talk = cast("HubTalk", actor.owner)
+        if talk.peer.outbox.size > talk.max_pending // 2:
+            yield  # it may have to be waited for
     signal.reply(
         message,
         "hub:broadcast_ack",
@@ -104,6 +105,22 @@ def _broadcast(
             failure_count=failed,
         ),
     )
+
+
+def _halves(delivery: m.Delivery, wrapped: bool) -> tuple[bytes, bytes]:
+    """Return a delivery as a JSON text: what stands before its ``to``, and behind it."""
+    text = _write(delivery, "", wrapped)
+    # Before it are the id and the sender, and no string has a quote that is not escaped.
+    before, mark, after = text.partition(b',"to":""')
+    return before + mark[:-2], after
+
+
+def _write(delivery: m.Delivery, to: str, wrapped: bool) -> bytes:
+    """Return a delivery as a JSON text, with addresses in the form of its receiver."""
+    delivery.to = to
+    delivery.sender = dress(delivery.sender, wrapped)
+    delivery.metadata["via"] = dress(m.HUB, wrapped)
+    return _encode(delivery)
 
 
 def _delivery(
@@ -136,15 +153,14 @@ def _delivery(
 
 def _hand(signal: Signal, actor: Actor, delivery: m.Delivery) -> bool:
     """Put a delivery to an actor, as it writes addresses; False if it cannot take it."""
-    talk = cast("HubTalk", actor.owner)
-    if talk.peer.ending is not None or talk.left:
-        return False
     wrapped = actor.address.startswith("@(")
-    delivery.to = actor.address
-    delivery.sender = dress(delivery.sender, wrapped)
-    delivery.metadata["via"] = dress(m.HUB, wrapped)
+    return _put(signal, actor, _write(delivery, actor.address, wrapped))
+
+
+def _put(signal: Signal, actor: Actor, text: bytes) -> bool:
+    talk = cast("HubTalk", actor.owner)
     hub = signal.talk.hub
-    if not hub.spare(talk, partial(talk.put, _encode(delivery))):
+    if talk.peer.ending is not None or talk.left or not hub.spare(talk, partial(talk.put, text)):
         return False
     hub.broker.counters.messages_out += 1
     return True

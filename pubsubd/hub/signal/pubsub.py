@@ -21,10 +21,13 @@ from pubsubd.hub.signal.base import (
     text_of,
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
-from pubsubd.limits import WORK_PER_TURN
+from pubsubd.limits import ANSWER
+from pubsubd.routing import Unfinished
 from pubsubd.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection
+_SHORT = 1_024  # bytes of what tells them apart
+_FRAME = 100  # bytes of one topic in an answer, besides its name
 _ACKS = {True: "hub:published", False: "hub:delivery_ack"}  # in dialect A, and in B
 
 _encode = msgspec.json.Encoder().encode
@@ -84,9 +87,10 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     known = signal.publications.get(key)
     if known is None:
         known = _prepare(signal, message, payload.topic, kind)
-        if len(signal.publications) >= _KNOWN:
-            signal.publications.clear()
-        signal.publications[key] = known
+        if len(known[3]) <= _SHORT:
+            if len(signal.publications) >= _KNOWN:
+                signal.publications.clear()
+            signal.publications[key] = known
     name, head, sender, ack = known
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
@@ -148,16 +152,25 @@ def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> Non
 
 def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
     hub, rights = signal.talk.hub, signal.talk.peer.permission
-    index = hub.broker.router.index
+    over, room = hub.broker.turn.over, ANSWER
     names, total = hub.topics.page(offset, limit)
-    found = []
-    budget = index.work + WORK_PER_TURN
+    looked, found = 0, []
     for name in names:
-        if index.work > budget:
+        if over():
             yield
-            budget = index.work + WORK_PER_TURN
         if name in hub.topics and (rights is None or rights.may_receive(name)):
-            found.append(_summary(signal, name))
+            while True:
+                try:
+                    found.append(_summary(signal, name))
+                    break
+                except Unfinished:  # who receives it takes more than a turn to find out
+                    yield
+                if name not in hub.topics:
+                    break
+            room -= len(name) + _FRAME
+        looked += 1
+        if room < 0:
+            break
     signal.reply(
         message,
         "hub:topic_list",
@@ -167,7 +180,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
             total=total,
             offset=offset,
             limit=limit,
-            has_more=offset + len(names) < total,
+            has_more=offset + looked < total,
         ),
     )
 

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Raw
 
 from pubsubd.hub import messages as m
-from pubsubd.hub.registry import Actor, PatternError, RegistryFull, canonical
+from pubsubd.hub.registry import (
+    MAX_CAPABILITIES,
+    Actor,
+    PatternError,
+    RegistryFull,
+    canonical,
+)
 from pubsubd.hub.signal.base import (
+    DAEMONS,
     RefusedError,
     Signal,
     key_of,
@@ -18,9 +25,12 @@ from pubsubd.hub.signal.base import (
     shown,
     text_of,
 )
+from pubsubd.limits import ANSWER
 
 if TYPE_CHECKING:
     from pubsubd.hub.session import HubTalk
+
+_FRAME = 150  # bytes of one actor in an answer, besides what it tells
 
 
 def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
@@ -30,6 +40,8 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     capabilities = payload.capabilities or []
     if not capabilities and signal.dialect == "A":
         raise RefusedError("internal_error", "capabilities must be a non-empty array")
+    if len(capabilities) > MAX_CAPABILITIES:
+        raise RefusedError("internal_error", f"over {MAX_CAPABILITIES} capabilities")
     for text in capabilities:
         if not text or len(text) > 256:
             raise RefusedError("internal_error", "a capability has 1 to 256 characters")
@@ -141,6 +153,8 @@ def _own_address(signal: Signal, message: m.Incoming, given: str | None) -> tupl
     key = canonical(given)
     if key is None:
         raise RefusedError("internal_error", f"{shown(given)} is no address like runtime/id")
+    if key == m.HUB or key.startswith(DAEMONS):
+        raise RefusedError("unauthorized", f"{given} is an address of the daemon's own")
     identity = signal.talk.identity
     if identity is not None and identity.actor and canonical(identity.actor) != key:
         raise RefusedError("unauthorized", f"the token is for another actor than {given}")
@@ -190,12 +204,16 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
 
 
 def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List all actors."""
-    hub = signal.talk.hub
+    """List all actors, in steps if many registrations are over."""
     limit, offset = signal.page(payload)
-    actors, total = hub.registry.page(offset, limit, hub.ticks())
+    signal.talk.step = _list_actors(signal, message, limit, offset)
+
+
+def _list_actors(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
+    hub = signal.talk.hub
+    found = yield from hub.registry.page(offset, limit, hub.ticks())
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
-    _list(signal, message, name, actors, total, limit, offset)
+    _list(signal, message, name, found.actors, found.total, limit, offset)
 
 
 def _list(
@@ -207,18 +225,23 @@ def _list(
     limit: int,
     offset: int,
 ) -> None:
-    date = signal.talk.hub.date
-    found = [
-        m.Found(
-            address=actor.address,
-            actor_address=actor.address,
-            capabilities=actor.capabilities,
-            metadata=Raw(actor.metadata),
-            registered_at=date(actor.registered_at),
-            expires_at=date(actor.expires_at),
+    """Answer with as many of the actors as there is room for."""
+    date, room = signal.talk.hub.date, ANSWER
+    found: list[m.Found] = []
+    for actor in actors:
+        room -= actor.size + 2 * len(actor.address) + _FRAME
+        if room < 0 and found:
+            break
+        found.append(
+            m.Found(
+                address=actor.address,
+                actor_address=actor.address,
+                capabilities=actor.capabilities,
+                metadata=Raw(actor.metadata),
+                registered_at=date(actor.registered_at),
+                expires_at=date(actor.expires_at),
+            )
         )
-        for actor in actors
-    ]
     signal.reply(
         message,
         name,

@@ -12,8 +12,10 @@ from . import (
     clock,
     descriptors,
     draining,
+    faults,
     full_disk,
     handshakes,
+    hostile,
     killing,
     loris,
     memory_max,
@@ -34,6 +36,8 @@ SCENARIOS: dict[str, Scenario] = {
         memory_max,
         clock,
         loris,
+        hostile,
+        faults,
     )
 }
 """Name -> scenario, in the order in which they are run."""

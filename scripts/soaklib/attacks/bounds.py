@@ -1,0 +1,41 @@
+"""What hostile clients may make a daemon keep, in bytes, by its documented limits.
+
+Whatever no page gives a figure for is not here: it has to do with the 64 MiB that each attack has.
+"""
+
+from __future__ import annotations
+
+from soaklib.wires import KIB, MIB
+
+# pubsubd-operations(7), "Memory", and what stands there on sizing MemoryMax.
+CONNECTION = 10 * KIB
+CACHES = 85 * MIB
+"""Names and headers that are remembered."""
+PAYLOAD = MIB + 10 * KIB
+"""A message that has come in part."""
+PENDING = 8 * MIB + 256 * KIB
+"""What waits for a connection of the line port."""
+HUB_PENDING = MIB + 256 * KIB
+SUBSTRING = 240
+"""One of 24 bytes."""
+SUBSCRIPTIONS = 1_000_000 * 300
+"""All there may be."""
+LONG_SUBSTRING = 3 * KIB
+"""One of 1,000 bytes."""
+
+# pubsubd-hub(7), "LIMITS".
+DETAILS = 128 * MIB
+"""What all actors tell about themselves."""
+
+# pubsubd-mesh(7).
+DAEMON = 2 * KIB
+"""Another daemon of the mesh."""
+BATCH = 64 * MIB
+
+# Without a figure.
+ACTOR = 0
+"""Besides what it tells about itself."""
+TOPIC = 0
+WILDCARD = 0
+SUBSCRIBER = 0
+"""One of Synap's without a connection."""

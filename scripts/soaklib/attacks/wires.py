@@ -1,0 +1,124 @@
+"""Connections: many, short ones, half ones, and those with TLS."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+from soaklib.wires import Address, reset
+
+from .attack import attack
+from .stage import Stage
+
+_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # how a handshake begins
+
+
+def _storm(stage: Stage, address: Address, said: bytes, *, abruptly: bool) -> None:
+    """Connect, say something and leave, as fast as it goes."""
+    while stage.on:
+        try:
+            sock = address.connect(1.0)
+        except OSError:
+            time.sleep(0.01)
+            continue
+        stage.effort.opened += 1
+        try:
+            if said:
+                sock.sendall(said)
+        except OSError:
+            pass
+        if abruptly:
+            reset(sock)
+        else:
+            sock.close()
+
+
+@attack("connects", "max_connections")
+def connects(stage: Stage) -> None:
+    """Connects and leaves without a word, as fast as it can."""
+    _storm(stage, stage.place.line, b"", abruptly=False)
+
+
+@attack("connects-hub", "max_connections")
+def connects_hub(stage: Stage) -> None:
+    """Connects to the hub port and leaves without a word, as fast as it can."""
+    _storm(stage, stage.place.hub, b"", abruptly=False)
+
+
+@attack("resets")
+def resets(stage: Stage) -> None:
+    """Connects, says half a command, and resets the connection."""
+    _storm(stage, stage.place.line, b"sub a\npub a 100 half", abruptly=True)
+
+
+@attack("resets-hub")
+def resets_hub(stage: Stage) -> None:
+    """Connects to the hub port, subscribes, says half a message, and resets the connection."""
+    said = b'{"command":"pubsub.subscribe","payload":{"topics":["a","b.*"]}}\n{"comm'
+    _storm(stage, stage.place.hub, said, abruptly=True)
+
+
+@attack("idle-5000", "max_connections")
+def idle(stage: Stage) -> None:
+    """Holds 5,000 connections to each port, all of which leave at once."""
+    address: Address
+    for address in (stage.place.line, stage.place.hub):
+        for _ in range(stage.scaled(5_000)):
+            stage.hold(stage.connect(address))
+    stage.wait()
+
+
+@attack("half-closed")
+def half_closed(stage: Stage) -> None:
+    """Closes its sending side on 1,000 connections, and lets them receive."""
+    for number in range(1_000):
+        sock = stage.line()
+        sock.sendall(b"sub half/%d\nsub all\n" % (number % 10))
+        sock.shutdown(socket.SHUT_WR)
+        stage.hold(sock)
+    stage.flood(stage.line, [b"pub all 0 \npub half/1 0 \n" * 100])
+
+
+@attack("handshakes", "handshake_timeout", daemon="tls", crowd=True)
+def handshakes(stage: Stage) -> None:
+    """Shakes hands for TLS and leaves, over and over."""
+    assert stage.place.secure is not None
+    while stage.on:
+        try:
+            reset(stage.place.secure.connect(2.0))
+        except OSError:
+            continue
+        stage.effort.opened += 1
+
+
+@attack("half-handshakes", "handshake_timeout", daemon="tls")
+def half_handshakes(stage: Stage) -> None:
+    """Begins 3,000 handshakes that do not go on."""
+    assert stage.place.secure is not None
+    plain = Address(stage.place.secure.where)
+    for _ in range(stage.scaled(3_000)):
+        sock = stage.connect(plain)
+        sock.sendall(_HELLO)
+        stage.hold(sock)
+    stage.wait()
+
+
+@attack("bad-handshakes", daemon="tls")
+def bad_handshakes(stage: Stage) -> None:
+    """Says what is no handshake where TLS is spoken, as fast as it can."""
+    assert stage.place.secure is not None
+    _storm(stage, Address(stage.place.secure.where), b"GET / HTTP/1.1\r\n\r\n", abruptly=True)
+
+
+@attack("small-records", daemon="tls")
+def small_records(stage: Stage) -> None:
+    """Says commands over TLS in records of a few bytes."""
+    assert stage.place.secure is not None
+    secure = stage.place.secure
+    sock = stage.connect(secure)
+    stage.hold(sock)
+    while stage.on:
+        try:
+            stage.effort.sent += sock.send(b"pub a 0 \n")
+        except (BlockingIOError, OSError):
+            time.sleep(0.001)

@@ -1,0 +1,52 @@
+"""What may be seen after a fault, and what may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from soaklib.faults.load import Round
+from soaklib.faults.residents import Seen
+
+_MOST = 2  # connections that a fault may cost, if one of them receives what the other says
+
+
+def cost(seen: Round, links: int) -> int:
+    """Return how many connections were lost, links between daemons included."""
+    return len(seen.lost) + links
+
+
+def wrong(seen: Round, fired: int, links: int = 0) -> list[str]:
+    """Return what is not as it should be.
+
+    Args:
+        seen: by the load.
+        fired: how many faults there were.
+        links: how many links between daemons have ended.
+    """
+    found = []
+    lost = cost(seen, links)
+    if lost > _MOST * fired:
+        found.append(f"{lost} connections were lost: {seen.lost[:4]}")
+    if not lost or not fired:  # who waits for one that was lost waits in vain
+        found += seen.wrong
+    found += seen.stuck
+    found += [f"no new connection at {door}" for door in seen.shut]
+    found += [text for one in seen.streams for text in _wrong_of(one, excused=links > 0)]
+    return found
+
+
+def _wrong_of(one: Seen, *, excused: bool) -> Iterator[str]:
+    """Yield what is not as it should be of one stream.
+
+    What a link had not delivered is lost with it; and while ways change, a message may overtake
+    another one that goes by a longer way.
+    """
+    what = f"{one.sub}<{one.stream}"
+    if one.lost and not (excused and one.far):
+        yield f"{what} misses {one.lost}: {one.samples}"
+    if one.doubled:
+        yield f"{what} has {one.doubled} twice: {one.samples}"
+    if one.late and not one.far:
+        yield f"{what} has {one.late} out of order: {one.samples}"
+    if one.changed:
+        yield f"{what} has {one.changed} changed: {one.samples}"

@@ -1,0 +1,337 @@
+"""One exception, once each, in every function that the daemon runs.
+
+A daemon with plain, encrypted and guarded doors for both ports is part of a mesh, exports edge
+lists, tells metrics and is told to read its settings again, while publishers and subscribers in
+every dialect keep numbered streams going and visitors of two dozen kinds come and go: among them
+slow consumers, strangers with wrong passwords, and clients that leave with thousands of
+subscriptions under traffic. First it is noted which functions of the package the daemon calls
+then. Then an exception is thrown in each of them, once, and each time this has to hold: the daemon
+lives and serves every door; one connection at most was lost, or two where one receives what the
+other says; what all others hear is complete, and nothing comes twice; its tasks go on; and
+connections, subscriptions, actors, links and descriptors are what they were. At the end its memory
+is, too. Functions of pubsubd.faults, by which it catches, are left out and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import sys
+import time
+from dataclasses import dataclass, field
+from statistics import median
+
+from soaklib.faults.judging import cost, wrong
+from soaklib.faults.load import Round, load
+from soaklib.faults.residents import Pub, Sub
+from soaklib.faults.victim import State, Town
+from soaklib.scenario import Scenario, Setting
+from soaklib.verdict import Verdict, mib
+from soaklib.wires import SoakError, wait_until
+from soaklib.workers import Worker
+
+_NET = "pubsubd.faults."
+_WARM = 3.0  # seconds until all that stays has been allocated
+_CALLERS = 3  # kinds of visits at a time that lead to a function
+_LEAVING = ("line leave_in_steps", "hub leave_in_steps")
+_TOGETHER = 5  # kinds of visits that are watched at a time in a short run
+_SOON, _LATE = 2.0, 11.0  # seconds to wait for a function to be called; some are every ten
+_EXPORTED = 4.0  # seconds since the last edge list
+_RESTARTED, _WEARY = 35.0, 2.0  # seconds until a task that has failed runs, and too many of them
+_GREETED = 30.0  # seconds until all hear each other
+_BACK = 10.0  # seconds until all is as it was
+_LINKED = 35.0  # seconds until the others dial again, after many links that did not last
+
+
+@dataclass
+class Tried:
+    """What came of the faults so far.
+
+    Attributes:
+        fired: functions that have raised.
+        unreached: that were not called while they were armed.
+        failed: function -> what was not as it should be.
+        twice: faults that have cost two connections.
+        late: messages that came by another way after later ones.
+        memory: of the daemon after each fault, for each time that it was started.
+    """
+
+    fired: list[str] = field(default_factory=list)
+    unreached: list[str] = field(default_factory=list)
+    failed: dict[str, list[str]] = field(default_factory=dict)
+    twice: int = 0
+    late: int = 0
+    memory: list[list[int]] = field(default_factory=list)
+
+
+def _clients(town: Town) -> tuple[list[Pub], list[Sub]]:
+    doors, (first, second) = town.doors, town.others
+    pubs = [
+        Pub("p00", 0, doors.line, rate=10),
+        Pub("p01", 2, second.line, rate=10),
+        Pub("s00", 0, doors.line),
+        Pub("s01", 0, doors.known),
+        Pub("s02", 0, doors.hub, "ndjson", "synap"),
+        Pub("s03", 0, doors.secure_hub, "ws", "synap"),
+        Pub("s04", 0, doors.hub, "ws", "hub"),
+        Pub("s05", 0, doors.hub, "ndjson", "envelope"),
+        Pub("s06", 1, first.line),
+        Pub("s07", 2, second.hub, "ws", "synap"),
+    ]
+    subs = [
+        Sub("fast", 0, doors.line, says="fast"),
+        Sub("fast-tls", 0, doors.secure, says="fast"),
+        Sub("fast-far", 1, first.line, says="fast"),
+        Sub("line", 0, doors.line),
+        Sub("unix", 0, doors.unix),
+        Sub("tls", 0, doors.secure),
+        Sub("synap", 0, doors.hub, "ndjson", "synap"),
+        Sub("pattern", 0, doors.secure_hub, "ws", "pattern"),
+        Sub("hub-a", 0, doors.hub, "ndjson", "a"),
+        Sub("hub-b", 0, doors.hub, "ws", "b"),
+        Sub("envelopes", 0, doors.hub, "ws", "envelope"),
+        Sub("line-first", 1, first.line),
+        Sub("line-second", 2, second.line),
+        Sub("hub-second", 2, second.hub, "ws", "b"),
+    ]
+    return pubs, subs
+
+
+def run(setting: Setting, verdict: Verdict) -> None:
+    """Do it."""
+    town = Town(setting.directory, setting.rng.randrange(2**32))
+    try:
+        town.start()
+        with Worker(load, town.doors, *_clients(town), town.reloads()) as worker:
+            worker.answer()
+            _Run(setting, verdict, town, worker).run()
+    finally:
+        town.kill()
+
+
+class _Run:
+    def __init__(self, setting: Setting, verdict: Verdict, town: Town, worker: Worker) -> None:
+        self._setting, self._verdict = setting, verdict
+        self._town, self._load = town, worker
+        self._rng = setting.rng
+        self._kinds: list[str] = worker.ask("kinds")
+        self._tried = Tried()
+        self._before: State | None = None
+        self._weary = False
+        self._again: list[str] = []  # why all daemons were started again
+
+    def run(self) -> None:
+        self._greet()
+        self._load.ask("begin", self._kinds)
+        time.sleep(_WARM)
+        self._load.ask("hold")
+        self._before = self._settled()
+        callers = self._watch()
+        net = [name for name in callers if name.startswith(_NET)]
+        verdict = self._verdict
+        verdict.note("functions that the daemon has called", len(callers))
+        verdict.note("of these left out, as they catch", len(net))
+        only = self._setting.only or ("*",)
+        chosen = sorted(
+            name
+            for name in callers.keys() - set(net)
+            if any(fnmatch.fnmatch(name, one) for one in only)
+        )
+        self._rng.shuffle(chosen)
+        until = time.monotonic() + (30.0 if self._setting.short else float("inf"))
+        later = self._try({name: callers[name] for name in chosen}, _SOON, until)
+        if not self._setting.short:
+            later = self._try(dict.fromkeys(later, self._kinds), _LATE, until)
+        self._tried.unreached = later
+        self._judge()
+
+    def _watch(self) -> dict[str, list[str]]:
+        """Return the functions that are called, and the kinds of visits that lead to them."""
+        load, victim = self._load, self._town.victim
+        callers: dict[str, list[str]] = {}
+        size = _TOGETHER if self._setting.short else 1
+        groups = [self._kinds[at : at + size] for at in range(0, len(self._kinds), size)]
+        for kinds in ([], *groups):
+            victim.tell("watch")
+            load.ask("begin", kinds)
+            time.sleep(0.02 if kinds else _WARM)
+            load.ask("hold")
+            for name in victim.tell("called"):
+                if kinds or name not in callers:
+                    callers.setdefault(name, []).extend(kinds)
+            seen: Round = load.ask("check", 5.0)
+            if found := wrong(seen, 0):
+                self._verdict.none(f"wrong without a fault, with {kinds}", len(found), found)
+        return callers
+
+    def _greet(self) -> None:
+        """Take note that the daemon is new."""
+        load = self._load
+        load.ask("daemons", *self._town.pids)
+        load.ask("excuse")
+        until = time.monotonic() + _GREETED
+        while stuck := load.ask("check", 5.0).stuck:
+            if time.monotonic() > until:
+                raise SoakError(f"not all hear each other: {stuck[:4]}")
+        self._tried.memory.append([])
+
+    def _settled(self) -> State:
+        """Return what the daemon looks like once that stays the same."""
+        last = self._town.state()
+        for _ in range(100):
+            time.sleep(0.1)
+            now = self._town.state()
+            if now == last and now.connections == self._staying and now.links == ("n1", "n2"):
+                return now
+            last = now
+        raise SoakError(f"it does not come to rest: {last}")
+
+    @property
+    def _staying(self) -> int:
+        """The connections that there are without visitors: residents, links, and who asks."""
+        return sum(one.place == 0 for all_of in _clients(self._town) for one in all_of) + 3
+
+    def _start_again(self) -> None:
+        """Start the daemon again; and all others as well, if it does not get on with them."""
+        town, self._weary = self._town, False
+        self._load.ask("hold")
+        town.victim.kill()
+        try:
+            self._start()
+        except SoakError as error:
+            self._again.append(str(error))
+            town.kill()
+            self._start()
+
+    def _start(self) -> None:
+        self._town.start()
+        self._greet()
+        if found := self._wait_back():
+            raise SoakError(f"a new daemon is not what the first one was: {found}")
+
+    def _try(self, callers: dict[str, list[str]], patience: float, until: float) -> list[str]:
+        """Throw an exception in each function; return those that were not called."""
+        unreached = []
+        for name, kinds in callers.items():
+            if time.monotonic() > until:
+                break
+            fired, found = self._throw(name, kinds, patience)
+            if not fired and not found:
+                unreached.append(name)
+                continue
+            if fired:
+                self._tried.fired.append(name)
+            if found:
+                self._tried.failed[name] = found
+                # A long run takes most of an hour; whoever waits for it reads this meanwhile.
+                text = f"{len(self._tried.fired)} {name}: {'; '.join(found)}"
+                print(f"    {text}", file=sys.stderr, flush=True)
+            if found or self._weary:
+                self._start_again()
+        return unreached
+
+    def _throw(self, name: str, kinds: list[str], patience: float) -> tuple[int, list[str]]:
+        """Throw an exception in a function; return how often it has raised, and what is wrong."""
+        town, load = self._town, self._load
+        fired = 0
+        try:
+            counted, down = town.counted(), town.links_down()
+            load.ask("begin", self._some(kinds))
+            fired = town.victim.tell("arm", name, patience)["fired"]
+            load.ask("hold")
+            fired = max(fired, town.victim.tell("disarm"))
+            found = self._look(fired, counted, down)
+        except (OSError, SoakError, ValueError) as error:
+            found = [f"does not answer: {error!r}"]
+        if found:
+            with contextlib.suppress(SoakError):
+                wait_until(lambda: not town.victim.alive, "it ends", patience=0.5)
+        if not town.victim.alive:
+            return max(fired, 1), [f"the daemon has ended with {town.victim.process.returncode}"]
+        return fired, found
+
+    def _some(self, kinds: list[str]) -> list[str]:
+        """Return kinds of visits that lead to a function, one that leaves in steps, and any one."""
+        if len(kinds) > _CALLERS:
+            kinds = self._rng.sample(kinds, _CALLERS)
+        return sorted({*kinds, self._rng.choice(_LEAVING), self._rng.choice(self._kinds)})
+
+    def _look(self, fired: int, counted: int | None, down: int) -> list[str]:
+        """Return what is not as it should be after a fault."""
+        town = self._town
+        back = self._wait_back()
+        seen: Round = self._load.ask("check", 5.0)
+        links = town.links_down() - down
+        found = back + wrong(seen, fired, links)
+        self._tried.twice += fired > 0 and cost(seen, links) > fired
+        if not all(one.alive for one in (*town.others, town.guest)):
+            found.append("another daemon has ended")
+        found += self._wait_tasks()
+        if counted is not None and fired and town.counted() == counted:
+            found.append("it has not counted the fault")
+        self._tried.late += sum(one.late for one in seen.streams if one.far)
+        self._tried.memory[-1].append(town.victim.memory())
+        return found
+
+    def _wait_tasks(self) -> list[str]:
+        """Wait until the daemon's tasks run; return what they do not do."""
+        town, begun = self._town, time.monotonic()
+        found = []
+        for what, seen in (
+            ("it is not ready", town.ready),
+            ("it exports no edge lists", lambda: town.exported() < _EXPORTED),
+        ):
+            try:
+                wait_until(seen, what, patience=_RESTARTED, tick=0.05)
+            except (OSError, SoakError):
+                found.append(what)
+        # Who fails again and again waits longer and longer, and in the end gives up: that is as it
+        # should be, and no matter of one fault.
+        self._weary = time.monotonic() - begun > _WEARY or town.failures() > 1
+        return found
+
+    def _wait_back(self) -> list[str]:
+        """Wait until the daemon is what it was; return in what it is not."""
+        now = before = self._before
+        assert before is not None
+
+        def back() -> bool:
+            nonlocal now
+            with contextlib.suppress(OSError):
+                now = self._town.state()
+            return now == before
+
+        with contextlib.suppress(SoakError):
+            wait_until(back, "it is what it was", patience=_BACK, tick=0.05)
+        if now.links != before.links:
+            with contextlib.suppress(SoakError):
+                wait_until(back, "it is linked again", patience=_LINKED, tick=0.05)
+        return [
+            f"{key} {getattr(now, key)}, not {value}"
+            for key, value in vars(before).items()
+            if getattr(now, key) != value
+        ]
+
+    def _judge(self) -> None:
+        tried, verdict, again = self._tried, self._verdict, self._again
+        verdict.note("functions in which one was thrown", len(tried.fired))
+        verdict.note("not called while it was armed", f"{len(tried.unreached)} {tried.unreached}")
+        verdict.note("times that all daemons were started again", f"{len(again)} {again or ''}")
+        verdict.note("faults that have cost two connections", tried.twice)
+        verdict.note("messages that came after later ones, by another way", tried.late)
+        verdict.check("anything was tried", bool(tried.fired), tried.fired)
+        for name, found in tried.failed.items():
+            verdict.check(name, "; ".join(found), good=False)
+        verdict.none("functions whose fault costs more than it may", len(tried.failed))
+        samples = max(tried.memory, key=len, default=[])
+        quarter = len(samples) // 4
+        if quarter:
+            early, late = median(samples[quarter : 2 * quarter]), median(samples[-quarter:])
+            text = f"{mib(early)}, {mib(late)}, over {len(samples)} faults"
+            if len(samples) >= 200:
+                verdict.check("memory, early and late", text, late <= early * 1.1)
+            else:
+                verdict.note("memory, early and late", text)
+
+
+SCENARIO = Scenario("faults", __doc__ or "", run)

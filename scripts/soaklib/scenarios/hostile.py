@@ -1,0 +1,296 @@
+"""Clients that want to hold up the others: every attack that we could think of.
+
+Each attack is done by a process of its own on a fresh daemon with default settings, while a client
+on each port sends itself one message at a time. What is done, is cheap for who does it. Told are
+for each port the median, the 99th percentile and the longest of the waits (as of messages that
+are due at any moment, without the time in which there was no processor), beside those before the
+attack; the memory that the daemon took, beside what the documented limits allow; the slowest
+class of its own loop lag. It has to live, to log no fault, and to be as before afterwards. The
+heavy ones are done by 100 connections at once as well. The short form does as many as a minute has
+room for, in an order that the seed decides.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pubsubd.users import hash_password
+from soaklib.attacks import ATTACKS
+from soaklib.attacks.attack import Attack
+from soaklib.attacks.bounds import CONNECTION
+from soaklib.attacks.forger import MESH, VICTIM
+from soaklib.attacks.stage import Effort, Place, act
+from soaklib.daemons import Daemon, free_ports, listener
+from soaklib.pings import Waits, pings
+from soaklib.scenario import Scenario, Setting
+from soaklib.verdict import Verdict
+from soaklib.wires import MIB, Address, SoakError, wait_until
+from soaklib.workers import Worker
+from tests import certificates
+
+MANY = 100
+"""Connections that a heavy attack is done by at once."""
+
+_P99, _LONGEST, _LONGEST_OF_MANY = 20.0, 50.0, 250.0  # milliseconds
+_ROOM = 64 * MIB  # over what the documented limits allow
+_TOO_MUCH = 4 * 1024 * MIB  # bytes that no daemon is given
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds.
+
+    Attributes:
+        quiet: before an attack.
+        attack: of it, once it is prepared.
+        patience: for what is under way, and for the daemon to be as before.
+    """
+
+    quiet: float
+    attack: float
+    patience: float
+
+
+_LONG, _SHORT = _Times(1.0, 10.0, 60.0), _Times(0.1, 0.5, 15.0)
+_BUDGET = 60.0  # seconds of the short form, after which no further attack is begun
+
+
+def run(setting: Setting, verdict: Verdict) -> None:
+    """Do it."""
+    chosen = [
+        (attack, count)
+        for attack in ATTACKS.values()
+        for count in ((1, MANY) if attack.crowd and not setting.short else (1,))
+        if not setting.only
+        or any(fnmatch.fnmatch(_name(attack, count), one) for one in setting.only)
+    ]
+    if setting.short:
+        setting.rng.shuffle(chosen)
+    until = time.monotonic() + _BUDGET
+    done = 0
+    for attack, count in chosen:
+        if setting.short and done and time.monotonic() > until:
+            break
+        _strike(setting, verdict, attack, count)
+        done += 1
+        if not setting.short:
+            print(f"    {verdict.checks[-1].what}: {verdict.checks[-1].seen}", file=sys.stderr)
+    verdict.check("attacks, of all there are", f"{done} of {len(chosen)}", done)
+
+
+def _name(attack: Attack, count: int) -> str:
+    return attack.name if count == 1 else f"{attack.name} x{count}"
+
+
+def _strike(setting: Setting, verdict: Verdict, attack: Attack, count: int) -> None:
+    """Do one attack."""
+    times = _SHORT if setting.short else _LONG
+    name = _name(attack, count)
+    directory = setting.directory / name.replace(" ", "-")
+    faults: list[str] = []
+    parts: list[str] = []
+    try:
+        with _victim(attack, directory) as (daemon, place):
+            try:
+                seen = _measure(attack, count, times, daemon, place)
+                parts, faults = _judge(attack, count, seen, timed=verdict.timed)
+            except SoakError as error:
+                faults.append(f"did not come to its end: {str(error).strip().splitlines()[-1]}")
+            if not daemon.alive:
+                faults.append(f"the daemon has ended with {daemon.wait(1)}")
+            faults += daemon.faults()[:1]
+            faults += [line for line in daemon.log.splitlines() if "level=critical" in line][:1]
+    except SoakError as error:
+        faults.append(f"no daemon: {error}")
+    text = "; ".join(parts)
+    if faults:
+        text += f" WRONG: {', '.join(faults)}"
+    verdict.check(name, text, not faults)
+
+
+def _limit_memory() -> None:
+    """In the daemon: let it fail before the machine does."""
+    resource.setrlimit(resource.RLIMIT_DATA, (_TOO_MUCH, _TOO_MUCH))
+
+
+@contextmanager
+def _victim(attack: Attack, directory: Path) -> Iterator[tuple[Daemon, Place]]:
+    """A daemon of the kind that an attack needs."""
+    daemon = Daemon(directory, start=False, prepare=_limit_memory)
+    secure: Address | None = None
+    if attack.daemon == "mesh":
+        daemon.flags = [f"--mesh={MESH}", f"--node={VICTIM}"]
+    elif attack.daemon == "users":
+        users = directory / "users"
+        users.write_text(f"ann:{hash_password('correct horse')}\n")
+        users.chmod(0o600)
+        daemon.flags = [f"--users-file={users}", "--auth=none"]
+    elif attack.daemon == "tls":
+        made = certificates.make(directory)
+        port = free_ports(daemon.host, 1)[0]
+        secure = Address((daemon.host, port), str(made.ca))
+        tls = f'tls_certificate = "{made.server_certificate}"\ntls_key = "{made.server_key}"\n'
+        daemon = Daemon(directory, start=False, prepare=_limit_memory, addressed=False)
+        secure = Address((daemon.host, port), str(made.ca))
+        path = directory / "pubsubd.toml"
+        text = listener("line", daemon.line) + listener("hub", daemon.hub)
+        path.write_text(text + listener("secure", Address(secure.where), tls))
+        daemon.flags = [f"--config={path}"]
+    daemon.start()
+    try:
+        yield daemon, Place(daemon.line, daemon.hub, secure)
+    finally:
+        daemon.kill()
+
+
+@dataclass
+class _Seen:
+    """What was seen of one attack.
+
+    Attributes:
+        quiet, waits, after: of the probes, before, meanwhile and afterwards.
+        effort: the attacker's.
+        before, peak, left: bytes of memory.
+        lag: the bound of the slowest class of loop lag that was noted meanwhile, in seconds.
+        back: what is not as before, if anything.
+    """
+
+    quiet: dict[str, Waits]
+    waits: dict[str, Waits]
+    after: dict[str, Waits]
+    effort: Effort
+    before: int
+    peak: int
+    left: int
+    lag: str
+    back: str
+
+
+def _measure(attack: Attack, count: int, times: _Times, daemon: Daemon, place: Place) -> _Seen:
+    with (
+        Worker(act, attack, place, count, times.attack) as client,
+        Worker(pings, place.line, place.hub, daemon.pid) as probe,
+    ):
+        client.answer()
+        probe.answer()
+        probe.ask("mark")
+        time.sleep(times.quiet)
+        quiet = probe.ask("report", 1.0)
+        there = daemon.request("stats")["connections"]
+        lag = _lag(daemon)
+        Path(f"/proc/{daemon.pid}/clear_refs").write_text("5")  # the peak begins anew
+        before = daemon.memory()
+        probe.ask("mark")
+        effort: Effort = client.ask("go", patience=4 * times.patience + times.attack)
+        waits = probe.ask("report", times.patience, patience=2 * times.patience)
+        peak = daemon.peak()
+        back = _wait_back(daemon, there, times.patience)
+        probe.ask("mark")
+        time.sleep(times.quiet)
+        after = probe.ask("report", 1.0)
+        left = daemon.memory()
+        slowest = "" if back else _slowest(lag, _lag(daemon))
+    return _Seen(quiet, waits, after, effort, before, peak, left, slowest, back)
+
+
+def _wait_back(daemon: Daemon, connections: int, patience: float) -> str:
+    """Wait until the attacker's connections are forgotten; tell what is still there."""
+    told = {}
+
+    def back() -> bool:
+        nonlocal told
+        if not daemon.alive:
+            return True
+        try:
+            told = daemon.request("stats")
+        except (OSError, ValueError):
+            return False
+        return bool(told["connections"] <= connections)
+
+    try:
+        wait_until(back, "the attacker is forgotten", patience, tick=0.02)
+    except SoakError:
+        return f"{told.get('connections')} connections in place of {connections}"
+    return "" if daemon.alive else "the daemon is gone"
+
+
+def _lag(daemon: Daemon) -> dict[str, float]:
+    """Return the histogram of its loop lag: bound -> measurements up to it."""
+    with daemon.hub.connect() as sock:
+        sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        heard = b""
+        while part := sock.recv(MIB):
+            heard += part
+    found = {}
+    for line in heard.decode().splitlines():
+        if line.startswith("pubsubd_loop_lag_seconds_bucket"):
+            bound, _, value = line.partition('le="')[2].partition('"} ')
+            found[bound] = float(value)
+    return found
+
+
+def _slowest(before: dict[str, float], after: dict[str, float]) -> str:
+    """Return the bound of the slowest class that has more measurements than before."""
+    reached, below = "0", 0.0
+    for bound, value in after.items():
+        new = value - before.get(bound, 0.0)
+        if new > below:
+            reached = bound
+        below = new
+    return reached
+
+
+def _milliseconds(waits: Waits) -> str:
+    """Return median, 99th percentile and longest."""
+    return f"{waits.share(0.5):6.1f} /{waits.share(0.99):8.1f} /{waits.longest:6.0f} ms"
+
+
+def _judge(attack: Attack, count: int, seen: _Seen, *, timed: bool) -> tuple[list[str], list[str]]:
+    """Return what is told of an attack, and what is not as it should be."""
+    parts, faults = [], []
+    longest = _LONGEST if count == 1 else _LONGEST_OF_MANY
+    for port, waits in seen.waits.items():
+        quiet = seen.quiet[port]
+        p99 = waits.share(0.99)
+        text = f"{port} {_milliseconds(waits)} (quiet {quiet.share(0.5):.1f} / {quiet.longest:.0f})"
+        if waits.longest > longest:
+            text += f" at {waits.longest_at:.1f} s"
+        parts.append(text)
+        if timed and count == 1 and p99 > _P99:
+            faults.append(f"p99 of {port} {p99:.0f} ms")
+        if timed and waits.longest > longest:
+            faults.append(f"{port} waited {waits.longest:.0f} ms")
+        if waits.lost or seen.after[port].lost:
+            faults.append(f"{port} waits still")
+        if broken := waits.broken or seen.after[port].broken:
+            faults.append(f"{port} was closed: {broken}")
+        if timed and seen.after[port].share(0.99) > _P99:
+            faults.append(f"p99 of {port} afterwards {seen.after[port].share(0.99):.0f} ms")
+    effort = seen.effort
+    allowed = attack.table + attack.each * count + effort.connections * CONNECTION
+    grown = seen.peak - seen.before
+    left = seen.left - seen.before
+    parts.append(
+        f"{grown / MIB:+6.0f} MiB of {(allowed + _ROOM) / MIB:.0f}, {left / MIB:+.0f} left"
+    )
+    if grown > allowed + _ROOM:
+        faults.append(f"{grown / MIB:.0f} MiB of memory")
+    if seen.back:
+        faults.append(seen.back)
+    without = max(waits.without for waits in seen.waits.values()) / 1_000
+    parts.append(
+        f"lag up to {seen.lag} s, {effort.opened:,} connections, sent {effort.sent / MIB:.1f} MiB "
+        f"in {effort.processor:.1f} s of processor, prepared in {effort.prepared:.1f} s, "
+        f"{without:.1f} s without a processor"
+    )
+    return parts, faults
+
+
+SCENARIO = Scenario("hostile", __doc__ or "", run)
