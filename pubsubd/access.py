@@ -287,7 +287,7 @@ class Access:
     def throttle(self, address: str) -> AuthError:
         """Return what tells of a login from ``address`` that is not checked."""
         self.failed(address, "login-throttled")
-        return AuthError("login-throttled", "too many logins have failed; try again later")
+        return AuthError("login-throttled", "too many logins have failed or wait; try again later")
 
     def throttled(self, address: str, now: float) -> bool:
         """Return whether so many logins of an address have failed that no more are checked."""

@@ -261,6 +261,11 @@ class Decoder:
         self.size = 0
 
     @property
+    def stopped(self) -> bool:
+        """Whether there may be whole messages that were not asked for yet."""
+        return not self._missing
+
+    @property
     def incomplete(self) -> bool:
         """Whether the last frame has come in part only."""
         return any(self._parts)
@@ -278,7 +283,9 @@ class Decoder:
         if not data and self._missing:
             return []
         parts = self._parts
-        if len(data) < _FRAGMENT and parts:  # or a few bytes at a time would be a part each
+        if not self.size:
+            parts[:] = [data]
+        elif len(data) < _FRAGMENT:  # or a few bytes at a time would be a part each
             tail = parts[-1]
             if not isinstance(tail, bytearray):
                 tail = bytearray()

@@ -774,3 +774,120 @@ async def test_after_a_long_connection_the_first_wait_is_short_again(
         await peer.streams[-1].aclose()
         await peer.back.wait()
         assert peer.times[-1] - before == pytest.approx(0.5, abs=0.01)
+
+
+# Faults
+
+
+async def test_a_handler_that_raises_ends_neither_the_block_nor_the_reconnecting(
+    at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = 0
+
+    def fail(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise ValueError("broken on purpose")
+
+    peer = Peer()
+    async with (
+        open_client(connect=peer.connect, on_disconnect=fail, on_connect=fail) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(client.subscribe, "n")
+        assert await peer.read_ping() == b"sub n\n"
+        for number in range(2, 5):
+            await trio.testing.wait_all_tasks_blocked()
+            await peer.streams[-1].aclose()
+            while client.statistics().connections < number:
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(client.flush)
+            assert await peer.read_ping() == b"sub n\n"
+        assert calls == client.statistics().faults == 6
+    # Each of them with its traceback, once a minute.
+    assert [record.message for record in caplog.records] == [
+        "on_disconnect has raised an exception",
+        "on_connect has raised an exception",
+    ]
+    assert {record.name for record in caplog.records} == {"pubsubd.client"}
+    assert caplog.text.count("ValueError: broken on purpose") == 2
+
+
+async def test_a_mistake_of_the_clients_own_costs_one_connection_and_is_told(
+    at_once: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep, faulty = Client._keep, [True]
+
+    def fail_once(self: Client, item: tuple[bytes, bytes]) -> None:
+        if faulty and faulty.pop():
+            raise RuntimeError("broken on purpose")
+        keep(self, item)
+
+    monkeypatch.setattr(Client, "_keep", fail_once)
+    peer = Peer()
+    reasons: list[BaseException] = []
+
+    async def ask() -> None:
+        with pytest.raises(DisconnectedError, match="of the client's own"):
+            await client.request("//pubsubd/stats")
+
+    async with open_client(connect=peer.connect, on_disconnect=reasons.append) as client:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await peer.read(b"ping 0 \n")
+            await peer.say(b"pub n 1 1\n")
+        while client.statistics().connections < 2:
+            await trio.lowlevel.checkpoint()
+        await peer.say(b"pub n 1 2\n")
+        assert await anext(client) == Message("n", b"2")
+        assert client.statistics().faults == 1
+    assert isinstance(reasons[0].__cause__, BaseException)
+    assert "broken on purpose" in caplog.text
+
+
+async def test_without_reconnecting_a_mistake_of_the_clients_own_is_what_calls_raise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Client, "_keep", None)
+    peer = Peer()
+    async with open_client(connect=peer.connect, reconnect=False) as client:
+        await peer.say(b"pub n 1 1\n")
+        for _ in range(2):
+            with pytest.raises(DisconnectedError, match="of the client's own"):
+                await anext(client)
+
+
+async def test_a_mistake_around_the_connections_ends_the_client_and_calls_raise_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lose, faulty = Client._lose, [True]
+
+    def fail_once(self: Client, why: PubsubdError, *, final: bool) -> None:
+        if faulty and faulty.pop():
+            raise RuntimeError("broken on purpose")
+        lose(self, why, final=final)
+
+    monkeypatch.setattr(Client, "_lose", fail_once)
+    peer = Peer()
+    async with open_client(connect=peer.connect) as client:
+        await peer.streams[-1].aclose()
+        with pytest.raises(DisconnectedError, match="of the client's own"):
+            await anext(client)
+
+
+async def test_whatever_connect_raises_it_is_called_again(
+    at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer, failures = Peer(), [OSError("one"), ValueError("two"), KeyError("three")]
+
+    async def connect() -> trio.abc.Stream:
+        if peer.streams and failures:
+            raise failures.pop()
+        return await peer.connect()
+
+    async with open_client(connect=connect) as client:
+        await peer.streams[-1].aclose()
+        await peer.back.wait()
+        assert client.statistics().faults == 3
+    assert "connect has raised an exception" in caplog.text

@@ -1292,3 +1292,64 @@ def test_a_connection_that_the_hub_has_closed_says_so_and_is_not_written_to(code
     assert socket.text(b"{}")
     socket.receive(hub.send(CloseConnection(code=code)))
     assert socket.ended
+
+
+# Faults
+
+
+async def test_a_handler_that_raises_ends_neither_the_block_nor_the_reconnecting(
+    at_once: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = 0
+
+    def fail(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        raise ValueError("broken on purpose")
+
+    hub = Hub()
+    more = {"actor": ANN, "capabilities": ["x"], "on_disconnect": fail, "on_connect": fail}
+    async with meeting(hub, **more) as client:
+        for number in range(1, 4):
+            await hub.break_off()
+            await until(lambda number=number: len(hub.heard) > number)
+            await client.ping()
+            assert len(hub.told("hub:register", number)) == 1
+        assert calls == client.statistics().faults == 6
+    assert [record.message for record in caplog.records] == [
+        "on_disconnect has raised an exception",
+        "on_connect has raised an exception",
+    ]
+
+
+@pytest.mark.parametrize("place", ["_restore", "_stay_registered", "_hello", "_headers"])
+async def test_a_mistake_of_the_clients_own_costs_one_connection(
+    at_once: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    right = getattr(HubClient, place)
+    faulty: list[bool] = []
+
+    def fail_once(self: HubClient, *arguments: Any) -> Any:
+        if faulty and faulty.pop():
+            raise RuntimeError("broken on purpose")
+        return right(self, *arguments)
+
+    monkeypatch.setattr(HubClient, place, fail_once)
+    hub = Hub()
+    async with meeting(hub, actor=ANN, capabilities=["x"]) as client:
+        faulty.append(True)
+        await hub.break_off()
+        await until(lambda: client.statistics().faults)
+        await until(lambda: client.statistics().connected)
+        assert await client.publish("t", "x") == 3
+        assert client.statistics().faults == 1
+    assert "broken on purpose" in caplog.text
+
+
+async def test_a_mistake_at_the_first_connection_is_raised_by_the_opening(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HubClient, "_hello", None)
+    with pytest.raises(DisconnectedError, match="of the client's own"):
+        async with meeting(Hub()):
+            pass

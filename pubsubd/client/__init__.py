@@ -35,7 +35,9 @@ What they promise:
   that caused it, where that can be known, otherwise by the next flush or read. A fault that a new
   connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, a
   login that is not taken, a certificate that is not to be trusted, an actor that somebody else has
-  registered meanwhile) ends the client: each later call raises it.
+  registered meanwhile) ends the client: each later call raises it. An exception of a handler, or of
+  the client itself, ends neither the block nor the reconnecting: the logger ``pubsubd.client`` has
+  its traceback, once a minute, and :attr:`Statistics.faults` how many there were.
 - **Secrets stay here.** A password or token goes to the daemon alone, and is in no exception, log
   or representation of an object.
 

@@ -65,13 +65,16 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
     return stream
 
 
-async def dial_again(connect: Connect, attempt: int, longest: float) -> tuple[trio.abc.Stream, int]:
+async def dial_again(
+    connect: Connect, attempt: int, longest: float, note: Callable[[str, Exception], None]
+) -> tuple[trio.abc.Stream, int]:
     """Return a connection, tried for until there is one, and the number of the next attempt.
 
     Args:
         connect: makes one.
         attempt: how many were made in vain, or of no use, before.
         longest: seconds that may pass between two attempts.
+        note: called with what ``connect`` should not raise; then it is tried again.
 
     Raises:
         PubsubdError: what each attempt would end with.
@@ -84,6 +87,8 @@ async def dial_again(connect: Connect, attempt: int, longest: float) -> tuple[tr
         except PubsubdError as error:
             if lasting(error):
                 raise
+        except Exception as error:  # noqa: BLE001  (a program's own function may raise anything)
+            note("connect has raised an exception", error)
 
 
 def abandon(stream: trio.abc.Stream) -> None:

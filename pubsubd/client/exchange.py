@@ -288,10 +288,17 @@ class Exchange(State[bytes]):
 
     async def run(self, stream: trio.abc.Stream) -> None:
         """Use ``stream``, and the connections after it."""
+        try:
+            await self._keep_connected(stream)
+        except Exception as error:  # noqa: BLE001  (calls raise it, not the block)
+            self._lose(self._own_fault(error), final=True)
+            self._met.set()
+
+    async def _keep_connected(self, stream: trio.abc.Stream) -> None:
         attempt = 0
         while True:
             began = trio.current_time()
-            why = await self._converse(stream)
+            why = await self._contain(self._converse, stream)
             met = self._met.is_set()
             was_connected = self._connected
             once = self._leaving or not self._reconnect or not met
@@ -299,25 +306,27 @@ class Exchange(State[bytes]):
             self._met.set()
             if self._leaving:
                 return
-            if self._on_disconnect is not None and (was_connected or (met and self.failed)):
-                self._on_disconnect(why)
+            if was_connected or (met and self.failed):
+                self._call("on_disconnect", self._on_disconnect, why)
             if self.failed:
                 return
             if trio.current_time() - began >= BACKOFF_MAX:
                 attempt = 0  # not merely accepted and closed again
             try:
-                stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+                stream, attempt = await dial_again(
+                    self._connect, attempt, BACKOFF_MAX, self._note_fault
+                )
             except PubsubdError as error:
                 self._lose(error, final=True)
                 return
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
         """Use one connection until it ends, and return why it did."""
-        self._begin()
         waiting, self._outbox = self._outbox, deque()  # for when the hub has agreed
         self._outbox_size = 0
         reply = b""
         try:
+            self._begin()
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
                 nursery.start_soon(self._write, stream)
@@ -370,8 +379,8 @@ class Exchange(State[bytes]):
             self._renew(kept)
         self._met.set()
         self._outbox_open.unpark_all()
-        if self._connections > 1 and self._on_connect is not None:
-            self._on_connect()
+        if self._connections > 1:
+            self._call("on_connect", self._on_connect)
         await self._keep_alive(connected.heartbeat_interval / 1000)
 
     def _renew(self, request: Request) -> None:

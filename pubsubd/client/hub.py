@@ -532,8 +532,10 @@ async def open_hub_client(
         receive_buffer: bytes received and not read yet (each message counts 160 more) at which
             reading stops. One read of 128 KiB or one message may go beyond it, and what comes
             before the answer to a waiting call, up to four times as much.
-        on_disconnect: called with the reason each time a connection ends. It must not raise.
-        on_connect: called each time a connection is there again. It must not raise.
+        on_disconnect: called with the reason each time a connection ends.
+        on_connect: called each time a connection is there again. What either of the two raises is
+            logged, by the logger ``pubsubd.client``, and counted in ``statistics().faults``; the
+            client goes on.
         connect: how to make a connection to that host and port, instead of over TCP.
 
     Raises:

@@ -302,21 +302,28 @@ class Client(State[tuple[bytes, bytes]]):
     # The background task
 
     async def _run(self, stream: trio.abc.Stream) -> None:
+        try:
+            await self._keep_connected(stream)
+        except Exception as error:  # noqa: BLE001  (calls raise it, not the block)
+            self._lose(self._own_fault(error), final=True)
+
+    async def _keep_connected(self, stream: trio.abc.Stream) -> None:
         attempt = 0
         while True:
             began = trio.current_time()
-            why = await self._converse(stream)
+            why = await self._contain(self._converse, stream)
             # A login that is missing now will be missing again.
             hopeless = lasting(why) or isinstance(why, LoginError)
             self._lose(why, final=hopeless or not self._reconnect)
-            if self._on_disconnect is not None:
-                self._on_disconnect(why)
+            self._call("on_disconnect", self._on_disconnect, why)
             if self._failure is not None:
                 return
             if trio.current_time() - began >= BACKOFF_MAX:
                 attempt = 0  # not merely accepted and closed again
             try:
-                stream, attempt = await dial_again(self._connect, attempt, BACKOFF_MAX)
+                stream, attempt = await dial_again(
+                    self._connect, attempt, BACKOFF_MAX, self._note_fault
+                )
             except PubsubdError as error:
                 self._lose(error, final=True)
                 return
@@ -329,8 +336,8 @@ class Client(State[tuple[bytes, bytes]]):
         if self._substrings:
             self._outbox.insert(0, b"".join([b"sub %b\n" % text for text in self._substrings]))
         self._outbox_open.unpark_all()
-        if self._connections > 1 and self._on_connect is not None:
-            self._on_connect()
+        if self._connections > 1:
+            self._call("on_connect", self._on_connect)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, stream)
@@ -488,8 +495,10 @@ async def open_client(
         receive_buffer: bytes received and not read yet (each message counts 160 more) at which
             reading stops. One read of 256 KiB or one message may go beyond it, and what comes
             before the answer to a waiting call, up to four times as much.
-        on_disconnect: called with the reason each time a connection ends. It must not raise.
-        on_connect: called each time a connection is there again. It must not raise.
+        on_disconnect: called with the reason each time a connection ends.
+        on_connect: called each time a connection is there again. What either of the two raises is
+            logged, by the logger ``pubsubd.client``, and counted in ``statistics().faults``; the
+            client goes on.
         connect: how to make a connection, instead of host, port and unix.
 
     Raises:

@@ -6,6 +6,7 @@ The clients differ in what they say and hear; that calls wait, turns, bounds and
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from typing import Generic, TypeVar
 
 import trio
 
-from pubsubd.client.faults import ConnectError, DaemonError, DisconnectedError, fresh
+from pubsubd.client.faults import ConnectError, DaemonError, DisconnectedError, caused, fresh
 from pubsubd.errors import PubsubdError
 from pubsubd.limits import MIB
+
+log = logging.getLogger("pubsubd.client")
 
 RECEIVE_BUFFER = 8 * MIB
 """Bytes received and not read yet at which the client stops reading from its socket."""
@@ -24,6 +27,7 @@ PATIENCE = 4
 """Receive buffers' worth of messages taken in while a call waits for an answer."""
 
 _OVERHEAD = 160  # what a buffered message costs beside its bytes
+_QUIET = 60.0  # seconds between two tracebacks of one kind in the log
 _TURN = 64  # calls without waiting after which other tasks get a turn
 
 Item = TypeVar("Item")
@@ -45,6 +49,8 @@ class Statistics:
     buffered_messages: int
     buffered_bytes: int
     """With the overhead of 160 a message."""
+    faults: int
+    """Exceptions of handlers and mistakes of the client's own; each is logged, or one like it."""
 
 
 class State(Generic[Item]):
@@ -68,6 +74,8 @@ class State(Generic[Item]):
         self._errors: deque[PubsubdError] = deque(maxlen=100)  # which no call has caused
         self._turns = 0
         self._waiting = 0  # calls that wait for an answer
+        self._faults = 0
+        self._logged: dict[str, float] = {}  # what has failed -> when that was logged
 
         self._outbox_size = 0
         self._outbox_fed = trio.lowlevel.ParkingLot()
@@ -99,6 +107,40 @@ class State(Generic[Item]):
     def _wake_all(self) -> None:
         for lot in (self._outbox_fed, self._outbox_open, self._inbox_fed, self._inbox_open):
             lot.unpark_all()
+
+    # Faults
+
+    def _call(self, what: str, handler: Callable[..., object] | None, *arguments: object) -> None:
+        """Call a handler of the program's, if there is one; what it raises goes no further."""
+        if handler is None:
+            return
+        try:
+            handler(*arguments)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the connection goes on)
+            self._note_fault(f"{what} has raised an exception", error)
+
+    async def _contain(
+        self,
+        converse: Callable[[trio.abc.Stream], Awaitable[PubsubdError]],
+        stream: trio.abc.Stream,
+    ) -> PubsubdError:
+        """Use a connection until it ends, and return why; a mistake of our own is such a reason."""
+        try:
+            return await converse(stream)
+        except Exception as error:  # noqa: BLE001  (whatever it is, there may be another connection)
+            return self._own_fault(error)
+
+    def _own_fault(self, error: Exception) -> PubsubdError:
+        text = "a fault of the client's own has ended the connection"
+        self._note_fault(text, error)
+        return caused(DisconnectedError(text), error)
+
+    def _note_fault(self, what: str, error: Exception) -> None:
+        self._faults += 1
+        now = trio.current_time()
+        if now - self._logged.get(what, float("-inf")) >= _QUIET:
+            self._logged[what] = now
+            log.error("%s", what, exc_info=error)
 
     # Saying
 
@@ -174,4 +216,5 @@ class State(Generic[Item]):
             subscriptions=subscriptions,
             buffered_messages=len(self._inbox),
             buffered_bytes=self._inbox_size,
+            faults=self._faults,
         )

@@ -17,7 +17,8 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from pubsubd import wire
@@ -38,29 +39,17 @@ FLOOD = 1.0
 """Seconds after a change of the graph in which batches go over all links, and longer if news takes
 long through the mesh."""
 
-VOUCHED = "vouched"
+VOUCHED = b"vouched"
 """The last word of the head of a batch whose origin vouches for the senders that it names."""
 
 MAX_WAYS = 65_536
 """Answers to where batches of an origin for a group go, some 200 bytes each, that are kept."""
 
-_HEAD = 200  # bytes of a batch's first line at most
-_DIGITS = 18  # of a number in it
-
-
-class _Batch(NamedTuple):
-    """The head of a batch, and the header of its first message."""
-
-    node: str
-    life: str
-    sequence: int
-    ttl: int
-    messages: int
-    vouched: bool
-    key: bytes
-    name: bytes
-    size: int
-    start: int  # of the messages
+_HEAD = re.compile(
+    rb"([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})( %b)?\n"
+    % VOUCHED
+).match
+"""Match the first line of a batch: origin, sequence, ttl, count, and the mark if it has one."""
 
 
 class Forwarding:
@@ -78,7 +67,8 @@ class Forwarding:
         self._unsettled = float("-inf")
         self.general = False
         self._sequence = 0
-        self._windows: dict[str, tuple[str, Window]] = {}  # node -> its life, and what has come
+        self._windows: dict[bytes, tuple[str, Window]] = {}  # origin -> its id, and what has come
+        self._origins: dict[str, bytes] = {}  # id -> the origin that has a window
         self._groups: WeakValueDictionary[frozenset[str], Group] = WeakValueDictionary()
         self._version = 0  # of the ways that the groups remember
         self._known = 0  # about how many these are
@@ -103,7 +93,7 @@ class Forwarding:
 
     def forget(self, node: str) -> None:
         """Forget what has come of a daemon."""
-        self._windows.pop(node, None)
+        self._windows.pop(self._origins.pop(node, b""), None)
 
     def _bundle(self, remotes: frozenset[Receiver]) -> Group:
         nodes = frozenset(one.node for one in remotes if isinstance(one, Remote))
@@ -117,7 +107,7 @@ class Forwarding:
         """Whether batches go over all links, because the graph has just changed."""
         return self._state.now() < self._flood_until
 
-    def _ways(self, origin: str, group: Group | None, arrival: Link | None) -> list[Link]:
+    def _ways(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
         """Return the links by which a batch of ``origin`` for ``group`` goes on.
 
         Raises:
@@ -181,8 +171,9 @@ class Forwarding:
         elif ways:
             self._sequence += 1
             state.counters.originated += 1
-            head = _head(f"{state.node}@{state.life}", self._sequence, TTL, count, vouched)
-            frame = _frame(head, chunks, size)
+            origin = b"%b@%d" % (state.node.encode(), state.life)
+            mark = b" " + VOUCHED if vouched else b""
+            frame = _frame(origin, self._sequence, TTL, count, mark, chunks, size)
             for link in ways:
                 self._send(link, frame, count)
 
@@ -194,76 +185,55 @@ class Forwarding:
                 happened yet, and it is to be taken again in the next turn.
         """
         state, counters, router = self._state, self._state.counters, self._broker.router
-        batch = self._read(data)
-        if batch is None:
+        head = _HEAD(data)
+        start = 0 if head is None else head.end()
+        first = self._broker.match_header(b"\n" + data[start : start + MAX_LINE])
+        if head is None or first is None or not _is_forwarded(first[1]):
             counters.broken += 1
             return False
-        node = batch.node
-        life, window = self._windows.get(node, ("", Window()))
-        if life != batch.life and node != state.node:
-            advert = state.table.adverts.get(node)
-            if advert is None or str(advert.life) != batch.life:
-                counters.unknown_origin += 1
-                self._count(link, batch)
-                return False
-            window = Window()
-        if node == state.node or window.has(batch.sequence):
-            counters.duplicates += 1
-            self._count(link, batch)
+        origin, sequence, ttl, messages, mark = head.groups(b"")
+        number, left, count = int(sequence), int(ttl), int(messages)
+        node, window = self._windows.get(origin) or self._meet(origin)
+        if window is None or window.has(number):
+            counters.duplicates += window is not None or node == state.node
+            counters.unknown_origin += window is None and node != state.node
+            counters.received += 1
+            link.messages_in += count
             return False
-        route = router.relays.get(batch.key) or router.learn_relayed(
-            batch.key, batch.name, batch.size
-        )
+        key, name, digits = first.group(0, 1, 2)
+        route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
         targets = route.targets
         group = targets.far if isinstance(targets.far, Group) else None
-        ways = self._ways(node, group, link) if batch.ttl > 1 else []
-        # From here on, it is ours.
-        self._count(link, batch)
-        self._windows[node] = batch.life, window
-        window.take(batch.sequence)
-        frames = data[batch.start :]
-        counters.expired += batch.ttl <= 1
+        ways = self._ways(node, group, link) if left > 1 else ()
+        # From here on, it is taken.
+        counters.received += 1
+        link.messages_in += count
+        if window.highest == 0:
+            self.forget(node)
+            self._windows[origin], self._origins[node] = (node, window), origin
+        window.take(number)
+        frames = data[start:]
+        counters.expired += left <= 1
         if ways:
             counters.relayed += 1
-            origin = f"{node}@{batch.life}"
-            head = _head(origin, batch.sequence, batch.ttl - 1, batch.messages, batch.vouched)
-            frame = _frame(head, [frames], len(frames))
+            frame = _frame(origin, number, left - 1, count, mark, [frames], len(frames))
             for way in ways:
-                self._send(way, frame, batch.messages)
+                self._send(way, frame, count)
         near = len(targets.peers) > (group is not None)
         if near or self.general or state.now() < self._unsettled:
-            link.speak_for(node, batch.vouched)
+            link.speak_for(node, mark != b"")
             return self._deliver(link, frames)
         return False
 
-    def _count(self, link: Link, batch: _Batch) -> None:
-        link.messages_in += batch.messages
-        self._state.counters.received += 1
+    def _meet(self, origin: bytes) -> tuple[str, Window | None]:
+        """Return the id of an origin that has no window, and a new one for it if it may have one.
 
-    def _read(self, data: bytes) -> _Batch | None:
-        """Return what the head of a batch and the header of its first message say; None if broken.
-
-        Whatever is taken from it is legal then, the name too.
+        The life has to be the one that its daemon tells.
         """
-        end = data.find(b"\n", 0, _HEAD)
-        match = self._broker.match_header(b"\n" + data[end + 1 : end + 1 + MAX_LINE])
-        if end < 0 or match is None or not data[:end].isascii():
-            return None
-        key, name, digits = match.group(0, 1, 2)
-        words = data[:end].decode().split(" ")
-        node, at, life = words[0].partition("@")
-        vouched = words[4:] == [VOUCHED]
-        numbers = (life, *words[1:4])
-        if (
-            not at
-            or len(words) != 4 + vouched
-            or not all(one.isdigit() and len(one) <= _DIGITS for one in numbers)
-            or not name.startswith(wire.FORWARD)
-            or not (name.isascii() or wire.is_utf8(name))
-        ):
-            return None
-        sequence, ttl, count = map(int, words[1:4])
-        return _Batch(node, life, sequence, ttl, count, vouched, key, name, int(digits), end + 1)
+        node, _, life = origin.decode().rpartition("@")
+        advert = self._state.table.adverts.get(node)
+        known = advert is not None and node != self._state.node and str(advert.life) == life
+        return node, Window() if known else None
 
     def go_on(self, link: Link) -> bool:
         """Go on with the batch that was the last to come by ``link``; whether work is left."""
@@ -286,12 +256,15 @@ class Forwarding:
         return False
 
 
-def _head(origin: str, sequence: int, ttl: int, count: int, vouched: bool) -> bytes:
-    mark = f" {VOUCHED}" if vouched else ""
-    return f"{origin} {sequence} {ttl} {count}{mark}\n".encode()
+def _is_forwarded(name: bytes) -> bool:
+    """Return whether a name is one that goes from daemon to daemon, and legal."""
+    return name.startswith(wire.FORWARD) and (name.isascii() or wire.is_utf8(name))
 
 
-def _frame(head: bytes, chunks: list[bytes], size: int) -> Pieces:
-    """Return the frame of a batch with that head and ``size`` bytes of messages."""
+def _frame(
+    origin: bytes, sequence: int, ttl: int, count: int, mark: bytes, chunks: list[bytes], size: int
+) -> Pieces:
+    """Return the frame of a batch of ``count`` messages, which are ``size`` bytes."""
+    head = b"%b %d %d %d%b\n" % (origin, sequence, ttl, count, mark)
     start = b"pub %b %d %b" % (RELAY, len(head) + size, head)
     return Pieces([start, *chunks, b"\n"])

@@ -129,51 +129,47 @@ class Link:
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
-        owner, frames = self._owner, self._frames
+        owner, frames, decoder = self._owner, self._frames, self._decoder
         self.heard = max(self.heard, owner.now())  # without data, the silence is ours
         self.bytes_in += len(data)
-        if data and not self._read(data, 0 if frames or self._unfinished else _FRAMES):
-            return False
-        while self.peer.ending is None:
-            if self._unfinished:
-                self._unfinished = owner.go_on(self)
-            elif frames:
-                frame = frames.popleft()
-                try:
-                    self._take(*frame)
-                except Unfinished:
-                    frames.appendleft(frame)
-                    return True
-                self._hold(-len(frame[0]) - len(frame[1]))
-            elif not self._read(b"", _FRAMES) or not frames:
-                self._hold(self._decoder.size - self._held)
-                return False
-            if owner.over():
-                return True
-        return False
-
-    def _read(self, data: bytes, most: int) -> bool:
-        """Cut what was read into frames, ``most`` of them; False if that is not possible."""
+        more = bool(frames or decoder.stopped or self._unfinished)
         try:
-            self._frames += self._decoder.feed(data, most)
+            if data:
+                frames += decoder.feed(data, 0 if more else _FRAMES)
+                more = bool(frames or decoder.stopped or self._unfinished)
+            while more and self.peer.ending is None:
+                if self._unfinished:
+                    self._unfinished = owner.go_on(self)
+                elif frames:
+                    frame = frames.popleft()
+                    try:
+                        self._take(*frame)
+                    except Unfinished:
+                        frames.appendleft(frame)
+                        break
+                else:
+                    frames += decoder.feed(b"", _FRAMES)
+                more = bool(frames or decoder.stopped or self._unfinished)
+                if more and owner.over():
+                    break
         except ProtocolError as error:
             self.peer.end(error.code, error.text)
-            return False
-        self._hold(len(data))
-        return True
+            more = False
+        held = decoder.size + (sum(map(_size, frames)) if frames else 0)
+        if held != self._held:
+            owner.hold(self, held - self._held)
+            self._held = held
+        return more and self.peer.ending is None
 
     @property
     def crowded(self) -> bool:
         """Whether so much waits to be sent that what is no message of others had better wait."""
         return self.peer.outbox.size > self.peer.terms.limits.max_pending // 2
 
-    def _hold(self, more: int) -> None:
-        self._held += more
-        self._owner.hold(self, more)
-
     def release(self) -> None:
         """Let go of what has come and was not worked off."""
-        self._hold(-self._held)
+        self._owner.hold(self, -self._held)
+        self._held = 0
         self._frames.clear()
         self._inners.clear()
         self._decoder = wire.Decoder(MAX_BATCH)
@@ -318,6 +314,11 @@ class Greeting:
             self.give_up()
         elif self._theirs is None:
             self.give_up()
+
+
+def _size(frame: tuple[bytes, bytes]) -> int:
+    name, data = frame
+    return len(name) + len(data)
 
 
 def _throw_away(data: bytes | Pieces) -> None:

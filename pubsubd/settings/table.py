@@ -197,6 +197,7 @@ A connection whose user is gone from it then is closed.
                 "Time to say who one is, where that is asked for.",
                 """\
 How long a connection may take to say who it is, where that is required.
+While a password of it waits to be checked, that time rests.
 """,
                 live=True,
             ),

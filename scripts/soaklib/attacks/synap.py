@@ -13,49 +13,62 @@ from .bounds import CACHES, HUB_PENDING, PAYLOAD, TOPIC, WILDCARD
 from .parts import READ, packed, repeated
 from .stage import PING, Stage
 
+_EACH = 1_000  # wildcards that one connection may have
+
 
 def command(name: str, payload: Any) -> bytes:
     """Return a command."""
     return compact({"command": f"pubsub.{name}", "request_id": "r", "payload": payload})
 
 
-def hold_wildcards(stage: Stage, count: int, text: str = "w.{}.*") -> socket.socket:
-    """Return a connection that subscribes so many wildcards."""
-    sock = stage.hub()
-    for first in range(0, count, 500):
-        texts = [text.format(i) for i in range(first, min(first + 500, count))]
-        stage.order(sock, command("subscribe", {"topics": texts}))
-    return stage.hold(sock)
+def hold(stage: Stage, texts: list[str], each: int = _EACH) -> list[socket.socket]:
+    """Return connections that subscribe so many of the topics each."""
+    socks = []
+    for first in range(0, len(texts), each):
+        sock = stage.hub()
+        mine = texts[first : first + each]
+        for at in range(0, len(mine), 500):
+            stage.order(sock, command("subscribe", {"topics": mine[at : at + 500]}))
+        socks.append(stage.hold(sock))
+    return socks
 
 
-def _mix(stage: Stage, count: int) -> socket.socket:
-    """Return a connection with so many wildcards and two dialects."""
-    sock = hold_wildcards(stage, count)
-    sock.sendall(b'{"type":"__subscribe","id":"","payload":{"topic":"mixed"}}\n')
-    return sock
+def hold_wildcards(stage: Stage, count: int, each: int = _EACH) -> list[socket.socket]:
+    """Return connections that subscribe so many wildcards, and so many each."""
+    return hold(stage, [f"w.{i}.*" for i in range(count)], each)
+
+
+def _mix(stage: Stage, count: int, each: int) -> None:
+    """Have connections with so many wildcards in all, each in two dialects."""
+    for sock in hold_wildcards(stage, count, each):
+        sock.sendall(b'{"type":"__subscribe","id":"","payload":{"topic":"mixed"}}\n')
 
 
 @attack("mixed-wildcards", "max_wildcards", "pubsub.subscribe", table=9_000 * WILDCARD)
 def mixed(stage: Stage) -> None:
     """Has 9,000 wildcards in two dialects, and publishes to itself on the line port."""
-    _mix(stage, 9_000)
+    _mix(stage, 9_000, 9_000)
     stage.flood(stage.line, repeated(frame(b"mixed", b"")))
 
 
-@attack("mixed-wildcards-hub", "pubsub.publish", "max_wildcards", table=9_000 * WILDCARD)
+@attack(
+    "mixed-wildcards-hub",
+    "pubsub.publish",
+    "max_wildcards",
+    "max_connection_wildcards",
+    table=9_000 * WILDCARD,
+)
 def mixed_hub(stage: Stage) -> None:
     """Has 9,000 wildcards in two dialects, and publishes to itself on the hub port."""
-    _mix(stage, 9_000)
+    _mix(stage, 9_000, 9_000)
     text = command("publish", {"topic": "w.17.x", "payload": 0})
     stage.flood(stage.hub, repeated(text + b"\n"))
 
 
-@attack("mixed-wildcards-500", "max_wildcards", table=9_000 * WILDCARD)
-def mixed_small(stage: Stage) -> None:
-    """Has 500 wildcards in two dialects on each of 18 connections, and publishes to all."""
-    for number in range(18):
-        sock = hold_wildcards(stage, 500, f"w{number}.{{}}.*")
-        sock.sendall(b'{"type":"__subscribe","id":"","payload":{"topic":"mixed"}}\n')
+@attack("mixed-wildcards-1000", "max_wildcards", table=9_000 * WILDCARD)
+def mixed_of_many(stage: Stage) -> None:
+    """Has 1,000 wildcards in two dialects on each of 9 connections, and publishes to all."""
+    _mix(stage, 9_000, 1_000)
     stage.flood(stage.line, repeated(frame(b"mixed", b"")))
 
 
@@ -117,14 +130,10 @@ def subscribe_wildcards(stage: Stage) -> None:
 def globs(stage: Stage) -> None:
     """Publishes new names that come past 9,000 globs with many stars."""
     rows = "abcdefghijklmnopqrstuvwxyz"
-    sock = stage.hub()
-    for first in range(0, 9_000, 450):
-        texts = [
-            "*".join(rows[(i + k * 7) % 26] for k in range(20)) + f"*{i}"
-            for i in range(first, first + 450)
-        ]
-        stage.order(sock, command("subscribe", {"topics": texts}))
-    stage.hold(sock)
+    hold(
+        stage,
+        ["*".join(rows[(i + k * 7) % 26] for k in range(20)) + f"*{i}" for i in range(9_000)],
+    )
     body = (rows * 39).encode()[:1_000]
     stage.flood(stage.line, packed(frame(body + b"%x" % i, b"") for i in range(4_000)))
 
@@ -132,11 +141,8 @@ def globs(stage: Stage) -> None:
 @attack("synap-deep-wildcards", "pubsub.subscribe", "max_wildcards", table=9_000 * WILDCARD)
 def deep(stage: Stage) -> None:
     """Publishes new names that come past all places of a deep tree of wildcards."""
-    sock = stage.hub()
     texts = [".".join("*" if i >> k & 1 else "a" for k in range(13)) + ".#" for i in range(8_190)]
-    for first in range(0, len(texts), 450):
-        stage.order(sock, command("subscribe", {"topics": texts[first : first + 450]}))
-    stage.hold(sock)
+    hold(stage, texts)
     stage.flood(stage.line, packed(frame(b"a." * 13 + b"%x" % i, b"") for i in range(200_000)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from soaklib.wires import KIB, MIB, compact, frame
+from soaklib.wires import MIB, compact, frame
 
 from .attack import attack
 from .bounds import HUB_PENDING, PAYLOAD, SUBSCRIBER, TOPIC, WILDCARD
@@ -172,11 +172,14 @@ def rest_command(stage: Stage) -> None:
 @attack("rest-lists", "/pubsub/topics", "/pubsub/stats", "/pubsub/{topic}/info", crowd=True)
 def rest_lists(stage: Stage) -> None:
     """Lists 1,000 topics with names of 1,000 bytes over HTTP, pipelined."""
-    sock = stage.hub()
-    for i in range(1_000):
-        sock.sendall(post(f"/pubsub/{i:x}".ljust(1_000, "l") + "/publish", {"payload": 0}))
-        sock.recv(64 * KIB)
-    stage.hold(sock)
+    for first in range(0, 1_000, 100):
+        sock = stage.hub()
+        said = (
+            post(f"/pubsub/{i:x}".ljust(1_000, "l") + "/publish", {"payload": 0})
+            for i in range(first, first + 100)
+        )
+        stage.say(sock, b"".join(said) + _END, _ENDED)
+        stage.hold(sock)
     said = b"".join(get(f"/pubsub/{name}") for name in ("topics", "stats", "0/info"))
     stage.flood(stage.hub, repeated(said))
 
@@ -208,6 +211,7 @@ def rest_wildcards(stage: Stage) -> None:
     "/pubsub/subscribe",
     "max_subscribers",
     "max_topics",
+    "max_detached_topics",
     crowd=True,
     table=100_000 * SUBSCRIBER,
 )
@@ -225,6 +229,8 @@ def rest_subscribe(stage: Stage) -> None:
     "/pubsub/subscribe",
     "max_subscribers",
     "max_topic_subscribers",
+    "max_detached",
+    "detached_idle",
     crowd=True,
     table=100_000 * SUBSCRIBER,
 )
@@ -276,11 +282,11 @@ def take_over(stage: Stage) -> None:
 
 def _detached(stage: Stage, count: int) -> None:
     """Have a topic subscribed by so many without a connection."""
-    sock = stage.hub()
     one = post("/pubsub/subscribe", {"topics": ["away"]})
-    for _ in range(0, count, 200):
+    for _ in range(0, count, 200):  # on connections of their own, as requests are limited
+        sock = stage.hub()
         stage.say(sock, one * 200 + _END, _ENDED)
-    stage.hold(sock)
+        stage.hold(sock)
 
 
 @attack("detached-8000", "pubsub.publish", "max_topic_subscribers", table=8_000 * SUBSCRIBER)
