@@ -147,10 +147,9 @@ class Broker(Delivery):
         One that has failed may be called again.
         """
         peer.discard_all()
-        gone, peer.gone = peer.gone, None
         return (
             partial(self._drop, peer),
-            partial(_call, gone),
+            partial(_tell, peer),
             partial(self.router.forget, peer),
         )
 
@@ -161,10 +160,9 @@ class Broker(Delivery):
             self.speaker = None
         return ()
 
-    def repair(self, peer: Peer) -> tuple[()]:
+    def repair(self, peer: Peer) -> None:
         """Make the tables whole when forgetting ``peer`` has failed; takes no steps."""
         self.router.repair(peer)
-        return ()
 
     def leave(self, peer: Peer) -> Iterator[None]:
         """Forget ``peer``, in steps of bounded work: iterate to the end."""
@@ -703,9 +701,10 @@ class _Auth:
         self._broker.finish_auth(self._peer, self.check)
 
 
-def _call(gone: Callable[[], None] | None) -> tuple[()]:
-    if gone is not None:
-        gone()
+def _tell(peer: Peer) -> tuple[()]:
+    if peer.gone is not None:
+        peer.gone()
+    peer.gone = None
     return ()
 
 

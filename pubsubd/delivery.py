@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from pubsubd import wire
 from pubsubd.acl import OUTSIDE
@@ -245,27 +245,56 @@ class Delivery:
         self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
 
     def send(self) -> None:
-        """Hand each touched peer what was put to it, as one piece.
-
-        Peers that were given the same chunks are given the same bytes object. Chunks are told
-        apart by their ids: all of them existed before the first one can go away.
-        """
+        """Hand each touched peer what was put to it, as one piece."""
         touched = self._touched[:]  # a receiver may have something to say as well
         self._touched.clear()
-        counters, over = self.counters, self.turn.over
         messages = 0
         for targets in touched:
             messages += targets.pending
-            counters.messages_out += targets.pending * len(targets.peers)
+            self.counters.messages_out += targets.pending * len(targets.peers)
             try:
                 if targets.far is not None:
                     targets.far.count(targets.pending)
             except Exception as error:  # noqa: BLE001  (it is not the publisher's)
                 self.faults.note(error, "mesh")
             targets.pending = 0
-        many = messages > _RENDERED_AT_ONCE
-        joined: dict[tuple[int, ...], bytes] = {}
         later: dict[int, tuple[bytes, list[Sink]]] = {}
+        try:
+            self._send_now(touched, later, messages > _RENDERED_AT_ONCE)
+        except Exception as error:  # noqa: BLE001  (nothing that was put is left behind)
+            self.faults.note(error, "delivery")
+            for targets in touched:
+                for peer in targets.peers:
+                    if peer.fresh:
+                        data = b"".join(peer.fresh)
+                        peer.fresh.clear()
+                        later.setdefault(id(data), (data, []))[1].append(peer)
+        if later:
+            self._send_later(list(later.values()))
+        if self.outbound:
+            try:
+                self.ship()
+            except Exception as error:  # noqa: BLE001  (as above)
+                self.faults.note(error, "mesh")
+
+    def _send_now(
+        self,
+        touched: list[Targets | Fork | Denied],
+        later: dict[int, tuple[bytes, list[Sink]]],
+        many: bool,
+    ) -> None:
+        """Send to as many peers as the turn has time for; fill ``later`` with the others.
+
+        Peers that were given the same chunks are given the same bytes object. Chunks are told
+        apart by their ids: all of them existed before the first one can go away.
+
+        Args:
+            touched: whose peers were given something.
+            later: id of what is to be sent -> that, and to whom.
+            many: whether who renders messages is to be sent them in pieces, and so later.
+        """
+        over = self.turn.over
+        joined: dict[tuple[int, ...], bytes] = {}
         sent, late = 0, False
         for targets in touched:
             for peer in targets.peers:
@@ -288,37 +317,49 @@ class Delivery:
                 sent += 1
                 if peer.renders or not sent & 3:
                     late = over()
-        if later:
-            unsent = Unsent(self.speaker, self.notes, list(later.values()))
-            self.unsent.append(unsent)
+
+    def _send_later(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
+        """Send to peers in further turns; at once, if that cannot be arranged."""
+        pieces: deque[tuple[bytes, list[Sink]]] = deque()
+        for data, peers in groups:
+            plain = [peer for peer in peers if not peer.renders]
+            rendering = [peer for peer in peers if peer.renders]
+            if plain:
+                pieces.append((data, plain))
+            if rendering:
+                split = wire.split_frames(data, _RENDERED_AT_ONCE)
+                pieces.extend((piece, rendering) for piece in split)
+        unsent = Unsent(self.speaker, self.notes, pieces)
+        self.unsent.append(unsent)
+        try:
             self.on_unsent(unsent)
-        if self.outbound:
-            try:
-                self.ship()
-            except Exception as error:  # noqa: BLE001  (as above)
-                self.faults.note(error, "mesh")
+        except Exception as error:  # noqa: BLE001  (the receivers get theirs)
+            self.faults.note(error, "delivery")
 
     def send_some(self) -> None:
         """Go on with what is :attr:`unsent`, until the turn is over or nothing is left."""
         before = self.speaker, self.notes
-        while self.unsent and not self.turn.over():
-            unsent = self.unsent.popleft()
-            self.speaker, self.notes = unsent.speaker, unsent.notes
-            left = False
-            try:
-                for peer, data in unsent.rest:
+        try:
+            while self.unsent and not self.turn.over():
+                unsent = self.unsent[0]
+                self.speaker, self.notes = unsent.speaker, unsent.notes
+                while unsent.pieces and not self.turn.over():
+                    data, peers = unsent.pieces[0]
+                    peer = peers[unsent.at]
+                    unsent.at += 1
+                    if unsent.at == len(peers):
+                        unsent.pieces.popleft()
+                        unsent.at = 0
                     try:
                         peer.send(data)
                     except Exception as error:  # noqa: BLE001  (as above)
                         self.faults.end(peer, error)
-                    if self.turn.over():
-                        self.unsent.append(unsent)  # behind the others
-                        left = True
-                        break
-            finally:
-                if not left:
+                self.unsent.rotate(-1)  # the others have theirs first
+                if not unsent.pieces:
+                    self.unsent.remove(unsent)
                     unsent.done()
-        self.speaker, self.notes = before
+        finally:
+            self.speaker, self.notes = before
 
 
 class Unsent:
@@ -327,34 +368,21 @@ class Unsent:
     Attributes:
         speaker: whose input has led to it; None if it is the daemon's own.
         notes: what is known of the messages; see :attr:`Delivery.notes`.
-        rest: the receivers that are left, and what each of them is sent.
+        pieces: what is to be sent, and to whom.
+        at: the first of the peers of the first piece that has not been sent it.
         done: called when nothing is left.
     """
 
-    __slots__ = ("done", "notes", "rest", "speaker")
+    __slots__ = ("at", "done", "notes", "pieces", "speaker")
 
     def __init__(
-        self, speaker: Peer | None, notes: Notes, groups: list[tuple[bytes, list[Sink]]]
+        self, speaker: Peer | None, notes: Notes, pieces: deque[tuple[bytes, list[Sink]]]
     ) -> None:
         self.speaker = speaker
         self.notes = notes
-        self.rest = _each(groups)
+        self.pieces = pieces
+        self.at = 0
         self.done: Callable[[], None] = lambda: None
-
-
-def _each(groups: list[tuple[bytes, list[Sink]]]) -> Iterator[tuple[Sink, bytes]]:
-    """Yield each receiver with what it is sent; who renders messages gets not too many at once."""
-    for data, peers in groups:
-        rendering = []
-        for peer in peers:
-            if peer.renders:
-                rendering.append(peer)
-            else:
-                yield peer, data
-        if rendering:
-            for piece in wire.split_frames(data, _RENDERED_AT_ONCE):
-                for peer in rendering:
-                    yield peer, piece
 
 
 class _Run:

@@ -247,16 +247,22 @@ class Session:
         faults, label = self._broker.faults, self.peer.label
         guarded(faults, label, self._note_half)
         guarded(faults, label, partial(self._server.read_out, self), tries=2)
+        steps: list[Callable[[], Iterable[None]]] = []
+        guarded(faults, label, lambda: steps.extend(self._talk.leaving()), tries=2)
+        whole = True
         with trio.CancelScope(shield=True):
-            for step in self._talk.leaving():
-                for attempt in (step, step, partial(self._broker.repair, self.peer)):
+            for step in steps:
+                for _ in range(2):
                     try:
-                        for _ in attempt():
+                        for _ in step():
                             await self._server.lane.wait(_LEAVING)
                     except Exception as error:  # noqa: BLE001  (as above)
                         faults.note(error, label)
+                        whole = False
                     else:
                         break
+        if not whole:
+            guarded(faults, label, partial(self._broker.repair, self.peer), tries=2)
 
     def _note_half(self) -> None:
         if self._talk.halfway and self.peer.ending is None and self._server.may_log(logging.DEBUG):

@@ -123,7 +123,11 @@ class Forwarding:
             group.ways.clear()
         ways = group.ways.get(origin)
         if ways is None:
-            branches = self._state.table.branches(origin, self._broker.turn.over)
+            try:
+                branches = self._state.table.branches(origin, self._broker.turn.over)
+            except Exception as error:  # noqa: BLE001  (over all links it arrives as well)
+                self._broker.faults.note(error, "mesh")
+                return [one for one in links.values() if one.ready and one is not arrival]
             if branches is None:
                 if arrival is not None:
                     raise Unfinished
