@@ -60,9 +60,9 @@ def test_of_many_small_frames_only_some_are_read_in_a_turn(room: Room, first: in
     room.shorten_turns(2)
     data = frames[:HUB_READ_SIZE]
     assert talk.receive(data)
-    assert talk._at <= 2 * 4 * KIB
+    assert talk._at <= 2 * 8 * KIB
     talk.receive(b"")
-    assert talk._at <= 4 * 4 * KIB
+    assert talk._at <= 4 * 8 * KIB
 
 
 def test_of_many_requests_one_is_read_at_a_time(

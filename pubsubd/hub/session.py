@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pubsubd.turn import Steps
 
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
-_SLICE = 4_096  # bytes parsed at once: 600 fragments of a byte, 1 ms
+_SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
 _AT_ONCE = 262_144  # bytes of answers that wait for the end of the turn
 _HTTP_IDLE = 60.0  # seconds that an HTTP connection is kept for a further request
 _DONE = object()
@@ -325,7 +325,7 @@ class HubTalk:
 
     def _work(self) -> bool:
         """Take a turn; whether something is left for a further one."""
-        peer, turn, index = self.peer, self.hub.broker.turn, self.hub.broker.router.index
+        peer, over, index = self.peer, self.hub.broker.turn.over, self.hub.broker.router.index
         events = self._events
         if events is None:
             events = self._events = deque()
@@ -340,22 +340,23 @@ class HubTalk:
                 self._end_last()
             elif events:
                 event = events.popleft()
+                left -= 1
                 try:
                     if type(event) is bytes:
                         self._take(event)
+                        self.again = False
                     else:
                         self._react(event, events)
+                        self.again = bool(events) and events[0] is event  # it waits for a job
                 except Unfinished:  # whom it goes to takes more than a turn to find out
                     events.appendleft(event)
                     self.again = more = True
                     break
-                self.again = bool(events) and events[0] is event  # it waits for a job
-                left -= 1
             elif self._at < len(self._unread):
                 events.extend(self._read())
             else:
                 break
-            if not left or peer.job is not None or index.work > budget or turn.over():
+            if over() or not left or index.work > budget or peer.job is not None:
                 more = True
                 break
         if not events:

@@ -104,7 +104,10 @@ def read(data: bytes) -> tuple[Any, bytes]:
         _check_integers(text)
     if text == data:
         return value, data
-    if _count_quotes(data) != text.count(b'"'):
+    quotes = data.count(b'"')
+    if b"\\u0022" in data:  # without backslashes that are escaped, each one escapes
+        quotes += data.replace(b"\\\\", b"").count(b"\\u0022")
+    if quotes != text.count(b'"'):
         raise JsonError("a key comes twice")
     return value, text
 
@@ -146,14 +149,6 @@ def _weight_of_exponents(data: bytes) -> int:
     if data.count(b"e") + data.count(b"E") < _FEW:
         return 0
     return 200 * sum(len(find(data)) for find in _find_exponents)
-
-
-def _count_quotes(data: bytes) -> int:
-    r"""Return how many quotes a text has, those that came as ``\u0022`` included."""
-    count = data.count(b'"')
-    if b"\\u0022" in data:  # without backslashes that are escaped, each one escapes
-        count += data.replace(b"\\\\", b"").count(b"\\u0022")
-    return count
 
 
 def _check_integers(text: bytes) -> None:
