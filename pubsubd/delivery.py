@@ -327,14 +327,35 @@ class Delivery:
             if plain:
                 pieces.append((data, plain))
             if rendering:
-                split = wire.split_frames(data, _RENDERED_AT_ONCE)
+                try:
+                    split = list(wire.split_frames(data, _RENDERED_AT_ONCE))
+                except Exception as error:  # noqa: BLE001  (they get it in one piece)
+                    self.faults.note(error, "delivery")
+                    split = [data]
                 pieces.extend((piece, rendering) for piece in split)
         unsent = Unsent(self.speaker, self.notes, pieces)
-        self.unsent.append(unsent)
         try:
             self.on_unsent(unsent)
-        except Exception as error:  # noqa: BLE001  (the receivers get theirs)
+        except Exception as error:  # noqa: BLE001  (nobody would wait for it)
             self.faults.note(error, "delivery")
+            while unsent.pieces:
+                self._send_next(unsent)
+            unsent.done()
+        else:
+            self.unsent.append(unsent)
+
+    def _send_next(self, unsent: Unsent) -> None:
+        """Send to one peer more."""
+        data, peers = unsent.pieces[0]
+        peer = peers[unsent.at]
+        unsent.at += 1
+        if unsent.at == len(peers):
+            unsent.pieces.popleft()
+            unsent.at = 0
+        try:
+            peer.send(data)
+        except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+            self.faults.end(peer, error)
 
     def send_some(self) -> None:
         """Go on with what is :attr:`unsent`, until the turn is over or nothing is left."""
@@ -344,16 +365,7 @@ class Delivery:
                 unsent = self.unsent[0]
                 self.speaker, self.notes = unsent.speaker, unsent.notes
                 while unsent.pieces and not self.turn.over():
-                    data, peers = unsent.pieces[0]
-                    peer = peers[unsent.at]
-                    unsent.at += 1
-                    if unsent.at == len(peers):
-                        unsent.pieces.popleft()
-                        unsent.at = 0
-                    try:
-                        peer.send(data)
-                    except Exception as error:  # noqa: BLE001  (as above)
-                        self.faults.end(peer, error)
+                    self._send_next(unsent)
                 self.unsent.rotate(-1)  # the others have theirs first
                 if not unsent.pieces:
                     self.unsent.remove(unsent)

@@ -158,11 +158,19 @@ class Forwarding:
         for whose, frames, mark in runs:
             if whose is not group or mark is not vouched or size >= READ_SIZE:
                 if group is not None:
-                    self._originate(group, chunks, size, vouched)
+                    self._try(group, chunks, size, vouched)
                 group, vouched, chunks, size = whose, mark, [], 0
             chunks += frames.parts if isinstance(frames, Pieces) else (frames,)
             size += frames.size if isinstance(frames, Pieces) else len(frames)
         if group is not None:
+            self._try(group, chunks, size, vouched)
+
+    def _try(self, group: Group, chunks: list[bytes], size: int, vouched: bool) -> None:
+        """Send a batch; once more, if a mistake of this program's comes between."""
+        try:
+            self._originate(group, chunks, size, vouched)
+        except Exception as error:  # noqa: BLE001  (the publisher has nothing to do with it)
+            self._broker.faults.note(error, "mesh")
             self._originate(group, chunks, size, vouched)
 
     def _originate(self, group: Group, chunks: list[bytes], size: int, vouched: bool) -> None:
