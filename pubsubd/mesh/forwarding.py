@@ -175,7 +175,7 @@ class Forwarding:
 
     def _originate(self, group: Group, chunks: list[bytes], size: int, vouched: bool) -> None:
         state = self._state
-        count, group.messages = group.messages, 0
+        count = group.messages
         ways = self._ways(state.node, group, None)
         group.work = WORK_PER_WAY * (1 + len(ways))
         if size > MAX_BATCH - MAX_LINE:
@@ -188,6 +188,7 @@ class Forwarding:
             frame = _frame(origin, self._sequence, TTL, count, mark, chunks, size)
             for link in ways:
                 self._send(link, frame, count)
+        group.messages = 0
 
     def relay(self, link: Link, data: bytes) -> bool:
         """Take a batch that has come by ``link``; whether work is left for :meth:`go_on`.
