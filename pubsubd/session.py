@@ -235,12 +235,16 @@ class Session:
                     guarded(faults, peer.label, close, tries=2)
 
     async def _finish(self, finish: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await finish()
-        except OSError:
-            pass
-        except Exception as error:  # noqa: BLE001  (as above)
-            self._broker.faults.note(error, self.peer.label)
+        """Take one step of the end, again if it fails."""
+        for _ in range(2):
+            try:
+                await finish()
+            except OSError:
+                return
+            except Exception as error:  # noqa: BLE001  (as above)
+                self._broker.faults.note(error, self.peer.label)
+            else:
+                return
 
     async def _leave(self) -> None:
         """Forget the peer, in steps, whatever goes wrong."""
