@@ -29,7 +29,6 @@ import trio
 from pubsubd import wire
 from pubsubd.config import Config, MeshOptions
 from pubsubd.errors import AbortedError, ConfigError, FailedError
-from pubsubd.faults import Faults
 from pubsubd.garbage import Garbage
 from pubsubd.lag import LoopLag
 from pubsubd.limits import MIB, TURN
@@ -139,8 +138,7 @@ async def run(
             start("sweep", partial(_sweep, server, sweeps, interval))
             start("statistics", partial(_publish_statistics, server))
             start("manager", partial(_tell_manager, reloader, notifier))
-            faults = server.broker.faults
-            read = None if reload is None else partial(_read_again, reload, all_bound, faults)
+            read = None if reload is None else partial(_read_again, reload, all_bound)
             keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
@@ -387,17 +385,18 @@ async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
 # Reloading
 
 
-def _read_again(
-    reload: Callable[[], Config], all_bound: Sequence[Bound], faults: Faults
-) -> Prepared:
+class _ReloadFaultError(ConfigError):
+    """Settings that cannot be read because of a mistake in this program, which is the cause."""
+
+
+def _read_again(reload: Callable[[], Config], all_bound: Sequence[Bound]) -> Prepared:
     """Return settings that can be put into force; whatever goes wrong is a ConfigError."""
     try:
         return check(reload(), all_bound)
     except ConfigError:
         raise
     except Exception as error:
-        faults.note(error, "reload")
-        raise ConfigError(f"an unexpected failure: {error!r:.200}") from error
+        raise _ReloadFaultError(f"an unexpected failure: {error!r:.200}") from error
 
 
 async def _reload_on_signal(
@@ -413,6 +412,9 @@ async def _reload_on_signal(
             await _apply(await _read_in_thread(read, threads), reloader)
         except ConfigError as error:
             reloader.failed = True
+            if isinstance(error, _ReloadFaultError) and error.__cause__ is not None:
+                # Here and not where it was met: that was in a thread, where there is no clock.
+                reloader.server.broker.faults.note(error.__cause__, "reload")
             told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}
             reloader.server.publish_event(told, logging.ERROR, asked=True)
         else:

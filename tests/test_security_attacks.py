@@ -6,13 +6,16 @@ import hmac
 import json
 import os
 import random
+import signal
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from pubsubd import daemon as daemon_module
 from pubsubd.access import Identity
@@ -20,13 +23,15 @@ from pubsubd.acl import Acl, AclRule
 from pubsubd.broker import Broker
 from pubsubd.config import Config, ListenerConfig
 from pubsubd.errors import ConfigError, ProtocolError
-from pubsubd.faults import Faults
 from pubsubd.limits import Limits
 from pubsubd.listen import Bound
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.hello import check_proof, parse_hello
 from pubsubd.mesh.state import MeshConfig
+from pubsubd.reload import Reloader
+from pubsubd.server import Server
 from pubsubd.settings.load import load
+from pubsubd.systemd import Notifier
 from pubsubd.tls import client_context, server_context
 from pubsubd.users import Users, check_secret, check_user, hash_password, parse_users
 from pubsubd.wire import Decoder, frame
@@ -363,14 +368,23 @@ def test_a_number_beyond_all_bounds_is_an_error_like_others(tmp_path: Path, text
     assert "9" * 100 not in str(raised.value)
 
 
-def test_a_reload_that_fails_in_a_way_that_nobody_thought_of_costs_nothing() -> None:
+async def test_a_reload_that_fails_in_a_way_nobody_thought_of_is_counted() -> None:
     def broken() -> Config:
         raise ZeroDivisionError("nobody thought of it")
 
-    faults = Faults()
-    with pytest.raises(ConfigError, match="nobody thought of it"):
-        daemon_module._read_again(broken, (), faults)
-    assert sum(faults.counts.values()) == 1
+    async def one_signal() -> AsyncIterator[int]:
+        yield signal.SIGHUP
+        nursery.cancel_scope.cancel()
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        reloader = Reloader(server := Server(Limits(), nursery))
+        read = partial(daemon_module._read_again, broken, ())
+        signals = one_signal()
+        # It asks for the second signal once it is done with the first.
+        await daemon_module._reload_on_signal(signals, read, reloader, Notifier())
+    assert reloader.failed
+    assert sum(server.broker.faults.counts.values()) == 1
 
 
 def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
@@ -379,8 +393,8 @@ def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
         bound = [Bound(safe, sock, inherited=True)]
         with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not loopback"):
-            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound, Faults())
-        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound, Faults())
+            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound)
+        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
 
 
 # Discovery
