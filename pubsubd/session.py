@@ -39,8 +39,10 @@ log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
-_HEAVY = 0.001  # seconds of a turn from which on the next one is taken in the lane
+_HEAVY = 0.000_3  # seconds of a turn from which on the next one is taken in the lane
+_HANDSHAKE = 0.002  # seconds
 _LEAVING = 0.002  # seconds of a step of leaving
+_ENDING = 0.000_3  # seconds that the end of a connection takes besides
 _WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
 _MANY = 20
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
@@ -189,7 +191,7 @@ class Session:
         self._writing = False
         self._moved = 0.0
         # Seconds that the last turn took, if that is much; a handshake is.
-        self._heavy = 0.0 if self._tls is None else 2 * _HEAVY
+        self._heavy = 0.0 if self._tls is None else _HANDSHAKE
         self.heard = 0.0
         self.listening = False
         self.leaving = False
@@ -255,6 +257,7 @@ class Session:
         guarded(faults, label, lambda: steps.extend(self._talk.leaving()), tries=2)
         whole = True
         with trio.CancelScope(shield=True):
+            await self._server.lane.wait(_ENDING)  # thousands may end at once
             for step in steps:
                 for _ in range(2):
                     try:
