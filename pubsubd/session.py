@@ -32,7 +32,7 @@ from pubsubd.patience import Patience
 from pubsubd.peer import Peer
 from pubsubd.rate import Pace
 from pubsubd.server import Server
-from pubsubd.tasks import guarded
+from pubsubd.tasks import contain, guarded
 from pubsubd.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
@@ -122,7 +122,7 @@ def open_session(
         server.broker.abandon(before)
         raise
     server.sessions.add(session)
-    server.nursery.start_soon(server.contain, session, session.run, 2)
+    server.nursery.start_soon(contain, server.broker.faults, session, session.run, 2)
     return session.peer
 
 
@@ -487,7 +487,8 @@ class Session:
             self._moved = trio.current_time()
             if not self._writing:
                 self._writing = True
-                self._server.nursery.start_soon(self._server.contain, self, self._write)
+                faults = self._broker.faults
+                self._server.nursery.start_soon(contain, faults, self, self._write)
 
     async def _write(self) -> None:
         """Send what waits until nothing does; one such task a session, and only then."""
