@@ -444,8 +444,7 @@ async def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) ->
             await stream.receive_some(1_000)
             await stream.aclose()
         with trio.fail_after(30):
-            while crowd.server.sessions:
-                await trio.sleep(0.01)
+            await crowd.server.wait_empty()
         assert crowd.server.broker.counters.closed == {"http-request": 300}
         assert 100 <= len(caplog.records) < 300
 
