@@ -141,6 +141,16 @@ def test_who_does_not_read_its_answers_is_asked_no_more(room: Room) -> None:
     assert room.ended["ann"][0] == "slow-consumer"
 
 
+def test_small_publications_stay_together_and_large_ones_end_a_turn(room: Room) -> None:
+    room.shorten_turns(1)
+    counters = room.broker.counters
+    for size, most in ((10, 256), (2_000, 1)):
+        said = message_b("hub:publish", {"topic": "t", "type": "x", "data": "y" * size})
+        grown = turns_of(room, "ann", line(said) * 300, lambda: counters.messages_in)
+        assert sum(grown) == 300
+        assert max(grown) == most
+
+
 # Searches that take longer than a turn
 
 
