@@ -255,7 +255,8 @@ class Session:
         guarded(faults, label, partial(self._server.read_out, self), tries=2)
         steps: list[Callable[[], Iterable[None]]] = []
         guarded(faults, label, lambda: steps.extend(self._talk.leaving()), tries=2)
-        whole = True
+        # A fault may have left a subscription in part that leaving knows nothing of.
+        whole = self.peer.ending is None or self.peer.ending.code != "internal-error"
         with trio.CancelScope(shield=True):
             await self._server.lane.wait(_ENDING)  # thousands may end at once
             for step in steps:
