@@ -138,6 +138,7 @@ def test_who_does_not_read_its_answers_is_asked_no_more(room: Room) -> None:
     talk._send = send
     assert not talk.receive(line(message_b("hub:list_actors", {})) * 100)
     assert sum(sent) < 1_000_000
+    assert room.hub.processed < 30  # eight of them to register
     assert room.ended["ann"][0] == "slow-consumer"
 
 
@@ -355,6 +356,7 @@ def test_one_that_leaves_throws_away_whatever_it_is_given(room: Room) -> None:
         room.say("ann", message_b("hub:send", {"type": "x"}, to="browser/bob"))
         assert room.hears("ann")[0]["payload"]["code"] == "unknown_actor"
         talk.put(b"{}")
+        assert talk.out == []
         talk._deliver(b"pub t 1 x\n")
         talk.end("slow-consumer", "late")
 
