@@ -20,7 +20,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Protocol
 
 import trio
@@ -41,6 +41,7 @@ _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another 
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _HEAVY = 0.000_3  # seconds of a turn from which on the next one is taken in the lane
 _HANDSHAKE = 0.002  # seconds
+_WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
 _ENDING = 0.000_3  # seconds that the end of a connection takes besides
 _WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
@@ -167,6 +168,7 @@ class Session:
         "_sock",
         "_talk",
         "_tls",
+        "_watched",
         "_writing",
         "heard",
         "leaving",
@@ -192,6 +194,7 @@ class Session:
         self._moved = 0.0
         # Seconds that the last turn took, if that is much; a handshake is.
         self._heavy = 0.0 if self._tls is None else _HANDSHAKE
+        self._watched = 0.0  # until when, by perf_counter()
         self.heard = 0.0
         self.listening = False
         self.leaving = False
@@ -343,6 +346,7 @@ class Session:
             if self._heavy and not server.lane.enter(self._heavy):
                 await server.lane.wait(self._heavy)
             awake = perf_counter()
+            cpu = thread_time() if awake < self._watched else 0.0
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
             try:
@@ -354,15 +358,17 @@ class Session:
             self.heard = server.now
             messages = counters.messages_in
             more = receive(data)
+            asleep = perf_counter()
+            self._heavy = self._weigh(asleep, cpu) if asleep - awake > _HEAVY else 0.0
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
                 return
-            if peer.terms.limits.paced:
+            limits = peer.terms.limits
+            if limits.paced:
                 await self._keep_pace(len(data), counters.messages_in - messages)
-            asleep = perf_counter()
-            took = asleep - awake
-            self._heavy = 0.0 if took < _HEAVY else min(took, TURN)
+            if more or limits.paced:
+                asleep = perf_counter()
             if eager:
                 self._look_out()
         else:
@@ -371,6 +377,16 @@ class Session:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
+
+    def _weigh(self, now: float, cpu: float) -> float:
+        """Return what the next turn is likely to cost, after one that seems to have taken long.
+
+        It may have been somebody else who had the processor meanwhile. So from then on the
+        processor's time is looked at, too, which costs too much to be asked for at each read.
+        """
+        watched, self._watched = now < self._watched, now + _WATCHED
+        took = thread_time() - cpu if watched else 0.0
+        return min(took, TURN) if took > _HEAVY else 0.0
 
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
