@@ -30,10 +30,11 @@ MAX_DEPTH = 200
 LIGHT = 2_048
 """Bytes of a text that is read without being weighed."""
 
-MAX_WEIGHT = 900_000
-"""What may be in one text, so that reading it takes some 20 ms: each array and object counts 8,
+MAX_WEIGHT = 600_000
+"""What may be in one text, so that reading it takes some 15 ms: each array and object counts 8,
 each member 4, each text, each further item and each number that is no integer 1, and one with an
-exponent of three digits, which takes longest, 200. A mebibyte of ordinary records is less."""
+exponent of three digits, which takes longest, 200. So 700 KiB of small records are read, and a
+mebibyte of long texts."""
 
 _LEAST, _MOST = b"%d" % -(2**63), b"%d" % (2**64 - 1)
 _DIGITS = 20  # of either, with its sign
