@@ -11,6 +11,8 @@ line of JSON each:
 ``arm NAME SECONDS``
     let that function raise at its next call, and wait for that; answers how often it has
     raised, and whether the function is there at all
+``waits``
+    answers where the daemon's coroutines wait, for whoever looks for one that waits in vain
 ``disarm``
     let it be itself again; answers how often it has raised
 """
@@ -24,6 +26,7 @@ import runpy
 import socket
 import sys
 import threading
+from types import CoroutineType
 from typing import Any
 
 from soaklib.faults.patching import InjectedError, Patch, Watch, find
@@ -66,12 +69,29 @@ class Injector:
         self._fired.wait(seconds)
         return {"there": self._patch.reach > 0, "fired": self._patch.fired}
 
+    def do_waits(self) -> list[str]:
+        found = (_wait_of(one) for one in gc.get_objects() if isinstance(one, CoroutineType))
+        return sorted(text for text in found if text.startswith(f"{self._package}."))
+
     def do_disarm(self) -> int:
         patch, self._patch = self._patch, None
         if patch is None:
             return 0
         patch.disarm()
         return patch.fired
+
+
+def _wait_of(coroutine: Any) -> str:
+    """Return where a coroutine waits: functions and lines, the outermost first."""
+    places = []
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            module = frame.f_globals.get("__name__")
+            places.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        following = getattr(coroutine, "cr_await", None)
+        coroutine = following or getattr(coroutine, "gi_yieldfrom", None)
+    return " > ".join(places)
 
 
 def main() -> None:

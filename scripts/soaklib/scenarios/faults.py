@@ -9,7 +9,7 @@ then. Then an exception is thrown in each of them, once, and each time this has 
 lives and serves every door; one connection at most was lost, or two where one receives what the
 other says; what all others hear is complete, and nothing comes twice; its tasks go on; and
 connections, subscriptions, actors, links and descriptors are what they were. At the end its memory
-is, too. Those by which it catches, in pubsubd.faults and pubsubd.tasks, are left out and counted.
+is, too. The few functions by which it catches are left out and named.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ from soaklib.verdict import Verdict, mib
 from soaklib.wires import SoakError, wait_until
 from soaklib.workers import Worker
 
-_NET = ("pubsubd.faults.", "pubsubd.tasks.")
+_NET = (
+    "pubsubd.faults.",
+    "pubsubd.tasks.",
+    "pubsubd.server.Server.contain:",
+    "pubsubd.mesh.forwarding.Forwarding._try:",
+)
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
@@ -130,12 +135,12 @@ class _Run:
         net = [name for name in callers if name.startswith(_NET)]
         verdict = self._verdict
         verdict.note("functions that the daemon has called", len(callers))
-        verdict.note("of these left out, as they catch", len(net))
+        verdict.note("of these left out, as they catch", f"{len(net)} {sorted(net)}")
         only = self._setting.only or ("*",)
         chosen = sorted(
             name
             for name in callers.keys() - set(net)
-            if any(fnmatch.fnmatch(name, one) for one in only)
+            if any(fnmatch.fnmatch(_plain(name), one) for one in only)
         )
         self._rng.shuffle(chosen)
         until = time.monotonic() + (30.0 if self._setting.short else float("inf"))
@@ -225,10 +230,18 @@ class _Run:
                 self._tried.failed[name] = found
                 # A long run takes most of an hour; whoever waits for it reads this meanwhile.
                 text = f"{len(self._tried.fired)} {name}: {'; '.join(found)}"
-                print(f"    {text}", file=sys.stderr, flush=True)
+                print(f"    {text}", *self._waits(), sep="\n        ", file=sys.stderr, flush=True)
             if found or self._weary:
                 self._start_again()
         return unreached
+
+    def _waits(self) -> list[str]:
+        """Where the tasks of the daemon wait, but those of connections."""
+        try:
+            waits: list[str] = self._town.victim.tell("waits", patience=5.0)
+        except (OSError, ValueError):
+            return []
+        return [text for text in waits if "session.Session" not in text]
 
     def _throw(self, name: str, kinds: list[str], patience: float) -> tuple[int, list[str]]:
         """Throw an exception in a function; return how often it has raised, and what is wrong."""
@@ -332,6 +345,11 @@ class _Run:
                 verdict.check("memory, early and late", text, late <= early * 1.1)
             else:
                 verdict.note("memory, early and late", text)
+
+
+def _plain(name: str) -> str:
+    """Return what a function is called in the log: without the package, and the line."""
+    return name.removeprefix("pubsubd.").rpartition(":")[0]
 
 
 SCENARIO = Scenario("faults", __doc__ or "", run)
