@@ -125,13 +125,13 @@ class Delivery:
         targets, frames, spared = run.targets, run.frames, run.spared
         count = len(frames)
         chunk = frames[0] if count == 1 else b"".join(frames)
-        frames.clear()
-        self.notes = chunk, run.notes
-        run.notes = []
         route = NO_ROUTE
         if targets.special:  # one frame at a time
             route = Route(targets, len(run.header) + 1, len(chunk))
         before = len(spared.fresh) if spared is not None else 0
+        # Not before: if something has failed until here, they are put by the next call.
+        self.notes = chunk, run.notes
+        run.frames, run.notes = [], []
         self.vouching = True
         try:
             self.deliver(targets, route, chunk, 0, len(chunk), count)

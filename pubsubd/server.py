@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 import trio
@@ -14,7 +14,6 @@ from pubsubd.checker import Checker
 from pubsubd.checks import Checks
 from pubsubd.delivery import Unsent
 from pubsubd.errors import ProtocolError
-from pubsubd.faults import Endable
 from pubsubd.lane import Lane
 from pubsubd.limits import LOOKS, TURN, Limits
 from pubsubd.peer import Peer
@@ -114,18 +113,6 @@ class Server:
         """Start the tasks that sessions rest on."""
         self.tasks.start("lane", self.lane.run)
         self.tasks.start("deliver", self._deliver)
-
-    async def contain(
-        self, member: Endable, run: Callable[[], Awaitable[None]], tries: int = 1
-    ) -> None:
-        """Run a task of a session, again if it fails; what it raises ends that session."""
-        for _ in range(tries):
-            try:
-                await run()
-            except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
-                self.broker.faults.end(member, error)
-            else:
-                return
 
     def _note_unsent(self, unsent: Unsent) -> None:
         self.pressed.append(_Sending(unsent))

@@ -20,7 +20,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Protocol
 
 import trio
@@ -32,15 +32,18 @@ from pubsubd.patience import Patience
 from pubsubd.peer import Peer
 from pubsubd.rate import Pace
 from pubsubd.server import Server
-from pubsubd.tasks import guarded
+from pubsubd.tasks import contain, guarded
 from pubsubd.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
-_HEAVY = 0.001  # seconds of a turn from which on the next one is taken in the lane
+_HEAVY = 0.000_3  # seconds of a turn from which on the next one is taken in the lane
+_HANDSHAKE = 0.002  # seconds
+_WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
+_ENDING = 0.000_3  # seconds that the end of a connection takes besides
 _WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
 _MANY = 20
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
@@ -120,7 +123,7 @@ def open_session(
         server.broker.abandon(before)
         raise
     server.sessions.add(session)
-    server.nursery.start_soon(server.contain, session, session.run, 2)
+    server.nursery.start_soon(contain, server.broker.faults, session, session.run, 2)
     return session.peer
 
 
@@ -165,6 +168,7 @@ class Session:
         "_sock",
         "_talk",
         "_tls",
+        "_watched",
         "_writing",
         "heard",
         "leaving",
@@ -189,7 +193,8 @@ class Session:
         self._writing = False
         self._moved = 0.0
         # Seconds that the last turn took, if that is much; a handshake is.
-        self._heavy = 0.0 if self._tls is None else 2 * _HEAVY
+        self._heavy = 0.0 if self._tls is None else _HANDSHAKE
+        self._watched = 0.0  # until when, by perf_counter()
         self.heard = 0.0
         self.listening = False
         self.leaving = False
@@ -235,12 +240,16 @@ class Session:
                     guarded(faults, peer.label, close, tries=2)
 
     async def _finish(self, finish: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await finish()
-        except OSError:
-            pass
-        except Exception as error:  # noqa: BLE001  (as above)
-            self._broker.faults.note(error, self.peer.label)
+        """Take one step of the end, again if it fails."""
+        for _ in range(2):
+            try:
+                await finish()
+            except OSError:
+                return
+            except Exception as error:  # noqa: BLE001  (as above)
+                self._broker.faults.note(error, self.peer.label)
+            else:
+                return
 
     async def _leave(self) -> None:
         """Forget the peer, in steps, whatever goes wrong."""
@@ -249,8 +258,10 @@ class Session:
         guarded(faults, label, partial(self._server.read_out, self), tries=2)
         steps: list[Callable[[], Iterable[None]]] = []
         guarded(faults, label, lambda: steps.extend(self._talk.leaving()), tries=2)
-        whole = True
+        # A fault may have left a subscription in part that leaving knows nothing of.
+        whole = self.peer.ending is None or self.peer.ending.code != "internal-error"
         with trio.CancelScope(shield=True):
+            await self._server.lane.wait(_ENDING)  # thousands may end at once
             for step in steps:
                 for _ in range(2):
                     try:
@@ -335,6 +346,7 @@ class Session:
             if self._heavy and not server.lane.enter(self._heavy):
                 await server.lane.wait(self._heavy)
             awake = perf_counter()
+            cpu = thread_time() if awake < self._watched else 0.0
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
             try:
@@ -346,15 +358,17 @@ class Session:
             self.heard = server.now
             messages = counters.messages_in
             more = receive(data)
+            asleep = perf_counter()
+            self._heavy = self._weigh(asleep, cpu) if asleep - awake > _HEAVY else 0.0
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
                 return
-            if peer.terms.limits.paced:
+            limits = peer.terms.limits
+            if limits.paced:
                 await self._keep_pace(len(data), counters.messages_in - messages)
-            asleep = perf_counter()
-            took = asleep - awake
-            self._heavy = 0.0 if took < _HEAVY else min(took, TURN)
+            if more or limits.paced:
+                asleep = perf_counter()
             if eager:
                 self._look_out()
         else:
@@ -363,6 +377,16 @@ class Session:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
+
+    def _weigh(self, now: float, cpu: float) -> float:
+        """Return what the next turn is likely to cost, after one that seems to have taken long.
+
+        It may have been somebody else who had the processor meanwhile. So from then on the
+        processor's time is looked at, too, which costs too much to be asked for at each read.
+        """
+        watched, self._watched = now < self._watched, now + _WATCHED
+        took = thread_time() - cpu if watched else 0.0
+        return min(took, TURN) if took > _HEAVY else 0.0
 
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
@@ -480,7 +504,8 @@ class Session:
             self._moved = trio.current_time()
             if not self._writing:
                 self._writing = True
-                self._server.nursery.start_soon(self._server.contain, self, self._write)
+                faults = self._broker.faults
+                self._server.nursery.start_soon(contain, faults, self, self._write)
 
     async def _write(self) -> None:
         """Send what waits until nothing does; one such task a session, and only then."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from pubsubd.errors import FailedError
-from pubsubd.faults import Faults
+from pubsubd.faults import Endable, Faults
 
 PAUSES = (0.1, 30.0)
 """Seconds until a failed task is started again: first, and, doubled each time, at most."""
@@ -106,6 +106,19 @@ class Tasks:
             self._tell(event)
         except Exception as error:  # noqa: BLE001  (as above)
             self._faults.note(error, name)
+
+
+async def contain(
+    faults: Faults, member: Endable, run: Callable[[], Awaitable[None]], tries: int = 1
+) -> None:
+    """Run a task of a connection, again if it fails; what it raises ends that connection."""
+    for _ in range(tries):
+        try:
+            await run()
+        except Exception as error:  # noqa: BLE001  (whatever it is, the others go on)
+            faults.end(member, error)
+        else:
+            return
 
 
 def guarded(faults: Faults, name: str, call: Callable[[], object], tries: int = 1) -> None:

@@ -104,7 +104,6 @@ class Room:
         self.stepped = 0.0
         self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
         self.broker.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
-        self.broker.on_unsent = lambda _unsent: self.broker.send_some()
         self.broker.access.authority = authority
         self.hub = Hub(
             self.broker,
@@ -182,6 +181,9 @@ class Room:
 
     def hears(self, name: str) -> list[Any]:
         """Return what a connection has heard since the last call: messages, or (name, data)."""
+        while self.broker.unsent:  # it was more than one turn could send
+            self.broker.turn.begin()
+            self.broker.send_some()
         heard, self._heard[name] = self._heard[name], b""
         if name in self.lines:
             return list(Decoder(1 << 30).feed(heard))

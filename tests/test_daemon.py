@@ -443,6 +443,8 @@ async def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) ->
             await stream.send_all(b"GET / HTTP/1.1\r\n")
             await stream.receive_some(1_000)
             await stream.aclose()
+        with trio.fail_after(30):
+            await crowd.server.wait_empty()
         assert crowd.server.broker.counters.closed == {"http-request": 300}
         assert 100 <= len(caplog.records) < 300
 
@@ -526,3 +528,23 @@ async def test_a_connection_that_cannot_be_served_leaves_nothing_behind(
         assert sum(told["faults"].values()) == 3
         await stream.aclose()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("place", ["_remove", "_change"])
+async def test_what_a_fault_has_left_of_a_subscription_goes_with_its_connection(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gather(LIMITS) as crowd:
+        victim, other = crowd.join(), crowd.join()
+        for stream in (victim, other):
+            await stream.send_all(b"sub n\nsub m\n")
+            await ask(stream)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pubsubd.routing.Router.{place}", lambda *_: 1 // 0)
+            await victim.send_all(b"unsub n\n")
+            assert b"internal-error" in await victim.receive_some(1_000)
+        await victim.aclose()
+        with trio.fail_after(30):
+            while len(crowd.server.sessions) > 1:  # noqa: ASYNC110  (nobody tells)
+                await trio.sleep(0.01)
+        assert crowd.server.broker.router.subscriptions == 2

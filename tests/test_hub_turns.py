@@ -138,7 +138,18 @@ def test_who_does_not_read_its_answers_is_asked_no_more(room: Room) -> None:
     talk._send = send
     assert not talk.receive(line(message_b("hub:list_actors", {})) * 100)
     assert sum(sent) < 1_000_000
+    assert room.hub.processed < 30  # eight of them to register
     assert room.ended["ann"][0] == "slow-consumer"
+
+
+def test_small_publications_stay_together_and_large_ones_end_a_turn(room: Room) -> None:
+    room.shorten_turns(1)
+    counters = room.broker.counters
+    for size, most in ((10, 256), (2_000, 1)):
+        said = message_b("hub:publish", {"topic": "t", "type": "x", "data": "y" * size})
+        grown = turns_of(room, "ann", line(said) * 300, lambda: counters.messages_in)
+        assert sum(grown) == 300
+        assert max(grown) == most
 
 
 # Searches that take longer than a turn
@@ -345,6 +356,7 @@ def test_one_that_leaves_throws_away_whatever_it_is_given(room: Room) -> None:
         room.say("ann", message_b("hub:send", {"type": "x"}, to="browser/bob"))
         assert room.hears("ann")[0]["payload"]["code"] == "unknown_actor"
         talk.put(b"{}")
+        assert talk.out == []
         talk._deliver(b"pub t 1 x\n")
         talk.end("slow-consumer", "late")
 

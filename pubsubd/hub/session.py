@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
 _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
+_SMALL = 1_024  # bytes of a publication after which one does not look at the clock
+_TOGETHER = 255  # of so many, and one
+_MANY = 16  # messages in what is parsed at once: these are small
 _AT_ONCE = 262_144  # bytes of answers that wait for the end of the turn
 _HTTP_IDLE = 60.0  # seconds that an HTTP connection is kept for a further request
 _DONE = object()
@@ -330,6 +333,8 @@ class HubTalk:
         if events is None:
             events = self._events = deque()
         left, budget = HUB_TURN, index.work + WORK_PER_TURN
+        counters = self.hub.broker.counters
+        published = counters.messages_in
         more = False
         while self._close is None and peer.ending is None:
             if self.step is not None:
@@ -345,6 +350,12 @@ class HubTalk:
                     if type(event) is bytes:
                         self._take(event)
                         self.again = False
+                        if counters.messages_in != published:
+                            published = counters.messages_in
+                            # Many small publications in one piece cost their receivers less, and
+                            # what they may cost here is bounded by their number.
+                            if left & _TOGETHER and len(event) <= _SMALL and index.work <= budget:
+                                continue
                     else:
                         self._react(event, events)
                         self.again = bool(events) and events[0] is event  # it waits for a job
@@ -354,6 +365,8 @@ class HubTalk:
                     break
             elif self._at < len(self._unread):
                 events.extend(self._read())
+                if len(events) >= _MANY:
+                    continue  # one looks at the clock after some of these
             else:
                 break
             if over() or not left or index.work > budget or peer.job is not None:
@@ -456,22 +469,26 @@ class HubTalk:
     def _command(self, command: str, value: dict[str, Any]) -> None:
         request = value.get("request_id")
         answer = {"success": True, "request_id": request, "payload": None, "error": None}
-
-        def done(payload: dict[str, Any]) -> None:
-            self.put(_encode({**answer, "payload": payload}))
-
-        def refused(error: SynapError) -> None:
-            self.put(_encode({**answer, "success": False, "error": error.text}))
-
         try:
             web.check_command(self, command)
             payload = self.hub.synap.run(
                 command, value.get("payload"), self, self.peer.permission, self.peer.identity
             )
+            if not isinstance(payload, dict):
+                self.step = self._finish(answer, payload)
+                return
+            answer["payload"] = payload
         except SynapError as error:
-            refused(error)
-        else:
-            self.reply(payload, done, refused)
+            answer["success"], answer["error"] = False, error.text
+        self.put(_encode(answer))
+
+    def _finish(self, answer: dict[str, Any], making: Steps[dict[str, Any]]) -> Iterator[None]:
+        """Answer a command that takes several turns."""
+        try:
+            answer["payload"] = yield from making
+        except SynapError as error:
+            answer["success"], answer["error"] = False, error.text
+        self.put(_encode(answer))
 
     def reply(
         self,
@@ -577,7 +594,6 @@ class HubTalk:
         if self.out:  # behind what it is answered
             self.put_raw(frames)
         elif frames:  # at once, while it is in the processor's cache
-            hub.broker.turn.made += len(frames)
             self._send(frames)
 
     def _mix(self, batch: Any) -> bytes:

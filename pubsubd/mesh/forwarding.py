@@ -151,30 +151,30 @@ class Forwarding:
         """Send what was put for other daemons."""
         runs = self.outbound.runs[:]
         self.outbound.runs.clear()
-        group: Group | None = None
-        vouched = False
-        chunks: list[bytes] = []
+        batches: list[tuple[Group, bool, list[bytes | Pieces]]] = []
         size = 0
-        for whose, frames, mark in runs:
-            if whose is not group or mark is not vouched or size >= READ_SIZE:
-                if group is not None:
-                    self._try(group, chunks, size, vouched)
-                group, vouched, chunks, size = whose, mark, [], 0
-            chunks += frames.parts if isinstance(frames, Pieces) else (frames,)
+        for whose, frames, vouched in runs:
+            if not batches or size >= READ_SIZE or batches[-1][:2] != (whose, vouched):
+                batches.append((whose, vouched, []))
+                size = 0
+            batches[-1][2].append(frames)
             size += frames.size if isinstance(frames, Pieces) else len(frames)
-        if group is not None:
-            self._try(group, chunks, size, vouched)
+        for batch in batches:
+            for _ in range(2):  # again, if a mistake of this program's comes between
+                try:
+                    self._originate(*batch)
+                except Exception as error:  # noqa: BLE001  (the publisher is not at fault)
+                    self._broker.faults.note(error, "mesh")
+                else:
+                    break
 
-    def _try(self, group: Group, chunks: list[bytes], size: int, vouched: bool) -> None:
-        """Send a batch; once more, if a mistake of this program's comes between."""
-        try:
-            self._originate(group, chunks, size, vouched)
-        except Exception as error:  # noqa: BLE001  (the publisher has nothing to do with it)
-            self._broker.faults.note(error, "mesh")
-            self._originate(group, chunks, size, vouched)
-
-    def _originate(self, group: Group, chunks: list[bytes], size: int, vouched: bool) -> None:
+    def _originate(self, group: Group, vouched: bool, runs: list[bytes | Pieces]) -> None:
+        """Send one batch."""
         state = self._state
+        chunks: list[bytes] = []
+        for run in runs:
+            chunks += run.parts if isinstance(run, Pieces) else (run,)
+        size = sum(map(len, chunks))
         count = group.messages
         ways = self._ways(state.node, group, None)
         group.work = WORK_PER_WAY * (1 + len(ways))

@@ -21,6 +21,9 @@ from pubsubd.mesh.adverts import AdvertError, check_node
 from pubsubd.wire import escape
 
 VERSION = 1
+MAX_HELLO = 512
+"""Bytes of a hello that are looked at: more than a legal one has."""
+
 HELLO = b"//pubsubd/hello"
 WELCOME = b"welcome"
 
@@ -60,7 +63,7 @@ def parse_hello(data: bytes, words: int) -> tuple[Hello, str]:
     Raises:
         ProtocolError: ``bad-hello``.
     """
-    parts = data.decode("utf-8", "replace").split(" ")
+    parts = data[:MAX_HELLO].decode("utf-8", "replace").split(" ")
     if parts[0] != str(VERSION) and parts[0].isdigit():
         raise ProtocolError("bad-hello", f"version {escape(parts[0], 20)}; this is {VERSION}")
     if len(parts) != words or not all(

@@ -6,8 +6,7 @@ nothing. What is published is put to the broker, whose ``flush`` sends it.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 from msgspec import UNSET, Struct
@@ -123,14 +122,15 @@ class Synap:
         if entry is None:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
-        with _told():
+        try:
             answer = carry_out(self, read_payload(payload, kind), session, rights, who)
             if isinstance(answer, dict):
                 return answer
-            try:
-                next(answer)
-            except StopIteration as done:  # it takes one step only
-                return cast("dict[str, Any]", done.value)
+            next(answer)
+        except StopIteration as done:  # it takes one step only
+            return cast("dict[str, Any]", done.value)
+        except TopicError as error:
+            raise _tell(error) from None
         return _go_on(answer)
 
     @property
@@ -207,7 +207,9 @@ class Synap:
         count = self._broker.put(peer, name, data)
         self._table.note(name, self._clock())
         self.published += 1
-        self.deliveries += count - self.subscribers.count_nowhere(self._broker.put_to)
+        self.deliveries += count
+        if self.subscribers.detached_topics:
+            self.deliveries -= self.subscribers.count_nowhere(self._broker.put_to)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(
@@ -353,20 +355,18 @@ _COMMANDS: dict[str, tuple[Callable[..., Answer], type[Struct]]] = {
 
 
 def _go_on(making: Steps[dict[str, Any]]) -> Steps[dict[str, Any]]:
-    with _told():
-        yield
-        return (yield from making)
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Let what is wrong with a topic be told in Synap's words."""
+    yield
     try:
-        yield
-    except ForbiddenError as error:
-        raise SynapError(f"Unauthorized: {error.text}", 403) from None
+        return (yield from making)
     except TopicError as error:
-        raise SynapError(f"Invalid value: {error.text}") from None
+        raise _tell(error) from None
+
+
+def _tell(error: TopicError) -> SynapError:
+    """Return what tells in Synap's words what is wrong with a topic."""
+    if isinstance(error, ForbiddenError):
+        return SynapError(f"Unauthorized: {error.text}", 403)
+    return SynapError(f"Invalid value: {error.text}")
 
 
 def connected(subscriber: Subscriber) -> dict[str, Any]:

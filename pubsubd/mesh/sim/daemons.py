@@ -15,6 +15,7 @@ from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.link import RELAY
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.outbox import Pieces
+from pubsubd.turn import Turn
 
 if TYPE_CHECKING:
     from pubsubd.mesh.sim.simulation import Simulation
@@ -171,6 +172,7 @@ class Daemon:
         self._asleep_until = asleep_until
         self._act_at = float("inf")
         self.broker = Broker(Limits(), clock=sim.clock)
+        self.broker.turn = Turn(sim.clock)  # or what happens would depend on the machine
         config = MeshConfig(
             node=self.node, mesh=sim.mesh, host=self.host, port=9014, heartbeat=sim.heartbeat
         )
