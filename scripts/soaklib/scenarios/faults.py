@@ -33,7 +33,6 @@ from soaklib.workers import Worker
 _NET = (
     "pubsubd.faults.",
     "pubsubd.tasks.",
-    "pubsubd.server.Server.contain:",
     "pubsubd.mesh.forwarding.Forwarding._try:",
 )
 _LOGGING = "pubsubd.cli.logs."  # what raises there is caught, and told, by Python's logging
