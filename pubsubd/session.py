@@ -41,6 +41,7 @@ _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another 
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _HANDSHAKE = 0.002  # seconds
+_NEW = 5.0  # seconds for which the processor's time is looked at of each connection
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
 _ENDING = 0.000_3  # seconds that the end of a connection takes besides
@@ -192,9 +193,9 @@ class Session:
         self._gone = False  # no send is tried any more
         self._writing = False
         self._moved = 0.0
-        # Seconds that the last turn took, if that is much; a handshake is.
-        self._heavy = 0.0 if self._tls is None else _HANDSHAKE
-        self._watched = 0.0  # until when, by perf_counter()
+        # Seconds that the last turn took, if that was much. Of the first one nothing is known.
+        self._heavy = _HEAVY if self._tls is None else _HANDSHAKE
+        self._watched = perf_counter() + _NEW  # until when
         self.heard = 0.0
         self.listening = False
         self.leaving = False
