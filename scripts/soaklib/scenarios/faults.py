@@ -158,10 +158,10 @@ class _Run:
         groups = [self._kinds[at : at + size] for at in range(0, len(self._kinds), size)]
         for kinds in ([], *groups):
             victim.tell("watch")
-            for _ in range(1 + ("reload" in kinds)):  # which takes turns
-                load.ask("begin", kinds)
-                time.sleep(0.02 if kinds else _WARM)
-                load.ask("hold")
+            for _ in range(2):  # a reload takes turns
+                load.ask("visit", kinds)
+            if not kinds:
+                time.sleep(_WARM)
             for name in victim.tell("called"):
                 if kinds or name not in callers:
                     callers.setdefault(name, []).extend(kinds)
