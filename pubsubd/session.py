@@ -432,6 +432,8 @@ class Session:
                     await consumer.wait_relief(begun)
                 self.peer.busy = False
                 self.heard = server.now  # the silence was ours
+            elif server.lane.enter(TURN):
+                await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
             else:
                 await server.lane.wait(TURN)
             if not more:
