@@ -39,7 +39,7 @@ log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
-_HEAVY = 0.000_3  # seconds of a turn from which on the next one is taken in the lane
+_HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _HANDSHAKE = 0.002  # seconds
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving

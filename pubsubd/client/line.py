@@ -43,6 +43,7 @@ _OUTBOX = READ_SIZE
 _UNANSWERED = (  # errors that come instead of answers
     "unknown-request",
     "bad-request",
+    "rate-limited",
     "no-mesh",
     "login-failed",
     "login-throttled",
@@ -174,8 +175,8 @@ class Client(State[tuple[bytes, bytes]]):
 
         Raises:
             ProtocolError: the name is not one under ``//pubsubd/``.
-            DaemonError: ``unknown-request``, ``bad-request``, ``no-mesh``, ``not-allowed``,
-                ``login-required``, or the reason of a disconnection.
+            DaemonError: ``unknown-request``, ``bad-request``, ``rate-limited``, ``no-mesh``,
+                ``not-allowed``, ``login-required``, or the reason of a disconnection.
             DisconnectedError: the connection broke before the answer came.
             BufferFullError: before the answer come more messages than four receive buffers hold.
         """
