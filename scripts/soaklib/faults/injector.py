@@ -70,8 +70,8 @@ class Injector:
         return {"there": self._patch.reach > 0, "fired": self._patch.fired}
 
     def do_waits(self) -> list[str]:
-        found = (_wait_of(one) for one in gc.get_objects() if isinstance(one, CoroutineType))
-        return sorted(text for text in found if text.startswith(f"{self._package}."))
+        coroutines = [one for one in gc.get_objects() if isinstance(one, CoroutineType)]
+        return [_wait_of(one, f"{self._package}.") for one in coroutines]
 
     def do_disarm(self) -> int:
         patch, self._patch = self._patch, None
@@ -81,14 +81,15 @@ class Injector:
         return patch.fired
 
 
-def _wait_of(coroutine: Any) -> str:
-    """Return where a coroutine waits: functions and lines, the outermost first."""
+def _wait_of(coroutine: Any, package: str) -> str:
+    """Return where a coroutine waits: the package's functions and lines, the outermost first."""
     places = []
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
-        if frame is not None:
-            module = frame.f_globals.get("__name__")
-            places.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        module = "" if frame is None else str(frame.f_globals.get("__name__"))
+        if frame is not None and module.startswith(package):
+            place = f"{module.removeprefix(package)}.{frame.f_code.co_qualname}"
+            places.append(f"{place}:{frame.f_lineno}")
         following = getattr(coroutine, "cr_await", None)
         coroutine = following or getattr(coroutine, "gi_yieldfrom", None)
     return " > ".join(places)

@@ -4,6 +4,8 @@ It is told
 
 ``begin``
     let visitors of some kinds come, again and again, and look from now on
+``visit``
+    let one visitor of each of some kinds come, and wait until they have left
 ``kinds``
     which there are
 ``hold``
@@ -96,22 +98,25 @@ class Load:
     async def _keep_visiting(self, name: str) -> None:
         while True:
             await self._gates[name].wait()
-            here = self._round
-            self._inside.append(name)
-            wires.set([])
-            try:
-                with trio.fail_after(_LONGEST):
-                    await self._visits[name](self._doors)
-                here.visits += 1
-            except LostError as error:
-                here.lost.append(f"{name}: {error}")
-            except WrongError as error:
-                here.wrong.append(f"{name}: {error}")
-            except trio.TooSlowError:
-                here.wrong.append(f"{name}: waits in vain for {awaited.get()!r}")
-            finally:
-                self._inside.remove(name)
+            await self._visit(name)
             await trio.sleep(_PAUSE * self._doors.rng.uniform(0.5, 1.5))
+
+    async def _visit(self, name: str) -> None:
+        here = self._round
+        self._inside.append(name)
+        wires.set([])
+        try:
+            with trio.fail_after(_LONGEST):
+                await self._visits[name](self._doors)
+            here.visits += 1
+        except LostError as error:
+            here.lost.append(f"{name}: {error}")
+        except WrongError as error:
+            here.wrong.append(f"{name}: {error}")
+        except trio.TooSlowError:
+            here.wrong.append(f"{name}: waits in vain for {awaited.get()!r}")
+        finally:
+            self._inside.remove(name)
 
     # What it is told
 
@@ -134,6 +139,13 @@ class Load:
         self._round = Round()
         for kind in kinds:
             self._gates[kind].set()
+
+    async def do_visit(self, kinds: list[str]) -> None:
+        """Let one visitor of each kind come, and look from now on; returns when they have left."""
+        await self.do_begin([])
+        async with trio.open_nursery() as nursery:
+            for kind in kinds:
+                nursery.start_soon(self._visit, kind)
 
     async def do_hold(self) -> None:
         """Let no more visitors come, and wait until those who are here have left."""

@@ -158,9 +158,10 @@ class _Run:
         groups = [self._kinds[at : at + size] for at in range(0, len(self._kinds), size)]
         for kinds in ([], *groups):
             victim.tell("watch")
-            load.ask("begin", kinds)
-            time.sleep(0.02 if kinds else _WARM)
-            load.ask("hold")
+            for _ in range(2):  # a reload takes turns
+                load.ask("visit", kinds)
+            if not kinds:
+                time.sleep(_WARM)
             for name in victim.tell("called"):
                 if kinds or name not in callers:
                     callers.setdefault(name, []).extend(kinds)
@@ -236,12 +237,12 @@ class _Run:
         return unreached
 
     def _waits(self) -> list[str]:
-        """Where the tasks of the daemon wait, but those of connections."""
+        """Where the tasks of the daemon wait."""
         try:
             waits: list[str] = self._town.victim.tell("waits", patience=5.0)
         except (OSError, ValueError):
             return []
-        return [text for text in waits if "session.Session" not in text]
+        return sorted({text for text in waits if text.startswith("tasks.")})
 
     def _throw(self, name: str, kinds: list[str], patience: float) -> tuple[int, list[str]]:
         """Throw an exception in a function; return how often it has raised, and what is wrong."""
@@ -296,7 +297,7 @@ class _Run:
         ):
             try:
                 wait_until(seen, what, patience=_RESTARTED, tick=0.05)
-            except (OSError, SoakError):
+            except SoakError:
                 found.append(what)
         # Who fails again and again waits longer and longer, and in the end gives up: that is as it
         # should be, and no matter of one fault.
