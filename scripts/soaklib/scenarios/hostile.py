@@ -280,7 +280,7 @@ def _judge(attack: Attack, count: int, seen: _Seen, *, timed: bool) -> tuple[lis
     parts.append(
         f"{grown / MIB:+6.0f} MiB of {(allowed + _ROOM) / MIB:.0f}, {left / MIB:+.0f} left"
     )
-    if grown > allowed + _ROOM:
+    if grown > allowed + _ROOM * (1 if timed else 4):  # a short form tells of leaps alone
         faults.append(f"{grown / MIB:.0f} MiB of memory")
     if seen.back:
         faults.append(seen.back)
