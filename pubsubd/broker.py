@@ -35,7 +35,7 @@ from pubsubd.access import Access, AuthError, Check, Login, origin
 from pubsubd.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.errors import ProtocolError
 from pubsubd.explain import explain
-from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_TURN, Limits
+from pubsubd.limits import MAX_LINE, READ_SIZE, WORK_PER_LOOK, WORK_PER_TURN, Limits
 from pubsubd.outbox import Pieces
 from pubsubd.peer import Peer, stay
 from pubsubd.rate import Bucket
@@ -96,6 +96,7 @@ class Broker(Delivery):
             b"//pubsubd/edges": _tell_no_mesh,
         }
         self._started = clock()
+        self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
         self.reserved: tuple[bytes, ...] = ()
         self.match_header = wire.match_header
@@ -238,7 +239,8 @@ class Broker(Delivery):
         ending: ProtocolError | None = None
         fault: Exception | None = None
         touched = self._touched
-        budget, credit = index.work + WORK_PER_TURN, WORK_PER_TURN
+        self._looks = WORK_PER_TURN // WORK_PER_LOOK
+        budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
         try:
             while True:
                 key = buf[at : at + width]
@@ -279,7 +281,7 @@ class Broker(Delivery):
                             start, count = at + 1, 0
                             total += done
                             self.deliver(targets, route, frames, 0, len(frames), done)
-                            if index.work > budget:
+                            if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
                             continue
@@ -287,7 +289,7 @@ class Broker(Delivery):
                         count -= 1
                         ending = _wrong_length(buf, at, length)
                         break
-                    if index.work > budget:
+                    if index.work > budget and not (budget := self._allow()):
                         more = True
                         break
                     before = at
@@ -345,7 +347,7 @@ class Broker(Delivery):
                         total += done
                         if targets.special:
                             self.deliver(targets, route, buf, first, start, done)
-                            if index.work > budget:
+                            if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
                         elif targets.puts:
@@ -359,7 +361,9 @@ class Broker(Delivery):
                                 for put in targets.puts:
                                     put(chunk)
                                 credit -= targets.cost
-                                if credit < 0 or index.work > budget:
+                                if credit < 0 or (
+                                    index.work > budget and not (budget := self._allow())
+                                ):
                                     more = True
                                     break
                     targets = following.targets
@@ -393,6 +397,13 @@ class Broker(Delivery):
         if ending is not None:
             peer.ending = ending
         return more
+
+    def _allow(self) -> int:
+        """Return up to which work the turn goes on before this is called again; 0 ends it."""
+        self._looks -= 1
+        if self._looks < 0 or self.turn.over():
+            return 0
+        return self.router.index.work + WORK_PER_LOOK
 
     def tell(self, peer: Peer, error: ProtocolError) -> None:
         """Put ``error`` to ``peer``; it is sent with what the present read leads to."""

@@ -357,21 +357,21 @@ class Delivery:
         except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
             self.faults.end(peer, error)
 
-    def send_some(self) -> None:
-        """Go on with what is :attr:`unsent`, until the turn is over or nothing is left."""
+    def send_some(self) -> Unsent:
+        """Go on with the first of what is :attr:`unsent`, until the turn is over; return it."""
         before = self.speaker, self.notes
+        unsent = self.unsent.popleft()
         try:
-            while self.unsent and not self.turn.over():
-                unsent = self.unsent[0]
-                self.speaker, self.notes = unsent.speaker, unsent.notes
-                while unsent.pieces and not self.turn.over():
-                    self._send_next(unsent)
-                self.unsent.rotate(-1)  # the others have theirs first
-                if not unsent.pieces:
-                    self.unsent.remove(unsent)
-                    unsent.done()
+            self.speaker, self.notes = unsent.speaker, unsent.notes
+            while unsent.pieces and not self.turn.over():
+                self._send_next(unsent)
         finally:
             self.speaker, self.notes = before
+            if unsent.pieces:
+                self.unsent.append(unsent)  # the others have theirs first
+            else:
+                unsent.done()
+        return unsent
 
 
 class Unsent:

@@ -1,33 +1,57 @@
-"""What takes long, a turn's worth in each pass of the loop: many who are busy hold nobody up.
+"""What all connections together take of one pass of the loop: a busy crowd holds nobody up.
 
 trio runs every task that is ready once before it looks for input again. If a hundred connections
 each took a full turn in one pass, others would wait for all of these. So whoever is about to do
-much enters the lane before, with what that is likely to cost.
+much, and everybody once a pass has taken a turn's time, enters the lane first, with what their
+turn is likely to cost.
 
-In each pass the one that has waited longest goes on, and beside it those that cost little, the
-cheapest first: somebody who was once a little slow does not wait for all who are busy.
+Of those who wait, the cheapest go on in one pass, as many as half a turn has room for, and the one
+that has waited longest in the next: somebody who was once a little slow does not wait for all who
+are busy. Whoever turns out to cost more than was likely makes the pass late, and the rest of those
+who were let on wait again.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from operator import itemgetter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from time import perf_counter
 from typing import NoReturn
 
 import trio
 
 from pubsubd.limits import TURN
 
-_ASIDE = TURN / 2  # seconds in each pass for those that cost little
+_ASIDE = TURN / 2  # seconds of a pass for those who cost little
+_FEW = 100
 
 
-class Lane:
-    """Lets about as many go on in one pass as take a :data:`~pubsubd.limits.TURN`, or one."""
+class Lane(trio.abc.Instrument):
+    """Lets about as many go on in one pass as take a :data:`~pubsubd.limits.TURN`, or one.
 
-    def __init__(self) -> None:
+    Args:
+        clock: seconds, as exact as can be had.
+
+    Attributes:
+        late: by the clock, when the present pass has taken a turn's time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self.late = float("inf")
         self._spent = 0.0  # seconds that those of this pass are likely to take
-        self._waiting: deque[tuple[trio.lowlevel.Task, float]] = deque()
+        self._numbers = count()
+        self._first = -1  # goes on in this pass, whatever others take of it
+        self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
+        # Heaps of their numbers and of those that wait no more.
+        self._oldest: list[int] = []
+        self._cheapest: list[tuple[float, int]] = []
         self._keeper: trio.lowlevel.Task | None = None  # parked while nobody is in the lane
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Note when a pass begins: trio calls this after it has looked for input."""
+        self.late = self._clock() + TURN
 
     def enter(self, cost: float) -> bool:
         """Go on at once, if this pass has room for it and nobody waits.
@@ -36,6 +60,8 @@ class Lane:
             cost: seconds that it is likely to take.
         """
         if self._waiting or (self._spent and self._spent + cost > TURN):
+            return False
+        if self._clock() > self.late:
             return False
         if self._keeper is not None:
             self._wake()
@@ -51,47 +77,64 @@ class Lane:
 
     async def wait(self, cost: float) -> None:
         """Wait for a pass that has room; always lets others run."""
-        if self._keeper is not None:
-            self._wake()
-        elif not self._spent and not self._waiting:
+        if self._keeper is None and not self._spent and not self._waiting:
             await trio.lowlevel.checkpoint()
             return
-        place = trio.lowlevel.current_task(), cost
-        self._waiting.append(place)
+        number = next(self._numbers)
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            self._waiting.remove(place)
+            del self._waiting[number]
             return trio.lowlevel.Abort.SUCCEEDED
 
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        # Others that were let on with it may have taken more than they were likely to.
+        while True:
+            if self._keeper is not None:
+                self._wake()
+            self._waiting[number] = trio.lowlevel.current_task(), cost
+            heappush(self._oldest, number)
+            heappush(self._cheapest, (cost, number))
+            await trio.lowlevel.wait_task_rescheduled(abort)
+            if number == self._first or self._clock() <= self.late:
+                return
 
     async def run(self) -> NoReturn:
         """Let those who wait go on, pass by pass."""
+        trio.lowlevel.add_instrument(self)
         try:
             while True:
                 self._spent = 0.0
-                if self._waiting:
-                    self._let_on(self._waiting[0])
-                room = _ASIDE
-                while self._waiting:
-                    cheapest = min(self._waiting, key=itemgetter(1))
-                    room -= cheapest[1]
-                    if room < 0:
-                        break
-                    self._let_on(cheapest)
+                while self._waiting and self._spent + self._cheapest[0][0] <= _ASIDE:
+                    self._let_on(heappop(self._cheapest)[1])
                 if self._spent:
+                    await trio.lowlevel.checkpoint()
+                    self._spent = 0.0
+                while self._waiting and not self._spent:
+                    self._first = heappop(self._oldest)
+                    self._let_on(self._first)
+                self._forget()
+                if self._spent or self._waiting:
                     await trio.lowlevel.checkpoint()
                 else:
                     await self._rest()
         finally:
-            self._keeper, self._spent = None, 0.0
-            while self._waiting:
-                trio.lowlevel.reschedule(self._waiting.popleft()[0])
+            trio.lowlevel.remove_instrument(self)
+            self.late = float("inf")
+            self._keeper = None
+            for number in list(self._waiting):
+                self._let_on(number)
+            self._spent = 0.0
 
-    def _let_on(self, place: tuple[trio.lowlevel.Task, float]) -> None:
-        self._waiting.remove(place)
-        self._spent += place[1]
-        trio.lowlevel.reschedule(place[0])
+    def _let_on(self, number: int) -> None:
+        if number in self._waiting:
+            task, cost = self._waiting.pop(number)
+            self._spent += cost
+            trio.lowlevel.reschedule(task)
+
+    def _forget(self) -> None:
+        """Drop those that wait no more from the heaps, once they are the most of them."""
+        if len(self._cheapest) + len(self._oldest) > 4 * len(self._waiting) + _FEW:
+            self._oldest = sorted(self._waiting)
+            self._cheapest = sorted((cost, at) for at, (_, cost) in self._waiting.items())
 
     async def _rest(self) -> None:
         self._keeper = trio.lowlevel.current_task()

@@ -48,6 +48,9 @@ Looked at after each uncommon command, each receiver and each step of an answer.
 BYTES_PER_TURN = MIB
 """Bytes of answers that a connection may have made for it in one turn."""
 
+WORK_PER_LOOK = 5_000
+"""Steps of such work as :data:`WORK_PER_TURN` counts, after which the clock is looked at."""
+
 WORK_PER_TURN = 50_000
 """Steps (about 0.1 µs each) of uncommon work that one connection may cause in one turn.
 

@@ -152,7 +152,7 @@ class SubstringIndex(Generic[Value]):
         """
         found = search.found
         if not search.at:
-            self.work += len(name)
+            self.work += len(name) * (1 + len(self._short))
             for length in self._short:
                 slices = [name[i : i + length] for i in range(len(name) - length + 1)]
                 found.update(self.values.keys() & slices)

@@ -57,12 +57,15 @@ class _Sending:
     """A send to many receivers, which who has published waits for."""
 
     def __init__(self, unsent: Unsent) -> None:
+        self.pressed: set[Consumer] = set()
         self._done = trio.Event()
         unsent.done = self._done.set
 
     async def wait_relief(self, begun: float) -> None:
-        """Wait until nothing is left of it."""
+        """Wait until nothing is left of it, and for those whom it has filled more than half."""
         await self._done.wait()
+        for consumer in self.pressed:
+            await consumer.wait_relief(begun)
 
 
 class Server:
@@ -94,6 +97,7 @@ class Server:
         self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
+        self._sendings: dict[Unsent, _Sending] = {}
         self.broker.on_unsent = self._note_unsent
         self.on_backpressure = on_backpressure
         self.sessions: set[Member] = set()
@@ -115,7 +119,8 @@ class Server:
         self.tasks.start("deliver", self._deliver)
 
     def _note_unsent(self, unsent: Unsent) -> None:
-        self.pressed.append(_Sending(unsent))
+        self._sendings[unsent] = _Sending(unsent)
+        self.pressed.append(self._sendings[unsent])
         self._fed.set()
 
     async def _deliver(self) -> NoReturn:
@@ -127,7 +132,15 @@ class Server:
                 await self._fed.wait()
             await self.lane.wait(TURN)
             broker.turn.begin()
-            broker.send_some()
+            self.pressed.clear()
+            try:
+                unsent = broker.send_some()
+            finally:
+                pressed, self.pressed = self.pressed, []
+            sending = self._sendings[unsent]
+            sending.pressed.update(pressed)
+            if not unsent.pieces:
+                del self._sendings[unsent]
 
     def drain(self) -> None:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""

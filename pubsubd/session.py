@@ -40,7 +40,7 @@ log = logging.getLogger("pubsubd")
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
-_HANDSHAKE = 0.002  # seconds
+_UNKNOWN = 0.002  # seconds of a first turn, which come after turns that are likely to be short
 _NEW = 5.0  # seconds for which the processor's time is looked at of each connection
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
@@ -193,8 +193,7 @@ class Session:
         self._gone = False  # no send is tried any more
         self._writing = False
         self._moved = 0.0
-        # Seconds that the last turn took, if that was much. Of the first one nothing is known.
-        self._heavy = _HEAVY if self._tls is None else _HANDSHAKE
+        self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
         self._watched = perf_counter() + _NEW  # until when
         self.heard = 0.0
         self.listening = False
@@ -340,13 +339,16 @@ class Session:
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
         talk, recv, receive = self._talk, self._sock.recv, self._talk.receive
-        counters = self._broker.counters
-        asleep = float("-inf")
+        counters, lane = self._broker.counters, server.lane
+        asleep, took = float("-inf"), _HEAVY
         while not server.draining:
             await wait_readable(descriptor)
-            if self._heavy and not server.lane.enter(self._heavy):
-                await server.lane.wait(self._heavy)
             awake = perf_counter()
+            if self._heavy or awake > lane.late:
+                cost = self._heavy or min(took, _HEAVY)
+                if not lane.enter(cost):
+                    await lane.wait(cost)
+                awake = perf_counter()
             cpu = thread_time() if awake < self._watched else 0.0
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
@@ -358,9 +360,13 @@ class Session:
                 break
             self.heard = server.now
             messages = counters.messages_in
+            if server.pressed:
+                server.pressed.clear()  # by nobody who could wait for them
             more = receive(data)
             asleep = perf_counter()
-            self._heavy = self._weigh(asleep, cpu) if asleep - awake > _HEAVY else 0.0
+            took = asleep - awake
+            if self._heavy or took > _HEAVY:
+                self._heavy = self._weigh(asleep, cpu)
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
@@ -380,14 +386,16 @@ class Session:
         await self._wait_drained()
 
     def _weigh(self, now: float, cpu: float) -> float:
-        """Return what the next turn is likely to cost, after one that seems to have taken long.
+        """Return what the next turn is likely to cost, if that is much, by the last few.
 
-        It may have been somebody else who had the processor meanwhile. So from then on the
-        processor's time is looked at, too, which costs too much to be asked for at each read.
+        It may have been somebody else who had the processor meanwhile. So after a turn that seems
+        to have taken long, the processor's time is looked at, too, which costs too much to be
+        asked for at each read.
         """
         watched, self._watched = now < self._watched, now + _WATCHED
         took = thread_time() - cpu if watched else 0.0
-        return min(took, TURN) if took > _HEAVY else 0.0
+        likely = (self._heavy + min(took, TURN)) / 2
+        return likely if likely > _HEAVY / 2 else 0.0
 
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
@@ -433,13 +441,20 @@ class Session:
                     await consumer.wait_relief(begun)
                 self.peer.busy = False
                 self.heard = server.now  # the silence was ours
-            elif server.lane.enter(TURN):
-                await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
-            else:
-                await server.lane.wait(TURN)
             if not more:
                 return
+            cost = self._heavy or _HEAVY
+            if server.lane.enter(cost):
+                await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
+            else:
+                await server.lane.wait(cost)
+            awake, cpu = perf_counter(), thread_time()
             more = self._talk.receive(b"")
+            asleep = perf_counter()
+            if self._heavy or asleep - awake > _HEAVY:
+                self._heavy = self._weigh(asleep, cpu)
+            if not (more or server.pressed):
+                return
 
     async def _drain(self) -> None:
         """Carry out what had been received, then wait until everything is delivered."""

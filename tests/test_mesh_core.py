@@ -610,6 +610,7 @@ def test_a_batch_of_much_work_is_worked_off_in_turns(monkeypatch: pytest.MonkeyP
     web["a"].say("pub", frames)
     web["a"].say("pub", b"pub //y 1 y\n")
     monkeypatch.setattr("pubsubd.broker.WORK_PER_TURN", 100)
+    monkeypatch.setattr("pubsubd.broker.WORK_PER_LOOK", 100)
     web.run(0.5)
     assert turns > 10
     heard = web["b"].hears("sub")

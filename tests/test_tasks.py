@@ -158,6 +158,86 @@ async def test_as_many_go_on_in_a_pass_as_a_turn_has_room_for(cost: float, room:
         assert [one for one, _ in taken[:40]].count(number) <= 3
 
 
+async def test_who_takes_more_than_was_likely_sends_the_others_back() -> None:
+    now = 0.0
+    passes, lane = Passes(), Lane(lambda: now)
+    taken: list[tuple[int, int]] = []
+
+    async def surprise(number: int) -> None:
+        nonlocal now
+        if not lane.enter(TURN / 100):
+            await lane.wait(TURN / 100)
+        now += 2 * TURN
+        taken.append((number, passes.count))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(passes.run)
+        async with trio.open_nursery() as workers:
+            for number in range(20):
+                workers.start_soon(surprise, number)
+        nursery.cancel_scope.cancel()
+    when = [at for _, at in taken]
+    assert sorted(number for number, _ in taken) == list(range(20))
+    assert max(when.count(at) for at in when) <= 2  # by what was likely, 20 had room in one pass
+
+
+async def test_once_a_pass_is_late_nobody_enters_before_the_next_one() -> None:
+    now = 0.0
+    lane = Lane(lambda: now)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lane.late <= TURN
+        now += 2 * TURN
+        assert not lane.enter(0.0)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lane.enter(0.0)
+        nursery.cancel_scope.cancel()
+    assert lane.late == float("inf")
+
+
+async def test_those_who_cost_little_do_not_wait_for_all_who_are_busy() -> None:
+    lane = Lane(lambda: 0.0)
+    order: list[str] = []
+
+    async def take(name: str, cost: float) -> None:
+        await lane.wait(cost)
+        order.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lane.enter(TURN)
+        for number in range(20):
+            nursery.start_soon(take, f"busy {number}", TURN)
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(take, "probe", TURN / 100)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert order.index("probe") <= 3
+    assert len(order) == 21
+
+
+async def test_the_lane_keeps_nothing_of_those_who_wait_no_more() -> None:
+    lane = Lane(lambda: 0.0)
+
+    async def take() -> None:
+        for _ in range(50):
+            await lane.wait(TURN)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert lane.enter(TURN)
+        async with trio.open_nursery() as workers:
+            for _ in range(20):
+                workers.start_soon(take)
+        assert len(lane._cheapest) + len(lane._oldest) < 300
+        nursery.cancel_scope.cancel()
+
+
 async def test_who_is_alone_in_the_lane_does_not_wait() -> None:
     lane = Lane()
     async with trio.open_nursery() as nursery:

@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from pubsubd import limits, matching
 from pubsubd.errors import ProtocolError
 from pubsubd.limits import Limits
 from pubsubd.routing import Router, Unfinished
+from pubsubd.server import Server
 from pubsubd.targets import Fork, Targets
 from pubsubd.turn import Shared, Turn
 from tests.tables import Table
@@ -101,6 +103,29 @@ def test_an_answer_in_steps_may_be_an_error() -> None:
     assert table.peers["a"].substrings == {b"x"}
 
 
+def test_new_names_end_a_turn_by_the_clock_however_few_they_are() -> None:
+    table = Table("pub", "a")
+    table.say("a", b"".join(b"sub %03x\nsub x%d\nsub x\n" % (i, i % 10) for i in range(100)))
+    table.broker.turn = Turn(Clock(limits.TURN / 3))
+    data = b"".join(b"pub %0999d 1 x\n" % i for i in range(200))
+    index = table.broker.router.index
+    before, most, count = index.work, 0, 0
+    while table.broker.receive(table.peers["pub"], data):
+        most = max(most, index.work - before)
+        before, data, count = index.work, b"", count + 1
+    assert count > 10
+    # Four times as far as the next look at the clock, and on to the end of a name.
+    assert most <= 4 * (limits.WORK_PER_LOOK + 4_000)
+
+
+def test_what_is_looked_for_in_a_name_byte_by_byte_is_counted_for_each_length() -> None:
+    index = matching.SubstringIndex[int]()
+    for text in (b"x", b"xx", b"xxx"):
+        index.add(text, 1)
+    index.find(b"-" * 1_000)
+    assert index.work >= 4_000
+
+
 def test_frames_that_alternate_between_many_receivers_are_worked_off_in_turns() -> None:
     names = [f"s{i}" for i in range(200)]
     table = Table("pub", *names)
@@ -169,6 +194,37 @@ def test_a_receiver_that_fails_in_a_further_turn_ends_alone() -> None:
         table.broker.send_some()
     assert ended == [table.peers[rest[3]]]
     assert all(table.hears(one) == b"pub n 1 x\n" for one in rest if one != rest[3])
+
+
+class Slow:
+    """A consumer that notes that it has been waited for."""
+
+    def __init__(self) -> None:
+        self.waited_for = 0
+
+    async def wait_relief(self, begun: float) -> None:
+        self.waited_for += 1
+
+
+async def test_who_has_published_waits_for_those_whom_a_further_turn_has_filled() -> None:
+    slow = Slow()
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        server.start()
+        broker = server.broker
+        for number in range(50):
+            peer = broker.join(str(number), lambda _data: server.pressed.append(slow))
+            broker.receive(peer, b"sub n\n")
+        publisher = broker.join("pub", lambda _data: None)
+        broker.turn = Turn(Clock(limits.TURN / 10))
+        broker.receive(publisher, b"pub n 1 x\n")
+        sendings = [one for one in server.pressed if one is not slow]
+        assert len(sendings) == 1
+        server.pressed = []
+        await sendings[0].wait_relief(0.0)
+        nursery.cancel_scope.cancel()
+    assert slow.waited_for == 1
+    assert server.pressed == []  # the next who reads waits for nobody
 
 
 def test_the_daemon_s_own_messages_are_dropped_when_too_many_sends_are_under_way() -> None:
