@@ -89,7 +89,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark session for all tests: two threads, and two partitions of what is shuffled."""
-    from pubsubd.topology.session import spark_session  # noqa: PLC0415  (seconds to import)
+    from pubsubd.topology.spark import spark_session  # noqa: PLC0415  (seconds to import)
 
     log = tmp_path_factory.mktemp("spark") / "log"
     settings = {"spark.sql.shuffle.partitions": "2"}

@@ -18,17 +18,17 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
-from pubsubd.access import Authority
-from pubsubd.broker import Broker
-from pubsubd.errors import ProtocolError
+from pubsubd.access.identity import Authority
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Turn
+from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import Hub
-from pubsubd.hub.session import HubTalk
-from pubsubd.limits import TURN, HubLimits, Limits
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.terms import Terms
-from pubsubd.turn import Turn
-from pubsubd.wire import Decoder
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import TURN, HubLimits, Limits
+from pubsubd.protocol.wire import Decoder
+from pubsubd.routing.outbox import Pieces
 from tests.daemons import DEADLINE, Daemon
 from tests.rights import say, work
 
@@ -108,7 +108,7 @@ class Room:
         self.hub = Hub(
             self.broker,
             HubLimits(**limits),
-            terms=Terms(
+            terms=ListenerState(
                 "hub",
                 replace(self.broker.terms.limits, max_subscriptions=max_subscriptions),
                 HubLimits(**limits),
@@ -117,7 +117,7 @@ class Room:
             clock=lambda: self.now,
             wall=lambda: self.now + self.stepped,
         )
-        self.talks: dict[str, HubTalk] = {}
+        self.talks: dict[str, HubConnection] = {}
         self.lines: dict[str, Peer] = {}
         self.ended: dict[str, tuple[str, str]] = {}
         self._heard: dict[str, bytes] = {}
@@ -126,7 +126,7 @@ class Room:
         """Let connections come that speak lines of JSON."""
         for name in names:
             self._heard[name] = b""
-            self.talks[name] = HubTalk(
+            self.talks[name] = HubConnection(
                 self.hub,
                 f"127.0.0.1:{40_000 + len(self._heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]

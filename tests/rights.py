@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubsubd.acl import Acl, AclRule
-from pubsubd.broker import Broker
-from pubsubd.peer import Peer
-from pubsubd.users import Users, hash_password, parse_users
+from pubsubd.access.rules import Acl, AclRule
+from pubsubd.access.users import Users, hash_password, parse_users
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.peer import Peer
 from tests.model import pattern_matches
 
 PASSWORD = "correct horse"

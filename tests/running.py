@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import trio
 
-from pubsubd import daemon
 from pubsubd.client import Client, open_client
-from pubsubd.limits import Limits
+from pubsubd.daemon import run as daemon
+from pubsubd.protocol.limits import Limits
 
 Ports: TypeAlias = dict[str, int]
 Stop: TypeAlias = Callable[[], Awaitable[None]]

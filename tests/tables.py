@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pubsubd.broker import Broker
-from pubsubd.limits import Limits
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.turn import Turn
-from pubsubd.wire import Decoder
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Turn
+from pubsubd.protocol.limits import Limits
+from pubsubd.protocol.wire import Decoder
+from pubsubd.routing.outbox import Pieces
 
 
 class Table:

@@ -7,18 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from pubsubd import access as access_module
-from pubsubd import throttle
-from pubsubd.access import AuthError, Identity, origin
-from pubsubd.acl import Acl, AclRule
-from pubsubd.broker import Broker
-from pubsubd.limits import READ_SIZE, Limits
-from pubsubd.line import LineTalk
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.terms import Terms
-from pubsubd.users import Users, make_token
-from pubsubd.wire import Decoder, frame
+from pubsubd.access import throttle
+from pubsubd.access.identity import AuthError, Identity
+from pubsubd.access.rules import Acl, AclRule
+from pubsubd.access.users import Users, make_token
+from pubsubd.broker import logins as access_module
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.logins import origin
+from pubsubd.broker.peer import Peer
+from pubsubd.protocol.limits import READ_SIZE, Limits
+from pubsubd.protocol.wire import Decoder, frame
+from pubsubd.routing.outbox import Pieces
+from pubsubd.transport.line import LineProtocol
 from tests.rights import PASSWORD, rules_in, say, users, work
 
 TOKEN, TOKEN_LINE = make_token()
@@ -37,8 +38,8 @@ class Hall:
         self.now = 1_000.0
         self.broker = Broker(limits or Limits(), clock=lambda: self.now)
         self.broker.wall = lambda: self.now
-        self.terms = Terms("line", limits or Limits(), login=login)
-        self.talks: dict[str, LineTalk] = {}
+        self.terms = ListenerState("line", limits or Limits(), login=login)
+        self.talks: dict[str, LineProtocol] = {}
         self.ended: dict[str, str] = {}
         self._heard: dict[str, bytes] = {}
 
@@ -52,7 +53,7 @@ class Hall:
             assert text
             self.ended[name] = code
 
-        talk = self.talks[name] = LineTalk(self.broker, label, send, end, terms=self.terms)
+        talk = self.talks[name] = LineProtocol(self.broker, label, send, end, terms=self.terms)
         return talk.peer
 
     def peer(self, name: str) -> Peer:

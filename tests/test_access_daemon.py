@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from pubsubd.users import make_token
+from pubsubd.access.users import make_token
 from tests.daemons import DEADLINE, Background, Daemon, Line, error_codes, frame, frames, wait_until
 from tests.hubs import Lines, Socket, message_b
 from tests.meshes import hello

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from pubsubd.acl import Acl, AclRule
-from pubsubd.users import Users
-from pubsubd.wire import copy_name
+from pubsubd.access.rules import Acl, AclRule
+from pubsubd.access.users import Users
+from pubsubd.protocol.wire import copy_name
 from tests.hubs import Room
 from tests.model import Listener
 from tests.rights import may

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd.acl import OUTSIDE, Acl, AclRule
-from pubsubd.errors import ConfigError
+from pubsubd.access.rules import OUTSIDE, Acl, AclRule
+from pubsubd.protocol.errors import ConfigError
 from tests.rights import may
 
 TEXTS = [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd.limits import READ_SIZE, Limits
-from pubsubd.wildcards import Pattern
+from pubsubd.protocol.limits import READ_SIZE, Limits
+from pubsubd.routing.wildcards import Pattern
 from tests.model import Model
 from tests.tables import Table
 

@@ -13,10 +13,10 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsubd import checks as checks_module
-from pubsubd.checker import LONGEST_WAIT, Checker, Place
-from pubsubd.checks import AT_A_TIME, MOST, MOST_OF_ONE, MOST_SUSPECT, Checks
-from pubsubd.faults import Faults
+from pubsubd.access import checks as checks_module
+from pubsubd.access.checks import AT_A_TIME, MOST, MOST_OF_ONE, MOST_SUSPECT, Checks
+from pubsubd.broker.faults import Faults
+from pubsubd.transport.checker import LONGEST_WAIT, Checker, Place
 
 
 class Item:

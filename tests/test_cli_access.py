@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from pubsubd.access.users import hash_password, make_token
 from pubsubd.client import Login, Message, open_client
-from pubsubd.config import Config, TlsFiles
-from pubsubd.users import hash_password, make_token
+from pubsubd.settings.config import Config, TlsFiles
 from tests.certificates import Certificates
 from tests.daemons import Daemon
 from tests.running import command_line, environment, pubsubd, running

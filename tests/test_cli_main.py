@@ -37,7 +37,7 @@ def test_the_help_names_every_command_and_exit_code_and_loads_click_alone() -> N
     code = (
         "import sys; sys.argv = ['pubsubd', '--help']\n"
         "from pubsubd.__main__ import main; print(main())\n"
-        "print(sorted({'trio', 'rich', 'pubsubd.client', 'pubsubd.daemon'} & set(sys.modules)))"
+        "print(sorted({'trio', 'rich', 'pubsubd.client', 'pubsubd.daemon.run'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()

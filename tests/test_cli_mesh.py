@@ -28,11 +28,11 @@ import pytest
 import trio
 from pyarrow import parquet
 
-from pubsubd import daemon
-from pubsubd.broker import Broker
+from pubsubd.broker.broker import Broker
 from pubsubd.client import open_client
-from pubsubd.edges import COLUMNS
-from pubsubd.errors import ProtocolError
+from pubsubd.daemon import run as daemon
+from pubsubd.mesh.edges import COLUMNS
+from pubsubd.protocol.errors import ProtocolError
 from tests.daemons import DEADLINE
 from tests.running import command_line, environment, pubsubd, serving
 from tests.test_edges import row

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.users import load_users
+from pubsubd.access.users import load_users
 from tests.daemons import DEADLINE, environment, tool
 from tests.running import command_line
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd import daemon
+from pubsubd.daemon import run as daemon
 from tests.daemons import wait_until
 from tests.running import command_line, environment
 

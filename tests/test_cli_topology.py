@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.edges import write_jsonl
+from pubsubd.mesh.edges import write_jsonl
 from pubsubd.topology.metrics import METRICS
 from tests.daemons import ROOT, environment
 from tests.test_edges import row
@@ -126,7 +126,7 @@ def test_what_is_not_installed_is_told_with_how_to_get_it(place: Path) -> None:
 
 def test_the_daemon_loads_nothing_of_the_analysis() -> None:
     program = (
-        "import sys; import pubsubd.cli.serve, pubsubd.daemon;"
+        "import sys; import pubsubd.cli.serve, pubsubd.daemon.run;"
         "print(sorted({'pyspark', 'numpy', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules)))"
     )
     done = subprocess.run(

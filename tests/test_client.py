@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 import pubsubd.client.line
-from pubsubd import wire
 from pubsubd.client import (
     BufferFullError,
     Client,
@@ -22,7 +21,8 @@ from pubsubd.client import (
     Message,
     open_client,
 )
-from pubsubd.errors import ProtocolError, PubsubdError
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError, PubsubdError
 from tests.running import count_receivers, serve_until_stopped, serving
 
 

@@ -19,7 +19,8 @@ import trio.testing
 
 import pubsubd.client.exchange
 import pubsubd.client.line
-from pubsubd.acl import AclRule
+from pubsubd.access.rules import AclRule
+from pubsubd.access.users import hash_password, make_token
 from pubsubd.client import (
     ConnectError,
     DaemonError,
@@ -32,10 +33,9 @@ from pubsubd.client import (
     open_client,
     open_hub_client,
 )
-from pubsubd.config import Config
-from pubsubd.errors import PubsubdError
-from pubsubd.limits import HubLimits, Limits
-from pubsubd.users import hash_password, make_token
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.limits import HubLimits, Limits
+from pubsubd.settings.config import Config
 from tests.running import Ports, run_until_stopped, running
 
 SECRET = "correct horse battery staple"

@@ -24,8 +24,8 @@ from pubsubd.client import (
     open_client,
     open_hub_client,
 )
-from pubsubd.config import Config, TlsFiles
-from pubsubd.errors import ConfigError
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.settings.config import Config, TlsFiles
 from tests.certificates import Certificates, Pair
 from tests.running import Ports, run_until_stopped, running
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pubsubd.config import Config
+from pubsubd.settings.config import Config
 from pubsubd.settings.table import SETTINGS
 from tests.certificates import Certificates
 from tests.daemons import DEADLINE, ROOT, Daemon, environment

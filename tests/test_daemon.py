@@ -17,18 +17,19 @@ import pytest
 import trio
 import trio.testing
 
-from pubsubd import daemon, session
-from pubsubd.daemon import Config, run
-from pubsubd.errors import ConfigError, FailedError
+from pubsubd.access.users import Users
+from pubsubd.broker.peer import Peer
+from pubsubd.daemon import run as daemon
+from pubsubd.daemon.run import Config, run
+from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import Hub
-from pubsubd.hub.session import HubTalk
-from pubsubd.limits import HubLimits, Limits
-from pubsubd.line import LineTalk
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.server import Server
-from pubsubd.session import MakeTalk, Session, open_session
-from pubsubd.users import Users
+from pubsubd.protocol.errors import ConfigError, FailedError
+from pubsubd.protocol.limits import HubLimits, Limits
+from pubsubd.routing.outbox import Pieces
+from pubsubd.transport import connection as session
+from pubsubd.transport.connection import MakeProtocol, Session, open_session
+from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.server import Server
 from tests.daemons import Daemon, wait_until
 from tests.hubs import UPGRADE, client_frame
 from tests.rights import PASSWORD, rules_in
@@ -151,14 +152,14 @@ class Crowd:
     def _note(self, peer: Peer, waiting: int) -> None:
         self.told.append((peer.number, waiting))
 
-    def join(self, make: MakeTalk | None = None) -> trio.SocketStream:
+    def join(self, make: MakeProtocol | None = None) -> trio.SocketStream:
         """Let a connection come to the line port, or to another."""
         near, far = socket.socketpair()
         near.setblocking(False)
         far.setblocking(False)
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        make = make or partial(LineTalk, self.server.broker)
+        make = make or partial(LineProtocol, self.server.broker)
         open_session(self.server, near, f"peer{len(self.ends)}", make)
         self.ends.append(trio.socket.from_stdlib_socket(far))
         return trio.SocketStream(self.ends[-1])
@@ -283,7 +284,7 @@ async def test_a_slow_consumer_of_the_hub_port_is_told_to_the_hook_and_closed_wi
             HubLimits(max_pending=50_000),
             clock=trio.current_time,
         )
-        slow, publisher = crowd.join(partial(HubTalk, hub)), crowd.join()
+        slow, publisher = crowd.join(partial(HubConnection, hub)), crowd.join()
         subscribe = {"type": "__subscribe", "id": "", "payload": {"topic": "big:1"}}
         await slow.send_all(UPGRADE + client_frame(json.dumps(subscribe).encode()))
         await slow.send_all(client_frame(b"before", 0x89))
@@ -487,7 +488,7 @@ async def test_a_daemon_that_cannot_accept_ends_with_the_reason(
         calls += 1
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("pubsubd.listen._accept_waiting", fail)
+    monkeypatch.setattr("pubsubd.transport.listen._accept_waiting", fail)
     failures: list[FailedError] = []
 
     async def serve(task_status: trio.TaskStatus[dict[str, Any]]) -> None:
@@ -511,9 +512,13 @@ async def test_a_connection_that_cannot_be_served_leaves_nothing_behind(
     async with trio.open_nursery() as nursery:
         ports = await nursery.start(partial(run, Config(port=0, hub_port=None)))
         port = ports["line"]["port"]
-        for place in ("pubsubd.listen.tune", "pubsubd.access.Access.meet", "pubsubd.line.LineTalk"):
+        for place in (
+            "pubsubd.transport.listen.tune",
+            "pubsubd.broker.logins.Access.meet",
+            "pubsubd.transport.line.LineProtocol",
+        ):
             with monkeypatch.context() as patch:
-                if place.endswith("LineTalk"):
+                if place.endswith("LineProtocol"):
                     place += ".max_pending"  # noqa: PLW2901
                     patch.setattr(place, property(lambda _self: 1 // 0))
                 else:
@@ -540,7 +545,7 @@ async def test_what_a_fault_has_left_of_a_subscription_goes_with_its_connection(
             await stream.send_all(b"sub n\nsub m\n")
             await ask(stream)
         with monkeypatch.context() as patch:
-            patch.setattr(f"pubsubd.routing.Router.{place}", lambda *_: 1 // 0)
+            patch.setattr(f"pubsubd.routing.router.Router.{place}", lambda *_: 1 // 0)
             await victim.send_all(b"unsub n\n")
             assert b"internal-error" in await victim.receive_some(1_000)
         await victim.aclose()

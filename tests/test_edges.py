@@ -15,7 +15,7 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from pubsubd.edges import (
+from pubsubd.mesh.edges import (
     COLUMNS,
     EdgesError,
     Exporter,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pubsubd.faults import Faults, locate
-from pubsubd.routing import Router
-from pubsubd.wildcards import Pattern
+from pubsubd.broker.faults import Faults, locate
+from pubsubd.routing.router import Router
+from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
 
 
@@ -43,7 +43,7 @@ def once(function: Any) -> Any:
 def test_a_place_is_the_innermost_function_of_this_package() -> None:
     with pytest.raises(AttributeError) as caught:
         Router().subscribe(None, b"x")  # type: ignore[arg-type]
-    assert locate(caught.value) == "routing.Router.subscribe"
+    assert locate(caught.value) == "routing.router.Router.subscribe"
     assert locate(RuntimeError()) == "unknown"
 
 
@@ -58,7 +58,7 @@ def test_a_traceback_is_logged_once_per_place_and_minute(
             Router().subscribe(None, b"x")  # type: ignore[arg-type]
         except AttributeError as error:
             faults.note(error, "peer7")
-    assert faults.counts == {"routing.Router.subscribe": 5}
+    assert faults.counts == {"routing.router.Router.subscribe": 5}
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
     assert all(record.exc_info for record in caplog.records)
     assert "place=routing.Router.subscribe whose=peer7" in caplog.text
@@ -112,7 +112,7 @@ def test_a_fault_leaves_nothing_that_was_put_behind_and_sends_nothing_twice(tabl
         table.say("pub", b"pub n 1 x\npub n 2 yy\npub //pubsubd/fail 0 \npub n 1 z\n")
     for name in ("a", "b", "c"):
         assert table.hears(name) == b"pub n 1 x\npub n 2 yy\n"
-        assert not table.peers[name].fresh
+        assert not table.peers[name].pending
     table.say("a", b"pub n 1 w\n")
     assert table.hears("c") == b"pub n 1 w\n"
 
@@ -134,15 +134,15 @@ def test_a_fault_while_a_name_is_looked_up_spares_what_came_before(
 
 
 def test_a_put_that_fails_leaves_the_other_receivers_whole(table: Table) -> None:
-    table.peers["b"].put = broken
+    table.peers["b"].enqueue = broken
     table.broker.router.clear()
     table.broker.router._interned.clear()  # sets of receivers have bound the old one
     with pytest.raises(RuntimeError):
         table.say("pub", b"pub n 1 x\n")
-    table.peers["b"].put = table.peers["b"].fresh.append
+    table.peers["b"].enqueue = table.peers["b"].pending.append
     table.broker.flush()
     table.say("a", b"pub other 1 x\n")
-    assert all(not peer.fresh for peer in table.peers.values())
+    assert all(not peer.pending for peer in table.peers.values())
     assert table.hears("a") in (b"pub n 1 x\n", b"")
 
 

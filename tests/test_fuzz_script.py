@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.routing import Router
+from pubsubd.routing.router import Router
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "fuzz"
 

@@ -9,10 +9,10 @@ import struct
 import pytest
 import trio
 
-from pubsubd import daemon
-from pubsubd.config import Config, TlsFiles
-from pubsubd.garbage import Garbage
-from pubsubd.session import Session
+from pubsubd.daemon import run as daemon
+from pubsubd.daemon.garbage import Garbage
+from pubsubd.settings.config import Config, TlsFiles
+from pubsubd.transport.connection import Session
 from tests.certificates import Certificates
 from tests.daemons import frame, wait_until
 

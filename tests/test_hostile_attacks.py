@@ -19,15 +19,15 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
 
-from pubsubd.broker import Broker
+from pubsubd.broker.broker import Broker
 from pubsubd.hub import web
 from pubsubd.hub.signal.requests import REQUESTS
 from pubsubd.hub.synap import commands
 from pubsubd.hub.synap import requests as synap_requests
-from pubsubd.limits import HubLimits, Limits
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
+from pubsubd.protocol.limits import HubLimits, Limits
 from soaklib.attacks import ATTACKS
 from soaklib.attacks.attack import Attack
 from soaklib.attacks.bounds import CONNECTION

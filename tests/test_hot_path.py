@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from pubsubd.broker import equal_headers
-from pubsubd.limits import READ_SIZE, WORK_PER_TURN, Limits
-from pubsubd.outbox import Pieces
+from pubsubd.broker.broker import equal_headers
+from pubsubd.protocol.limits import READ_SIZE, WORK_PER_TURN, Limits
+from pubsubd.routing.outbox import Pieces
 from tests.tables import Table
 
 
@@ -39,9 +39,9 @@ class Counted:
 
         def put(chunk: bytes) -> None:
             self.puts[name] += 1
-            peer.fresh.append(chunk)
+            peer.pending.append(chunk)
 
-        peer.put = put
+        peer.enqueue = put
 
     def reset(self) -> None:
         self.routes.lookups = 0

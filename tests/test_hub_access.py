@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from pubsubd.acl import Acl, AclRule
-from pubsubd.hub.session import HubTalk
-from pubsubd.terms import Terms
-from pubsubd.users import Users, make_token
+from pubsubd.access.rules import Acl, AclRule
+from pubsubd.access.users import Users, make_token
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.hub.connection import HubConnection
 from tests.hubs import UPGRADE, Room, connect_a, message_a, message_b
 from tests.rights import PASSWORD, rules_in, work
 from tests.test_access import Authority
@@ -61,12 +61,12 @@ class Web:
     def __init__(self, room: Room, **terms: Any) -> None:
         self.room = room
         self._heard = b""
-        self.talk = HubTalk(
+        self.talk = HubConnection(
             room.hub,
             "192.0.2.1:5",
             self._take,
             lambda _code, _text: None,
-            terms=Terms("hub", room.broker.terms.limits, room.hub.limits, **terms),
+            terms=ListenerState("hub", room.broker.terms.limits, room.hub.limits, **terms),
         )
 
     def _take(self, data: Any) -> None:

@@ -15,10 +15,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from pubsubd.access import AuthError, Authority
-from pubsubd.errors import ConfigError
+from pubsubd.access.identity import AuthError, Authority
+from pubsubd.access.tokens import load_key
 from pubsubd.hub.auth import credentials
-from pubsubd.hub.tokens import load_key
+from pubsubd.protocol.errors import ConfigError
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 NOW = 1_700_000_000.0

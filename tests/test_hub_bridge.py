@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pubsubd.hub.bridge import PLAIN, from_line, to_line
+from pubsubd.hub.codec import PLAIN, from_line, to_line
 from pubsubd.hub.strict import decode
 
 NAME = 'rooms/grüße:"1"\\\t\''

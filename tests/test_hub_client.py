@@ -28,7 +28,6 @@ from wsproto.events import (
 
 import pubsubd.client.exchange
 import pubsubd.client.websocket
-from pubsubd import daemon
 from pubsubd.client import (
     BufferFullError,
     ConnectError,
@@ -42,8 +41,9 @@ from pubsubd.client import (
     open_hub_client,
 )
 from pubsubd.client.websocket import WebSocket
-from pubsubd.errors import ProtocolError, PubsubdError
-from pubsubd.limits import HubLimits, Limits
+from pubsubd.daemon import run as daemon
+from pubsubd.protocol.errors import ProtocolError, PubsubdError
+from pubsubd.protocol.limits import HubLimits, Limits
 from tests.running import serving as serving_lines
 
 ANN, BOB = "@(python/ann)", "@(python/bob)"

@@ -25,15 +25,15 @@ import jwt
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from pubsubd import errors, limits
 from pubsubd.cli import group
 from pubsubd.hub import http as hub_http
 from pubsubd.hub import messages, registry, session, strict, tokens, topics
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands, subscribers
-from pubsubd.limits import HubLimits
-from pubsubd.wildcards import MAX_LEVELS
+from pubsubd.protocol import errors, limits
+from pubsubd.protocol.limits import HubLimits
+from pubsubd.routing.wildcards import MAX_LEVELS
 from tests.daemons import DEADLINE, Daemon, Line, wait_until
 from tests.hubs import Lines, Socket
 from tests.schemas import SCHEMA, kinds_of, validator

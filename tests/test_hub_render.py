@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import TextMessage
 
-from pubsubd.hub.bridge import PLAIN, from_line, to_line
+from pubsubd.hub.codec import PLAIN, from_line, to_line
 from pubsubd.hub.frames import NDJSON, WEBSOCKET, Framing
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import ROOM, Batch, Form, dress, read_chunk
 from pubsubd.hub.strict import decode
-from pubsubd.limits import MAX_NAME, MIB
-from pubsubd.wire import frame
+from pubsubd.protocol.limits import MAX_NAME, MIB
+from pubsubd.protocol.wire import frame
 from tests.test_hub_bridge import HOSTILE, MESSAGES, dump, lines, names
 
 EVE = "tcp/127.0.0.1:5000"

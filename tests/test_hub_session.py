@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pubsubd.hub.session import HubTalk
-from pubsubd.limits import Limits
-from pubsubd.wildcards import Pattern
+from pubsubd.hub.connection import HubConnection
+from pubsubd.protocol.limits import Limits
+from pubsubd.routing.wildcards import Pattern
 from tests.hubs import Room, message_a, message_b
 
 
@@ -444,7 +444,7 @@ def test_a_connection_that_has_ended_leaves_nothing(room: Room) -> None:
     number = room.talks["dan"].peer.number
     room.leave("dan")
     gc.collect()
-    talks = [one for one in gc.get_objects() if isinstance(one, HubTalk)]
+    talks = [one for one in gc.get_objects() if isinstance(one, HubConnection)]
     assert number not in [talk.peer.number for talk in talks if talk.hub is room.hub]
     assert room.broker.router.subscriptions == before
     assert len(room.hub.registry) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pubsubd.hub.signal import messaging
-from pubsubd.limits import ANSWER, BYTES_PER_TURN
+from pubsubd.protocol.limits import ANSWER, BYTES_PER_TURN
 from tests.hubs import HUB_A, HUB_B, Room, connect_a, message_a, message_b
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pubsubd.broker.turn import Turn
 from pubsubd.hub.strict import JsonError
 from pubsubd.hub.synap import (
     Answer,
@@ -24,10 +25,9 @@ from pubsubd.hub.synap import (
     subscribers,
 )
 from pubsubd.hub.topics import TopicError, TopicTable
-from pubsubd.limits import HubLimits, Limits
-from pubsubd.turn import Turn
-from pubsubd.wildcards import Pattern
-from pubsubd.wire import header
+from pubsubd.protocol.limits import HubLimits, Limits
+from pubsubd.protocol.wire import header
+from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
 
 
@@ -585,7 +585,7 @@ def test_one_without_a_connection_costs_nothing_where_messages_are_delivered(ben
     bench.table.say("bob", b"pub t 1 x\n" * 1_000)
     large = b"x" * 300_000
     bench.table.say("bob", header(b"t", len(large)) + large + b"\n")
-    assert peer.fresh == []
+    assert peer.pending == []
     assert peer.outbox.size == 0
     assert bench.run(None, "stats")["messages_delivered"] == 0
 
@@ -624,13 +624,13 @@ def test_messages_to_those_without_a_connection_stay_together(bench: Bench) -> N
     bench.run("ann", "subscribe", topics=["t"])
     chunks: list[bytes] = []
     peer = bench.talks["ann"].peer
-    peer.put = chunks.append
+    peer.enqueue = chunks.append
     bench.table.broker.router.clear()
     for number in range(5):
         bench.synap.run("pubsub.publish", {"topic": "t", "payload": number}, bench.talks["bob"])
     bench.table.broker.flush()
     assert bench.synap.deliveries == 5
-    assert bench.synap.subscribers["x"].peer.fresh == []
+    assert bench.synap.subscribers["x"].peer.pending == []
     assert bench.table.broker.counters.messages_out == 10
 
 

@@ -14,7 +14,7 @@ import jwt
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from pubsubd.hub.tokens import load_key
+from pubsubd.access.tokens import load_key
 from tests.daemons import DEADLINE, Daemon
 from tests.hubs import Room, Socket, connect_a, message_a, message_b
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pubsubd import wire
 from pubsubd.hub.topics import (
     TopicError,
     TopicTable,
@@ -20,6 +19,7 @@ from pubsubd.hub.topics import (
     hub_pattern,
     synap_pattern,
 )
+from pubsubd.protocol import wire
 
 texts = st.one_of(st.text(max_size=40), st.text(alphabet="ab/.+#* -", max_size=12))
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from pubsubd.hub.holdings import Holdings
 from pubsubd.hub.http import HttpReader
 from pubsubd.hub.render import Batch, Form
+from pubsubd.hub.subscriptions import Subscriptions
 from pubsubd.hub.topics import TopicTable
-from pubsubd.limits import ANSWER, BYTES_PER_TURN, HUB_READ_SIZE, KIB, MIB, Limits
-from pubsubd.routing import Router, Unfinished
-from pubsubd.targets import Fork, Targets
+from pubsubd.protocol.limits import ANSWER, BYTES_PER_TURN, HUB_READ_SIZE, KIB, MIB, Limits
+from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.targets import CopyTargets, Targets
 from tests.hubs import UPGRADE, Room, client_frame, message_a, message_b
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -162,7 +162,7 @@ class Slow:
         self.left = times
         receivers = Router.receivers
 
-        def search(router: Router, name: bytes) -> Targets | Fork:
+        def search(router: Router, name: bytes) -> Targets | CopyTargets:
             if self.left:
                 self.left -= 1
                 raise Unfinished
@@ -292,7 +292,7 @@ def test_a_fault_in_what_is_put_to_an_actor_counts_as_not_delivered(
         room.register_a(name)
     bob = room.talks["bob"]
     monkeypatch.setattr(
-        "pubsubd.hub.session.HubTalk.put",
+        "pubsubd.hub.connection.HubConnection.put",
         lambda talk, text: fail() if talk is bob else talk.put_raw(text + b"\n"),
     )
     room.say("ann", message_b("hub:send", {"type": "x"}, to="browser/bob"))
@@ -320,14 +320,14 @@ def test_a_fault_while_registrations_end_is_its_owners(
         room.register_a(name, ttlSeconds=5)
         room.ask(name, message_a("hub:subscribe", {"topic": "t"}, me=f"@(browser/{name})"))
     bob = room.talks["bob"]
-    remove = Holdings.remove
+    remove = Subscriptions.remove
 
-    def break_one(self: Holdings, *args: Any) -> None:
+    def break_one(self: Subscriptions, *args: Any) -> None:
         if self is bob.holdings:
             raise Fault
         remove(self, *args)
 
-    monkeypatch.setattr(Holdings, "remove", break_one)
+    monkeypatch.setattr(Subscriptions, "remove", break_one)
     room.now += 10
     check_others_after = room.ask("ann", {"type": "ping"})
     assert check_others_after == {"type": "pong"}

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from pubsubd.lag import BUCKETS, INTERVAL, LoopLag
+from pubsubd.daemon.lag import BUCKETS, INTERVAL, LoopLag
 
 
 async def measure(lag: LoopLag, seconds: float) -> None:

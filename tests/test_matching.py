@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pubsubd.matching import SubstringIndex
+from pubsubd.routing.substrings import SubstringIndex
 
 texts = st.text(alphabet="ab/", min_size=1, max_size=40).map(str.encode)
 long_texts = st.builds(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd import wire
 from pubsubd.mesh.hello import HELLO
+from pubsubd.protocol import wire
 from tests.webs import Web, build
 
 WORDS = st.sampled_from(

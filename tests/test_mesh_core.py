@@ -8,10 +8,10 @@ from itertools import combinations, pairwise, permutations
 
 import pytest
 
-from pubsubd import wire
+from pubsubd.broker.peer import Peer
 from pubsubd.mesh.adverts import parse_advert
 from pubsubd.mesh.hello import HELLO, Hello, prove
-from pubsubd.peer import Peer
+from pubsubd.protocol import wire
 from tests.webs import Connection, Node, Web, build
 
 
@@ -609,8 +609,8 @@ def test_a_batch_of_much_work_is_worked_off_in_turns(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(web["b"].broker, "receive", count)
     web["a"].say("pub", frames)
     web["a"].say("pub", b"pub //y 1 y\n")
-    monkeypatch.setattr("pubsubd.broker.WORK_PER_TURN", 100)
-    monkeypatch.setattr("pubsubd.broker.WORK_PER_LOOK", 100)
+    monkeypatch.setattr("pubsubd.broker.broker.WORK_PER_TURN", 100)
+    monkeypatch.setattr("pubsubd.broker.broker.WORK_PER_LOOK", 100)
     web.run(0.5)
     assert turns > 10
     heard = web["b"].hears("sub")

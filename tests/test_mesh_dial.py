@@ -16,15 +16,16 @@ import pytest
 import trio
 import trio.testing
 
-from pubsubd import daemon, wire
-from pubsubd.config import MeshOptions
-from pubsubd.errors import ConfigError
-from pubsubd.limits import LOOKS, MESH_LOOKS, Limits
+from pubsubd.daemon import run as daemon
 from pubsubd.mesh import dial
-from pubsubd.mesh.reception import Reception
+from pubsubd.mesh.handshakes import Handshakes
 from pubsubd.mesh.settings import read_settings
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.server import Server
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.protocol.limits import LOOKS, MESH_LOOKS, Limits
+from pubsubd.settings.config import MeshOptions
+from pubsubd.transport.server import Server
 from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
 
 
@@ -277,7 +278,7 @@ async def test_a_session_that_fails_when_it_has_been_dialled_is_dialled_again(
             enough.set()
         raise RuntimeError("a mistake")
 
-    monkeypatch.setattr(Reception, "greet", greet)
+    monkeypatch.setattr(Handshakes, "greet", greet)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         mesh = daemon.MeshOptions(peers=(f"127.0.0.1:{listener.getsockname()[1]}",), node="a")
         async with trio.open_nursery() as nursery:

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from pubsubd import wire
-from pubsubd.broker import Broker
-from pubsubd.limits import TURN
-from pubsubd.mesh import adverts, forwarding, linkstate, reception, report
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import finish
+from pubsubd.mesh import adverts, forwarding, handshakes, linkstate, report
 from pubsubd.mesh.adverts import Advert, LinkReport, format_advert
 from pubsubd.mesh.interests import MAX_INTERESTS, generalising
 from pubsubd.mesh.remotes import Remote
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.routing import Router, Unfinished
-from pubsubd.turn import finish
+from pubsubd.protocol import wire
+from pubsubd.protocol.limits import TURN
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.router import Router, Unfinished
 from tests.webs import Node, Web, build
 
 LOOKS = 6  # at the clock that one turn has in these tests
@@ -230,7 +230,7 @@ def test_what_was_vouched_for_stays_so_on_its_way_and_nothing_else_does() -> Non
 
     c.broker.receive = receive  # type: ignore[method-assign]
     a.say("pub", b"pub //x 1 1\n")
-    a.broker.put(None, b"//x", b"2")  # as the hub port does it
+    a.broker.enqueue(None, b"//x", b"2")  # as the hub port does it
     a.broker.flush()
     a.say("pub", b"pub //x 1 3\n")
     web.run(0.5)
@@ -246,7 +246,7 @@ def test_runs_that_leave_together_keep_their_marks_apart() -> None:
     frame = b"pub //fwd/x 1 1\n"
     targets = broker.router.receivers(b"//fwd/x")
     broker.deliver(targets, report_route(broker, targets), frame, 0, len(frame), 1)
-    broker.put(None, b"//fwd/x", b"2")
+    broker.enqueue(None, b"//fwd/x", b"2")
     broker.flush()
     (connection,) = web["a"].connections
     batches = [data for data in connection.carried[0] if b"//pubsubd/relay" in data]
@@ -505,17 +505,17 @@ def test_what_is_wanted_here_is_generalised_in_steps() -> None:
 
 
 def test_hellos_that_are_not_finished_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reception, "MAX_GREETINGS", 10)
+    monkeypatch.setattr(handshakes, "MAX_GREETINGS", 10)
     web = Web()
     web.add("a")
     for number in range(50):
         web["a"].say(f"x{number}", wire.frame(b"//pubsubd/hello", b"1 default z 1 1 " + b"0" * 32))
-    assert len(web["a"].mesh.reception._greetings) == 10
+    assert len(web["a"].mesh.handshakes._greetings) == 10
     assert web["a"].refused == {"bad-hello": 40}
 
 
 def test_links_that_others_make_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reception, "MAX_LINKS", 2)
+    monkeypatch.setattr(handshakes, "MAX_LINKS", 2)
     web = Web()
     web.add(*"abcde")
     web.link("ba", "ca", "da")

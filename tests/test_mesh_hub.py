@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pubsubd import wire
 from pubsubd.hub.topics import TopicError
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.state import MeshConfig
+from pubsubd.protocol import wire
 from tests.daemons import Daemon, Line, wait_until
 from tests.hubs import Lines, Room, message_b
 

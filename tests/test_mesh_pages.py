@@ -9,21 +9,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pubsubd import edges, errors, wire
-from pubsubd.limits import LINK_STALL, MIB
 from pubsubd.mesh import (
     adverts,
     core,
     dial,
+    edges,
     forwarding,
+    handshakes,
     interests,
     link,
     linkstate,
-    reception,
     report,
     window,
 )
 from pubsubd.mesh.state import MeshCounters
+from pubsubd.protocol import errors, wire
+from pubsubd.protocol.limits import LINK_STALL, MIB
 from tests.daemons import ROOT, Daemon, Line, wait_until
 from tests.test_pages import rendered, section, source
 from tests.webs import build
@@ -122,8 +123,8 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"it begins as {forwarding.TTL}, and",
         f"it remembers the last {window.SIZE:,} of each life",
         f"For {forwarding.FLOOD:g} second after a change",
-        f"not finished in {reception._GREETING_TIME:g} seconds",
-        f"or nothing for {reception._ANSWER_TIME:g} seconds",
+        f"not finished in {handshakes._GREETING_TIME:g} seconds",
+        f"or nothing for {handshakes._ANSWER_TIME:g} seconds",
         f"has brought nothing for {'two' if core._SILENT == 2 else core._SILENT} heartbeats",
         f"within {core._PACE:g} seconds when what its clients want changes",
         f"every {core._REFRESH * 0.75:g} to {core._REFRESH:g} seconds otherwise",
@@ -137,7 +138,7 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"{linkstate.MAX_TREES:,} daemons in all of them together",
         f"{forwarding.MAX_WAYS:,} answers to where",
         f"{core.MAX_HELD // MIB} MiB of all links together",
-        f"more than {reception.MAX_GREETINGS:,} hellos at once",
+        f"more than {handshakes.MAX_GREETINGS:,} hellos at once",
         f"while it has {adverts.MAX_LINKS:,} links",
         f"more than {adverts.MAX_LINKS:,} links",
         f"{dial._HINTS} addresses that clients",

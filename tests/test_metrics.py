@@ -21,17 +21,17 @@ import trio
 import trio.testing
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pubsubd import errors
-from pubsubd.access import AuthError, Identity
-from pubsubd.daemon import Config, run
-from pubsubd.errors import HUB_CLOSES, MESH_CLOSES, ConfigError
+from pubsubd.access.identity import AuthError, Identity
+from pubsubd.access.users import make_token
+from pubsubd.broker.turn import Steps
+from pubsubd.daemon.lag import BUCKETS, LoopLag
+from pubsubd.daemon.metrics import AUTH_CODES, MAX_LINKS, OPENMETRICS, TEXT, Metrics, Sources
+from pubsubd.daemon.run import Config, run
 from pubsubd.hub.messages import CODES as HUB_ERRORS
-from pubsubd.lag import BUCKETS, LoopLag
-from pubsubd.limits import MAX_LINE, Limits
-from pubsubd.metrics import AUTH_CODES, MAX_LINKS, OPENMETRICS, TEXT, Metrics, Sources
-from pubsubd.tasks import Tasks
-from pubsubd.turn import Steps
-from pubsubd.users import make_token
+from pubsubd.protocol import errors
+from pubsubd.protocol.errors import HUB_CLOSES, MESH_CLOSES, ConfigError
+from pubsubd.protocol.limits import MAX_LINE, Limits
+from pubsubd.transport.tasks import Tasks
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, frame, tool, wait_until
 from tests.hubs import Lines, Room, Socket, client_frame, message_b
 from tests.scrapes import Scrape, request, scrape
@@ -772,7 +772,7 @@ def test_a_scrape_needs_the_login_of_the_port_and_the_right_to_the_statistics(
 
 ASK = """\
 import sys, trio
-from pubsubd.daemon import Config, run
+from pubsubd.daemon.run import Config, run
 
 async def get(port, path):
     stream = await trio.open_tcp_stream("127.0.0.1", port)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsubd.outbox import Outbox
-from pubsubd.wire import Decoder, end_of_frame, frame
+from pubsubd.protocol.wire import Decoder, end_of_frame, frame
+from pubsubd.routing.outbox import Outbox
 
 frames = st.builds(
     frame, st.sampled_from([b"a", b"name"]), st.sampled_from([b"", b"x", b"y" * 900, b"z" * 9_000])

@@ -22,18 +22,18 @@ from pathlib import Path
 import click
 import pytest
 
-from pubsubd import daemon as daemon_module
-from pubsubd import errors, limits
-from pubsubd import listen as listen_module
-from pubsubd import session as session_module
-from pubsubd.broker import Broker
+from pubsubd.access.users import hash_password
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.statistics import Statistics
 from pubsubd.cli import COMMANDS, group
 from pubsubd.cli.formats import FIELDS
-from pubsubd.limits import KIB, MIB, Limits
+from pubsubd.daemon import run as daemon_module
+from pubsubd.protocol import errors, limits
+from pubsubd.protocol.limits import KIB, MIB, Limits
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
-from pubsubd.stats import Statistics
-from pubsubd.users import hash_password
+from pubsubd.transport import connection as session_module
+from pubsubd.transport import listen as listen_module
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
 
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pubsubd.patience import Patience
+from pubsubd.transport.stall_budget import StallBudget
 
 
 def test_what_was_spent_comes_back_when_the_window_has_passed() -> None:
-    patience = Patience(2.0, 10.0)
+    patience = StallBudget(2.0, 10.0)
     assert patience.left(100.0) == 2.0
     patience.spend(100.0, 101.5)
     assert patience.left(101.5) == 0.5
@@ -15,7 +15,7 @@ def test_what_was_spent_comes_back_when_the_window_has_passed() -> None:
 
 
 def test_publishers_that_wait_at_the_same_time_spend_it_once() -> None:
-    patience = Patience(2.0, 10.0)
+    patience = StallBudget(2.0, 10.0)
     patience.spend(0.0, 1.0)
     patience.spend(0.5, 1.0)
     patience.spend(0.5, 1.5)
@@ -23,7 +23,7 @@ def test_publishers_that_wait_at_the_same_time_spend_it_once() -> None:
 
 
 def test_many_short_waits_add_up_and_take_no_room() -> None:
-    patience = Patience(2.0, 10.0)
+    patience = StallBudget(2.0, 10.0)
     for i in range(1_000):
         patience.spend(i * 0.01, i * 0.01 + 0.001)
     assert round(patience.left(10.0), 6) == 1.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pubsubd.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
-from pubsubd.metrics import AUTH_CODES, MAX_LINKS
+from pubsubd.daemon.metrics import AUTH_CODES, MAX_LINKS
+from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from tests.daemons import DEADLINE, ROOT, Daemon, tool, wait_until
 from tests.scrapes import Scrape, scrape
 from tests.test_pages import OPERATIONS, rendered, source

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd.rate import Bucket
+from pubsubd.broker.rate import Bucket
 
 
 def test_a_burst_is_allowed_and_then_the_rate() -> None:

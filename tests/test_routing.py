@@ -12,14 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pubsubd.acl import OUTSIDE, Acl, AclRule, Permission
-from pubsubd.explain import explain
-from pubsubd.peer import stay
-from pubsubd.routing import Router
-from pubsubd.targets import Fork, Targets
-from pubsubd.turn import Turn
-from pubsubd.wildcards import Pattern
-from pubsubd.wire import OWN, copy_name, header
+from pubsubd.access.rules import OUTSIDE, Acl, AclRule, Permission
+from pubsubd.broker.explain import explain
+from pubsubd.broker.peer import stay
+from pubsubd.broker.turn import Turn
+from pubsubd.protocol.wire import OWN, copy_name, header
+from pubsubd.routing.router import Router
+from pubsubd.routing.targets import CopyTargets, Targets
+from pubsubd.routing.wildcards import Pattern
 from tests.model import Listener
 from tests.rights import may
 from tests.tables import Table
@@ -66,9 +66,9 @@ class Ear:
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None
         self.patterns: set[Pattern] | None = None
-        self.fresh: list[bytes] = []
-        self.put = self.fresh.append
-        self.send = self.fresh.append
+        self.pending: list[bytes] = []
+        self.enqueue = self.pending.append
+        self.send = self.pending.append
         self.end = stay
         self.texts: tuple[str, ...] | None = None  # what it may receive; None for everything
 
@@ -88,9 +88,9 @@ def compile_pattern(separator: str, text: str) -> Pattern:
     return Pattern.dots(text) if separator == "." else Pattern.slashes(text)
 
 
-def receivers(targets: Targets | Fork) -> tuple[set[object], set[object]]:
+def receivers(targets: Targets | CopyTargets) -> tuple[set[object], set[object]]:
     """Return who gets the frame itself, and who its copy."""
-    if isinstance(targets, Fork):
+    if isinstance(targets, CopyTargets):
         return set(targets.direct.peers), set(targets.copies.peers)
     return set(targets.peers), set()
 
@@ -207,7 +207,7 @@ class RouterAgainstScan(RuleBasedStateMachine):
             assert route.length == len(key) + int(digits)
         for name, answer in self.router._answers.items():
             assert receivers(answer.targets) == self.wanted(name)
-            assert b"\n%b" % name in b"\n" + self.router._roll
+            assert b"\n%b" % name in b"\n" + self.router._cached_names
 
     @invariant()
     def counts_are_right(self) -> None:
@@ -313,7 +313,7 @@ def test_a_name_whose_copy_would_be_too_long_has_none() -> None:
     router = Router()
     ann = Ear()
     router.subscribe(ann, b"//fwd/")
-    assert isinstance(learn(router, b"//" + b"n" * 1018).targets, Fork)
+    assert isinstance(learn(router, b"//" + b"n" * 1018).targets, CopyTargets)
     assert learn(router, b"//" + b"n" * 1019).targets is router.nobody
 
 

@@ -17,24 +17,24 @@ from typing import Any
 import pytest
 import trio
 
-from pubsubd import daemon as daemon_module
-from pubsubd.access import Identity
-from pubsubd.acl import Acl, AclRule
-from pubsubd.broker import Broker
-from pubsubd.config import Config, ListenerConfig
-from pubsubd.errors import ConfigError, ProtocolError
-from pubsubd.limits import Limits
-from pubsubd.listen import Bound
+from pubsubd.access.identity import Identity
+from pubsubd.access.rules import Acl, AclRule
+from pubsubd.access.users import Users, check_secret, check_user, hash_password, parse_users
+from pubsubd.broker.broker import Broker
+from pubsubd.daemon import run as daemon_module
+from pubsubd.daemon.reload import Reloader
+from pubsubd.daemon.systemd import Notifier
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.hello import check_proof, parse_hello
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.reload import Reloader
-from pubsubd.server import Server
+from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.limits import Limits
+from pubsubd.protocol.wire import Decoder, frame
+from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.settings.load import load
-from pubsubd.systemd import Notifier
-from pubsubd.tls import client_context, server_context
-from pubsubd.users import Users, check_secret, check_user, hash_password, parse_users
-from pubsubd.wire import Decoder, frame
+from pubsubd.transport.listen import BoundSocket
+from pubsubd.transport.server import Server
+from pubsubd.transport.tls import client_context, server_context
 from tests.certificates import Certificates
 from tests.daemons import Daemon
 from tests.hubs import UPGRADE, message_a, message_b
@@ -391,7 +391,7 @@ def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
     safe = ListenerConfig("line", "line", "127.0.0.1", 0)
     with socket.socket() as sock:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
-        bound = [Bound(safe, sock, inherited=True)]
+        bound = [BoundSocket(safe, sock, inherited=True)]
         with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not loopback"):
             daemon_module._read_again(lambda: Config(listeners=(safe,)), bound)
         daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound)

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsubd.cli.logs import read_pairs
-from pubsubd.errors import ConfigError
-from pubsubd.limits import KIB, MIB
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.settings.file import line_of, read_file
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS

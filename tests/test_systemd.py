@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.errors import ConfigError
-from pubsubd.systemd import Notifier, take_sockets
+from pubsubd.daemon.systemd import Notifier, take_sockets
+from pubsubd.protocol.errors import ConfigError
 from tests.daemons import DEADLINE, Daemon, Line, environment, error_codes, frame, tool, wait_until
 
 Start = Callable[..., Daemon]
@@ -318,8 +318,8 @@ def test_sockets_for_others_are_not_touched(given: dict[str, str]) -> None:
 
 def test_a_descriptor_that_is_no_listening_socket_is_an_error() -> None:
     code = (
-        "import os; from pubsubd.systemd import take_sockets\n"
-        "from pubsubd.errors import ConfigError\n"
+        "import os; from pubsubd.daemon.systemd import take_sockets\n"
+        "from pubsubd.protocol.errors import ConfigError\n"
         "for kind in ('file', 'datagram', 'connected', 'none'):\n"
         "    import socket\n"
         "    pair = socket.socketpair()\n"

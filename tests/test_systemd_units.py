@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.config import Config
-from pubsubd.limits import Limits
+from pubsubd.protocol.limits import Limits
+from pubsubd.settings.config import Config
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
 from tests.daemons import DEADLINE, ROOT, Daemon, environment, tool

@@ -6,11 +6,11 @@ import pytest
 import trio
 import trio.testing
 
-from pubsubd.errors import FailedError
-from pubsubd.faults import Faults
-from pubsubd.lane import Lane
-from pubsubd.limits import TURN
-from pubsubd.tasks import Tasks, guarded
+from pubsubd.broker.faults import Faults
+from pubsubd.protocol.errors import FailedError
+from pubsubd.protocol.limits import TURN
+from pubsubd.transport.lane import Lane
+from pubsubd.transport.tasks import Tasks, guarded
 
 
 class Failing:

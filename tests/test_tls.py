@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.errors import ConfigError, ProtocolError
-from pubsubd.limits import KIB, MIB
-from pubsubd.tls import TlsSocket, client_context, server_context
+from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.limits import KIB, MIB
+from pubsubd.transport.tls import TlsSocket, client_context, server_context
 from tests.certificates import Certificates
 from tests.daemons import Daemon, Line, error_codes, frame, program, tool, wait_until
 

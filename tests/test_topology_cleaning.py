@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
-from pubsubd.edges import COLUMNS
+from pubsubd.mesh.edges import COLUMNS
 from pubsubd.topology.cleaning import (
     CHECKED,
     REJECTS,

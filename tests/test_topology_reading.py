@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pubsubd.edges import write_csv, write_jsonl, write_parquet
+from pubsubd.mesh.edges import write_csv, write_jsonl, write_parquet
 from pubsubd.topology.cleaning import check
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes

@@ -22,8 +22,8 @@ from pyspark.serializers import read_int
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import LONGEST, explain_failure, is_of_spark
 from pubsubd.topology.java import find_java
-from pubsubd.topology.session import spark_session
 from pubsubd.topology.settings import LOCAL, default_heap, spark_settings, with_attempts
+from pubsubd.topology.spark import spark_session
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = "java.base jdk.incubator.vector"
@@ -255,7 +255,7 @@ def test_an_answer_of_java_that_ends_early_is_of_spark() -> None:
 
 def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
     # The process of the tests may have a session already, which would be taken.
-    code = "import sys, pubsubd.topology.session as s\ns.spark_session(sys.argv[1]).__enter__()"
+    code = "import sys, pubsubd.topology.spark as s\ns.spark_session(sys.argv[1]).__enter__()"
     done = subprocess.run(
         [sys.executable, "-c", code, "spark://127.0.0.1:1"],
         capture_output=True,
@@ -322,7 +322,7 @@ def state():
     return [dict(os.environ), list(sys.path), str(signal.getsignal(signal.SIGINT))]
 
 from pubsubd.topology.errors import TopologyError
-from pubsubd.topology.session import spark_session
+from pubsubd.topology.spark import spark_session
 
 before = state()
 """
@@ -441,7 +441,7 @@ def test_a_cluster_whose_worker_is_killed_still_gives_the_result(tmp_path: Path)
         textwrap.dedent(
             """
             import os, signal, sys, threading
-            from pubsubd.topology.session import spark_session
+            from pubsubd.topology.spark import spark_session
 
             def once_killed(batches):
                 # The first task that is run ends the worker that its executor belongs to.

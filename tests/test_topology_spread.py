@@ -16,20 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from pubsubd.topology.distributed.blocks import IN, OUT, Blocks, local_blocks, spread_blocks
+from pubsubd.topology.distributed.certificate import certify
+from pubsubd.topology.distributed.forest import span, span_each
+from pubsubd.topology.distributed.peeling import peel
+from pubsubd.topology.distributed.reach import measure
+from pubsubd.topology.distributed.strong import strong_components
+from pubsubd.topology.distributed.survey import survey
+from pubsubd.topology.distributed.triangles import cluster
+from pubsubd.topology.distributed.whole import LEFT_OUT, WHY, analyse, analyse_blocks
 from pubsubd.topology.kernel import cuts, structure
 from pubsubd.topology.kernel.graph import Graph, build, read
 from pubsubd.topology.kernel.hops import SAMPLE, distances, hops
 from pubsubd.topology.kernel.resilience import removal_curve
 from pubsubd.topology.kernel.snapshot import snapshot
-from pubsubd.topology.spread.blocks import IN, OUT, Blocks, local_blocks, spread_blocks
-from pubsubd.topology.spread.certificate import certify
-from pubsubd.topology.spread.forest import span, span_each
-from pubsubd.topology.spread.peeling import peel
-from pubsubd.topology.spread.reach import measure
-from pubsubd.topology.spread.strong import strong_components
-from pubsubd.topology.spread.survey import survey
-from pubsubd.topology.spread.triangles import cluster
-from pubsubd.topology.spread.whole import LEFT_OUT, WHY, analyse, analyse_blocks
 from tests.topologies import SMALL, Arcs, clique, path, read_arcs, real, ring, star, tree, truth
 
 if TYPE_CHECKING:

@@ -10,13 +10,14 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd import limits, matching
-from pubsubd.errors import ProtocolError
-from pubsubd.limits import Limits
-from pubsubd.routing import Router, Unfinished
-from pubsubd.server import Server
-from pubsubd.targets import Fork, Targets
-from pubsubd.turn import Shared, Turn
+from pubsubd.broker.turn import Shared, Turn
+from pubsubd.protocol import limits
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import Limits
+from pubsubd.routing import substrings as matching
+from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.targets import CopyTargets, Targets
+from pubsubd.transport.server import Server
 from tests.tables import Table
 from tests.test_routing import Ear
 
@@ -255,7 +256,7 @@ def crowd(router: Router, count: int) -> list[Ear]:
     return [listener]
 
 
-def finish(router: Router, name: bytes) -> tuple[int, Targets | Fork]:
+def finish(router: Router, name: bytes) -> tuple[int, Targets | CopyTargets]:
     """Return how often one has to ask for the receivers of a name, and who they are."""
     for count in range(1, 1_000):
         before = router.index.work
@@ -415,9 +416,9 @@ def test_a_lookup_in_steps_tells_what_a_scan_tells_whatever_changes_meanwhile(
     texts = sorted({name[i:j] for i in range(len(name)) for j in range(i + 4, len(name) + 1)})
     router, ears = Router(), [Ear() for _ in range(4)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pubsubd.matching.STEPS", 3)
-        patch.setattr("pubsubd.routing.STEPS", 3)
-        patch.setattr("pubsubd.routing._UNITED", 2)
+        patch.setattr("pubsubd.routing.substrings.STEPS", 3)
+        patch.setattr("pubsubd.routing.router.STEPS", 3)
+        patch.setattr("pubsubd.routing.router._UNITED", 2)
         for _ in range(data.draw(st.integers(1, 40))):
             ear = data.draw(st.sampled_from(ears))
             match data.draw(st.sampled_from(["sub", "sub", "unsub", "ask", "forget"])):

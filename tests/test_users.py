@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd import users as users_module
-from pubsubd.errors import ConfigError
-from pubsubd.users import (
+from pubsubd.access import users as users_module
+from pubsubd.access.users import (
     Users,
     check_secret,
     check_user,
@@ -21,6 +20,7 @@ from pubsubd.users import (
     make_token,
     parse_users,
 )
+from pubsubd.protocol.errors import ConfigError
 
 SECRET = "correct horse"
 LINE = hash_password(SECRET)

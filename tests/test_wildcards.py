@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pubsubd.wildcards import MAX_LEVELS, Glob, Pattern, WildcardIndex
+from pubsubd.routing.wildcards import MAX_LEVELS, Glob, Pattern, WildcardIndex
 from tests.model import pattern_matches
 
 levels = st.text(alphabet="ab*", max_size=5).map(lambda text: text.replace("**", "*"))

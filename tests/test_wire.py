@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsubd import errors, wire
-from pubsubd.errors import ProtocolError
+from pubsubd.protocol import errors, wire
+from pubsubd.protocol.errors import ProtocolError
 
 
 @pytest.mark.parametrize("name", [b"a", "é".encode(), b"\x1b[31m", b"\0", b"n" * 1024, b"//"])

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pubsubd.limits import MIB
-from pubsubd.wire import is_utf8
+from pubsubd.protocol.limits import MIB
+from pubsubd.protocol.wire import is_utf8
 from tests.captures import DISSECTOR, Segment, fields, in_segments, tshark, write
 from tests.daemons import frame
 from tests.tables import Table

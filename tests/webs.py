@@ -7,14 +7,14 @@ import itertools
 import random
 from collections.abc import Callable, Iterable
 
-from pubsubd.broker import Broker
-from pubsubd.limits import Limits
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.peer import Peer
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.wire import Decoder
+from pubsubd.protocol.limits import Limits
+from pubsubd.protocol.wire import Decoder
+from pubsubd.routing.outbox import Pieces
 
 EPOCH = 1_800_000_000.0
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pubsubd import __version__
-from pubsubd.errors import ConfigError, PubsubdError
+from pubsubd.protocol.errors import ConfigError, PubsubdError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

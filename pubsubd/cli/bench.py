@@ -39,7 +39,7 @@ from pubsubd.cli.options import Target, connects
 from pubsubd.cli.tables import show
 from pubsubd.cli.values import size, some_seconds
 from pubsubd.client import Client
-from pubsubd.limits import MIB
+from pubsubd.protocol.limits import MIB
 
 _STAMP = struct.Struct(">HI")  # publisher, number
 _WINDOW = MIB  # bytes that a publisher may be ahead: far from max_pending, far above one read

@@ -12,9 +12,9 @@ import msgspec
 import trio
 
 from pubsubd.cli.options import Target, connects
-from pubsubd.edges import FORMATS, EdgesError, Row
-from pubsubd.limits import MIB
-from pubsubd.wire import escape
+from pubsubd.mesh.edges import FORMATS, EdgesError, Row
+from pubsubd.protocol.limits import MIB
+from pubsubd.protocol.wire import escape
 
 _LARGEST = 1024 * MIB  # of an answer: what the daemon sends was bounded there
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.tables import show
-from pubsubd.wire import escape
+from pubsubd.protocol.wire import escape
 
 
 @click.command()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from pubsubd.client import Message
-from pubsubd.wire import escape
+from pubsubd.protocol.wire import escape
 
 Format: TypeAlias = Callable[[Message], bytes]
 

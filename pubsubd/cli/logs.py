@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from pubsubd.wire import escape
+from pubsubd.protocol.wire import escape
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as in syslog(3)
 _decode = json.JSONDecoder().raw_decode

@@ -26,8 +26,8 @@ from pubsubd.client import (
     Token,
     open_client,
 )
-from pubsubd.limits import KIB, MIB
-from pubsubd.wire import escape
+from pubsubd.protocol.limits import KIB, MIB
+from pubsubd.protocol.wire import escape
 
 _MAX_SECRET = 64 * KIB  # bytes read of a file with one
 

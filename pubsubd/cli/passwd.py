@@ -12,8 +12,7 @@ from pathlib import Path
 
 import click
 
-from pubsubd.errors import ConfigError
-from pubsubd.users import (
+from pubsubd.access.users import (
     MAX_SECRET,
     check_secret,
     check_user,
@@ -22,6 +21,7 @@ from pubsubd.users import (
     make_token,
     parse_users,
 )
+from pubsubd.protocol.errors import ConfigError
 
 
 @click.command()

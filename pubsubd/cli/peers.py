@@ -22,9 +22,9 @@ from rich.text import Text
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.values import some_seconds
 from pubsubd.client import Client
-from pubsubd.errors import PubsubdError
-from pubsubd.limits import KIB, MIB
-from pubsubd.wire import escape
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.limits import KIB, MIB
+from pubsubd.protocol.wire import escape
 
 _LARGEST = 1024 * MIB  # of an answer: it grows with the mesh
 _INTERVAL = "2"

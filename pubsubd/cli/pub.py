@@ -16,7 +16,7 @@ import trio
 
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.values import seconds, show_size, size
-from pubsubd.limits import MIB, READ_SIZE
+from pubsubd.protocol.limits import MIB, READ_SIZE
 
 _Read = Callable[[int], Awaitable[bytes]]
 

@@ -11,10 +11,10 @@ import trio
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from pubsubd import daemon
 from pubsubd.cli.logs import start_log
-from pubsubd.config import Config
-from pubsubd.errors import ConfigError
+from pubsubd.daemon import run as daemon
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.settings.config import Config
 from pubsubd.settings.load import Settings, load
 from pubsubd.settings.table import SETTINGS, Setting
 

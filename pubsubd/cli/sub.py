@@ -15,8 +15,8 @@ import trio
 from pubsubd.cli.formats import Format, parse_format
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.values import some_seconds
-from pubsubd.errors import PubsubdError
-from pubsubd.limits import MIB
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.limits import MIB
 
 _LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
 

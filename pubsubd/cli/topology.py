@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from pubsubd.cli.values import duration, moment
+from pubsubd.protocol.wire import escape
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.metrics import METRICS, explain
-from pubsubd.wire import escape
 
 _CONDITIONS = ("partition", "spof", "one-sided")
 

@@ -41,7 +41,8 @@ What they promise:
 - **Secrets stay here.** A password or token goes to the daemon alone, and is in no exception, log
   or representation of an object.
 
-Every exception raised on purpose is a :class:`~pubsubd.errors.PubsubdError`, never in a group.
+Every exception raised on purpose is a :class:`~pubsubd.protocol.errors.PubsubdError`, never in a
+group.
 Every waiting method checks for cancellation; those that did not have to wait let other tasks run
 at every 64th call rather than each time, which is what makes batches.
 """

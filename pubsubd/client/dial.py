@@ -11,7 +11,7 @@ from typing import TypeAlias
 import trio
 
 from pubsubd.client.faults import ConnectError, lasting, reason
-from pubsubd.errors import PubsubdError
+from pubsubd.protocol.errors import PubsubdError
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that one attempt to connect may take."""

@@ -26,7 +26,6 @@ from typing import Any
 import msgspec
 import trio
 
-from pubsubd import wire
 from pubsubd.client.dial import BACKOFF_MAX, CONNECT_TIMEOUT, Connect, dial_again, hang_up
 from pubsubd.client.faults import (
     BufferFullError,
@@ -53,8 +52,9 @@ from pubsubd.client.request import Request
 from pubsubd.client.secure import certificate_refused
 from pubsubd.client.state import PATIENCE, State, Statistics
 from pubsubd.client.websocket import Ended, Opened, Pong, WebSocket
-from pubsubd.errors import PubsubdError
-from pubsubd.limits import HUB_READ_SIZE, KIB
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.limits import HUB_READ_SIZE, KIB
 
 UNDER_WAY = 1_024
 """Requests of the program that may wait for their answers at a time; more wait to be sent."""

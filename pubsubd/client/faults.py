@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-from pubsubd import wire
-from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
-from pubsubd.tls import explain
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import CLOSES, ProtocolError, PubsubdError
+from pubsubd.transport.tls import explain
 
 TLS_ALERT = b"\x15\x03"
 """How the answer of TLS begins to what is none (RFC 8446, section 5.1)."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import trio
 
-from pubsubd import wire
 from pubsubd.client.dial import Connect, address, dial
 from pubsubd.client.exchange import Exchange
 from pubsubd.client.faults import DaemonError, DisconnectedError
@@ -37,8 +36,9 @@ from pubsubd.client.login import Credentials, Token
 from pubsubd.client.request import Request
 from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import RECEIVE_BUFFER, Statistics
-from pubsubd.errors import ProtocolError, PubsubdError
-from pubsubd.limits import MIB
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError, PubsubdError
+from pubsubd.protocol.limits import MIB
 
 PATH = "/ws"
 """Where a hub port is a WebSocket."""

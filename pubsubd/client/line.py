@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import trio
 
-from pubsubd import wire
 from pubsubd.client.dial import (
     BACKOFF_MAX,
     Connect,
@@ -36,8 +35,9 @@ from pubsubd.client.faults import (
 from pubsubd.client.login import PING, Credentials, Introduced
 from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import PATIENCE, RECEIVE_BUFFER, State, Statistics
-from pubsubd.errors import CLOSES, ProtocolError, PubsubdError
-from pubsubd.limits import MIB, READ_SIZE
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import CLOSES, ProtocolError, PubsubdError
+from pubsubd.protocol.limits import MIB, READ_SIZE
 
 _OUTBOX = READ_SIZE
 _UNANSWERED = (  # errors that come instead of answers

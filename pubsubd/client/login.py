@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import trio
 
-from pubsubd import wire
 from pubsubd.client.dial import Connect
 from pubsubd.client.faults import (
     ConnectError,
@@ -18,8 +17,9 @@ from pubsubd.client.faults import (
     not_understood,
 )
 from pubsubd.client.secure import certificate_refused
-from pubsubd.errors import ProtocolError
-from pubsubd.limits import KIB
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import KIB
 
 LOGIN_TIMEOUT = 60.0
 """Seconds for the answer to a login: it is slow on purpose, and many may wait for theirs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from pubsubd.client.hub_messages import Incoming
-from pubsubd.errors import PubsubdError
+from pubsubd.protocol.errors import PubsubdError
 
 
 class Request:

@@ -12,8 +12,8 @@ import trio
 
 from pubsubd.client.dial import CONNECT_TIMEOUT, Connect
 from pubsubd.client.faults import ConnectError, TlsError, connection_lost
-from pubsubd.errors import ConfigError
-from pubsubd.tls import client_context, explain
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.transport.tls import client_context, explain
 
 _Path: TypeAlias = str | os.PathLike[str]
 

@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 import trio
 
 from pubsubd.client.faults import ConnectError, DaemonError, DisconnectedError, caused, fresh
-from pubsubd.errors import PubsubdError
-from pubsubd.limits import MIB
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.limits import MIB
 
 log = logging.getLogger("pubsubd.client")
 

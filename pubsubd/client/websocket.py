@@ -26,7 +26,6 @@ from wsproto.events import (
 )
 from wsproto.utilities import RemoteProtocolError
 
-from pubsubd import wire
 from pubsubd.client.faults import (
     TLS_ALERT,
     DaemonError,
@@ -36,7 +35,8 @@ from pubsubd.client.faults import (
     caused,
     printable,
 )
-from pubsubd.errors import PubsubdError
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import PubsubdError
 
 _TOO_BIG = 1009
 _REPEATS = (1002, 1003, 1007, _TOO_BIG, 1010)  # close codes that blame what this client has sent

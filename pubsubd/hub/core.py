@@ -24,21 +24,21 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from pubsubd.access import Authority
-from pubsubd.broker import Broker
+from pubsubd.access.identity import Authority
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Steps
 from pubsubd.hub import messages
-from pubsubd.hub.bridge import Message
+from pubsubd.hub.codec import Message
 from pubsubd.hub.registry import Registry
 from pubsubd.hub.render import Batch, read_chunk
 from pubsubd.hub.synap import Synap
 from pubsubd.hub.topics import TopicTable
-from pubsubd.limits import MIB, HubLimits
-from pubsubd.peer import Peer
-from pubsubd.terms import Terms
-from pubsubd.turn import Steps
+from pubsubd.protocol.limits import MIB, HubLimits
 
 if TYPE_CHECKING:
-    from pubsubd.hub.session import HubTalk
+    from pubsubd.hub.connection import HubConnection
 
 _KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept
 _BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
@@ -73,13 +73,13 @@ class Hub:
         broker: Broker,
         limits: HubLimits,
         *,
-        terms: Terms | None = None,
+        terms: ListenerState | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.broker = broker
         self.limits = limits
-        self.terms = terms or Terms("hub", broker.terms.limits, limits)
+        self.terms = terms or ListenerState("hub", broker.terms.limits, limits)
         self.hosts: frozenset[str] = frozenset()
         self.origins: frozenset[str] = frozenset()
         self.clock = clock
@@ -88,8 +88,8 @@ class Hub:
         self.registry = Registry(limits.max_actors)
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
         self.synap = Synap(broker, self.topics, limits, clock, wall)
-        self.talks: dict[int, HubTalk] = {}
-        self.touched: dict[HubTalk, None] = {}
+        self.talks: dict[int, HubConnection] = {}
+        self.touched: dict[HubConnection, None] = {}
         self.ignored = 0
         self.processed = 0
         self.failed = 0
@@ -97,7 +97,7 @@ class Hub:
         self.down: Mapping[str, int] = {}
         self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None
         self._batches: dict[int, tuple[bytes, Batch]] = {}
-        self._over: deque[tuple[HubTalk, Iterator[None]]] = deque()  # registrations that end
+        self._over: deque[tuple[HubConnection, Iterator[None]]] = deque()  # registrations that end
 
     def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
         """Let other limits, names and origins hold from now on; what is over a limit stays."""
@@ -171,7 +171,7 @@ class Hub:
             for talk in list(self.touched):
                 self.spare(talk, talk.flush)
 
-    def spare(self, talk: HubTalk, call: Callable[[], object]) -> bool:
+    def spare(self, talk: HubConnection, call: Callable[[], object]) -> bool:
         """Do something to a connection; what is raised ends that one, and is told by False."""
         try:
             call()
@@ -205,7 +205,7 @@ class Hub:
         for _ in range(most):
             if not over:
                 for actor in self.registry.expire(self.ticks()):
-                    talk = cast("HubTalk", actor.owner)
+                    talk = cast("HubConnection", actor.owner)
                     if talk.signal is not None:
                         over.append((talk, talk.signal.forget(actor)))
                 if not over:

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pubsubd.hub.bridge import PLAIN, Message, to_line
+from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.messages import Incoming, Topic
 from pubsubd.hub.render import Form
 from pubsubd.hub.topics import TopicError, check_envelope_topic
 
 if TYPE_CHECKING:
-    from pubsubd.hub.session import HubTalk
+    from pubsubd.hub.connection import HubConnection
 
 _decode_topic = msgspec.json.Decoder(Topic).decode
 
 
-def handle(talk: HubTalk, message: Incoming) -> None:
+def handle(talk: HubConnection, message: Incoming) -> None:
     """Carry out one envelope."""
     assert isinstance(message.type, str)
     if not _carry_out(talk, message.type, message):
         talk.hub.ignored += 1
 
 
-def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
+def _carry_out(talk: HubConnection, kind: str, message: Incoming) -> bool:
     if kind in ("__subscribe", "__unsubscribe"):
         return _subscribe(talk, message, kind == "__subscribe")
     hub = talk.hub
@@ -45,12 +45,12 @@ def _carry_out(talk: HubTalk, kind: str, message: Incoming) -> bool:
     if len(data) > talk.peer.terms.limits.max_payload:
         return False
     note = None if kind == PLAIN else Message(name, kind, payload, talk.sender)
-    hub.broker.put(talk.peer, name, data, echo=False, note=note)
+    hub.broker.enqueue(talk.peer, name, data, echo=False, note=note)
     hub.topics.note(name, hub.clock())
     return True
 
 
-def _subscribe(talk: HubTalk, message: Incoming, on: bool) -> bool:
+def _subscribe(talk: HubConnection, message: Incoming, on: bool) -> bool:
     try:
         topic = _decode_topic(message.payload).topic
     except msgspec.DecodeError:

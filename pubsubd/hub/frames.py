@@ -21,7 +21,7 @@ from typing import Protocol
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection
 
-from pubsubd.wire import escape
+from pubsubd.protocol.wire import escape
 
 _BLOCK = 16_384  # bytes unmasked at once: larger integers leave the processor's cache
 _EXCESS = 16  # a message over so many times what is allowed is not skipped: the connection ends

@@ -33,9 +33,9 @@ from typing import Any
 import msgspec
 import re2  # type: ignore[import-untyped]
 
-from pubsubd.errors import PubsubdError
 from pubsubd.hub.ids import new_id
-from pubsubd.limits import KIB, MIB
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.limits import KIB, MIB
 
 MAX_ADDRESS = 256
 """Characters of an address."""

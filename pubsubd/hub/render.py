@@ -20,11 +20,11 @@ from enum import Enum
 
 import msgspec
 
-from pubsubd.hub.bridge import Message, from_line
+from pubsubd.hub.codec import Message, from_line
 from pubsubd.hub.frames import NDJSON, Framing
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.messages import HUB
-from pubsubd.limits import MIB
+from pubsubd.protocol.limits import MIB
 
 ROOM = 4 * MIB
 """Bytes that a batch keeps in frames; addresses have up to some 260 different lengths."""
@@ -46,7 +46,7 @@ def read_chunk(chunk: bytes, sender: str, trusted: bool) -> list[Message]:
     Args:
         chunk: whole line frames.
         sender: the address of who has sent them.
-        trusted: whether they were made on this port; see :func:`~pubsubd.hub.bridge.from_line`.
+        trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
     """
     messages = []
     at, end = 0, len(chunk)

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from pubsubd.errors import PubsubdError
+from pubsubd.protocol.errors import PubsubdError
 
 MAX_DEPTH = 200
 """Levels of arrays and objects. Common readers take 500 or more (Python's some 900)."""

@@ -24,9 +24,9 @@ from itertools import islice
 
 from msgspec import Struct
 
-from pubsubd import wire
-from pubsubd.errors import ProtocolError, PubsubdError
-from pubsubd.wildcards import Pattern
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError, PubsubdError
+from pubsubd.routing.wildcards import Pattern
 
 NAME = 128
 """Bytes of a name that there is room for, on average, of topics that nobody subscribes."""

@@ -21,17 +21,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pubsubd import __version__
-from pubsubd.access import AuthError, Check, Login, origin
-from pubsubd.errors import ProtocolError
+from pubsubd.access.identity import AuthError, Login
+from pubsubd.broker.logins import Check, origin
 from pubsubd.hub import synap
 from pubsubd.hub.auth import credentials
 from pubsubd.hub.http import HttpError, HttpReader, Request, check_host, check_origin, cors_headers
 from pubsubd.hub.strict import JsonError, decode
 from pubsubd.hub.synap import SynapError
+from pubsubd.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from pubsubd.hub.session import HubTalk
-    from pubsubd.turn import Steps
+    from pubsubd.broker.turn import Steps
+    from pubsubd.hub.connection import HubConnection
 
 _encode = msgspec.json.Encoder().encode
 _Headers = list[tuple[str, str]]
@@ -53,7 +54,7 @@ _INLINE = {
 }
 
 
-def check_command(talk: HubTalk, command: str, *, counted: bool = False) -> None:
+def check_command(talk: HubConnection, command: str, *, counted: bool = False) -> None:
     """Raise SynapError if this connection may not give ``command``.
 
     Args:
@@ -72,18 +73,18 @@ def check_command(talk: HubTalk, command: str, *, counted: bool = False) -> None
         )
 
 
-def _wait(talk: HubTalk) -> float:
+def _wait(talk: HubConnection) -> float:
     """Count a request; return in how many seconds it may be made, 0 for now."""
     return 0.0 if talk.again else talk.hub.broker.wait_for_request(talk.peer)
 
 
-def _rate_text(talk: HubTalk, wait: float) -> str:
+def _rate_text(talk: HubConnection, wait: float) -> str:
     talk.hub.broker.counters.errors["rate-limited"] += 1
     rate = talk.peer.terms.limits.request_rate
     return f"Rate limited: over {rate:g} requests a second; try again in {wait:.2g} s"
 
 
-def refuse(talk: HubTalk, error: HttpError) -> None:
+def refuse(talk: HubConnection, error: HttpError) -> None:
     """Answer a request that is none, and end the connection."""
     _answer(talk, error.status, {"error": error.text}, close=True)
     talk.close(ProtocolError("bad-http", f"{error.status} {error.text}"))
@@ -95,7 +96,7 @@ def refusal(error: ProtocolError) -> bytes:
     return HttpReader(0).respond(503, body, close=True)
 
 
-def answer(talk: HubTalk, request: Request, events: deque[Any]) -> None:
+def answer(talk: HubConnection, request: Request, events: deque[Any]) -> None:
     """Answer one request, or go on as a WebSocket."""
     hub = talk.hub
     host, origin = request.headers.get("host"), request.headers.get("origin")
@@ -139,13 +140,18 @@ def answer(talk: HubTalk, request: Request, events: deque[Any]) -> None:
 
 
 def _answer(
-    talk: HubTalk, status: int, value: Any, headers: _Headers | None = None, *, close: bool = False
+    talk: HubConnection,
+    status: int,
+    value: Any,
+    headers: _Headers | None = None,
+    *,
+    close: bool = False,
 ) -> None:
     body = _encode(value)
     talk.put_raw(talk.http.respond(status, body, headers=headers or [], close=close))
 
 
-def _reads(talk: HubTalk, request: Request, cors: _Headers) -> bool:
+def _reads(talk: HubConnection, request: Request, cors: _Headers) -> bool:
     """Return whether a request is for what can only be read; if not, it is answered."""
     if request.method in ("GET", "HEAD"):
         return True
@@ -153,7 +159,7 @@ def _reads(talk: HubTalk, request: Request, cors: _Headers) -> bool:
     return False
 
 
-def _metrics(talk: HubTalk, request: Request, cors: _Headers) -> None:
+def _metrics(talk: HubConnection, request: Request, cors: _Headers) -> None:
     """Tell the metrics to who may receive the statistics, of which they are another form."""
     scrape, permission = talk.hub.scrape, talk.peer.permission
     if scrape is None:
@@ -168,19 +174,19 @@ def _metrics(talk: HubTalk, request: Request, cors: _Headers) -> None:
 
 
 def _tell_metrics(
-    talk: HubTalk, making: Steps[tuple[bytes, str]], cors: _Headers
+    talk: HubConnection, making: Steps[tuple[bytes, str]], cors: _Headers
 ) -> Iterator[None]:
     body, kind = yield from making
     talk.put_raw(talk.http.respond(200, body, content_type=kind, headers=cors))
 
 
-def _health(talk: HubTalk, status: str) -> dict[str, Any]:
+def _health(talk: HubConnection, status: str) -> dict[str, Any]:
     now = datetime.datetime.fromtimestamp(talk.hub.wall(), datetime.UTC)
     stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"status": status, "service": "pubsubd", "version": __version__, "timestamp": stamp}
 
 
-def _console(talk: HubTalk, request: Request) -> None:
+def _console(talk: HubConnection, request: Request) -> None:
     if not _reads(talk, request, []):
         return
     kind = "text/html; charset=utf-8"
@@ -205,7 +211,7 @@ def _page() -> tuple[bytes, _Headers]:
 
 
 def _log_in(
-    talk: HubTalk, request: Request, events: deque[Any], cors: _Headers, *, needed: bool
+    talk: HubConnection, request: Request, events: deque[Any], cors: _Headers, *, needed: bool
 ) -> bool:
     """Take what a request says of who sends it.
 
@@ -258,11 +264,11 @@ def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | 
 
 
 class _Waiting:
-    """A password that is to be checked for a request; see :class:`pubsubd.peer.Job`."""
+    """A password that is to be checked for a request; see :class:`pubsubd.broker.peer.Job`."""
 
     __slots__ = ("_talk", "check")
 
-    def __init__(self, talk: HubTalk, check: Check) -> None:
+    def __init__(self, talk: HubConnection, check: Check) -> None:
         self._talk, self.check = talk, check
 
     def finish(self) -> None:
@@ -273,7 +279,7 @@ class _Waiting:
             self._talk.verdict = error
 
 
-def _upgrade(talk: HubTalk, request: Request, events: deque[Any]) -> None:
+def _upgrade(talk: HubConnection, request: Request, events: deque[Any]) -> None:
     if request.path not in _SOCKETS:
         _answer(talk, 404, {"error": "no WebSocket here: use /ws"})
         return
@@ -298,25 +304,25 @@ def _upgrade(talk: HubTalk, request: Request, events: deque[Any]) -> None:
     talk.reply(answer, partial(_connect, talk), partial(_refuse_command, talk, cors=[]))
 
 
-def _connect(talk: HubTalk, _payload: dict[str, Any]) -> None:
+def _connect(talk: HubConnection, _payload: dict[str, Any]) -> None:
     talk.upgrade(talk.http)
     assert talk.subscriber is not None
     talk.put(_encode(synap.connected(talk.subscriber)))
 
 
-def _refuse_command(talk: HubTalk, error: SynapError, cors: _Headers) -> None:
+def _refuse_command(talk: HubConnection, error: SynapError, cors: _Headers) -> None:
     _answer(talk, synap.status(error), {"error": error.text}, cors)
 
 
 def _run(
-    talk: HubTalk, command: str, payload: object, session: HubTalk | None = None
+    talk: HubConnection, command: str, payload: object, session: HubConnection | None = None
 ) -> synap.Answer:
     """Carry out a command of Synap's; what it leads to is not the connection's, but a session's."""
     peer = talk.peer
     return talk.hub.synap.run(command, payload, session, peer.permission, peer.identity)
 
 
-def _command(talk: HubTalk, request: Request, cors: _Headers) -> None:
+def _command(talk: HubConnection, request: Request, cors: _Headers) -> None:
     if request.method != "POST":
         _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "POST"), *cors])
         return
@@ -346,7 +352,7 @@ def _command(talk: HubTalk, request: Request, cors: _Headers) -> None:
         talk.reply(answer, done, refused)
 
 
-def _rest(talk: HubTalk, request: Request, cors: _Headers) -> None:
+def _rest(talk: HubConnection, request: Request, cors: _Headers) -> None:
     try:
         found = synap.rest(request.method, request.path, request.body)
         if found is None:

@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from pubsubd.errors import PubsubdError
 from pubsubd.mesh.interests import MAX_INTEREST_BYTES, MAX_INTERESTS
-from pubsubd.wire import FORWARD, check_name, quote
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.wire import FORWARD, check_name, quote
 
 MAX_ADVERT = 256 * 1024
 """Bytes of an advert: room for as many interests and links as there may be."""

@@ -20,10 +20,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pubsubd import wire
-from pubsubd.broker import Broker
-from pubsubd.errors import ProtocolError
-from pubsubd.limits import MIB
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import (
     MAX_LIFE,
     MAX_LINKS,
@@ -34,16 +33,17 @@ from pubsubd.mesh.adverts import (
     read_stamp,
 )
 from pubsubd.mesh.forwarding import Forwarding
+from pubsubd.mesh.handshakes import Handshakes
 from pubsubd.mesh.interests import generalising
 from pubsubd.mesh.link import MAX_BATCH, Link
 from pubsubd.mesh.linkstate import MAX_DAEMONS
 from pubsubd.mesh.news import News
 from pubsubd.mesh.plain import PlainPeers
-from pubsubd.mesh.reception import Reception
 from pubsubd.mesh.state import MeshConfig, State
 from pubsubd.mesh.wants import Wants
-from pubsubd.peer import Peer
-from pubsubd.turn import Steps
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MIB
 
 MAX_HELD = 4 * MAX_BATCH
 """Bytes of input of all links that are not worked off; the link with which they are more ends."""
@@ -89,8 +89,8 @@ class Mesh:
     Attributes:
         state: who it is, and what it knows; ``table``, ``links`` and ``counters`` are of it.
         forwarding: where messages go.
-        reception: who becomes a neighbour.
-        greet: says hello to a daemon that was dialled, see :meth:`Reception.greet`.
+        handshakes: who becomes a neighbour.
+        greet: says hello to a daemon that was dialled, see :meth:`Handshakes.greet`.
         plain: peers that know three commands and no hello.
         down: links that have ended, the last ones.
         news: what neighbours are told of all daemons.
@@ -119,10 +119,10 @@ class Mesh:
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
         self.plain = PlainPeers(broker.faults)
-        self.reception = Reception(
+        self.handshakes = Handshakes(
             state, broker, self, linked=self._linked, left=self._left, plain=self._meet_plain
         )
-        self.greet = self.reception.greet
+        self.greet = self.handshakes.greet
         self.down: deque[Down] = deque(maxlen=_DOWN)
         self.hint: Callable[[bytes], None] | None = None
         self.due = float("inf")
@@ -237,7 +237,7 @@ class Mesh:
                 self.broker.faults.end(link.peer, error)
             if number % _STEP == 0:
                 yield
-        self.reception.sweep(now)
+        self.handshakes.sweep(now)
         self.state.measure()
         for node, since in list(self.state.unreachable.items()):
             if now - since > _FORGET and node in self.state.unreachable:
@@ -384,7 +384,7 @@ class Mesh:
             self._claims.append(now)
         if len(self._claims) >= _CLAIMS:
             self._claims.clear()
-            self.reception.withdrawn = now + 3 * _CLAIM_TIME
+            self.handshakes.withdrawn = now + 3 * _CLAIM_TIME
             error = ProtocolError("duplicate-node", f"another daemon has the id {self.state.node}")
             for link in list(self.links.values()):
                 self.state.refuse(error.code, error.text, link.address)

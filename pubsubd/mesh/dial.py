@@ -18,19 +18,19 @@ from typing import TypeVar
 
 import trio
 
-from pubsubd.edges import Exporter
-from pubsubd.errors import ProtocolError
-from pubsubd.limits import MESH_LOOKS, READ_SIZE, TURN
-from pubsubd.line import LineTalk
+from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.discovery import Network, check_target, choosing
+from pubsubd.mesh.edges import Exporter
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.server import Server
-from pubsubd.session import open_session, tune
-from pubsubd.tls import TlsSocket, explain
-from pubsubd.turn import Steps
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MESH_LOOKS, READ_SIZE, TURN
+from pubsubd.transport.connection import open_session, tune
+from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.server import Server
+from pubsubd.transport.tls import TlsSocket, explain
 
 log = logging.getLogger("pubsubd")
 
@@ -222,7 +222,9 @@ class Mesher:
             ended.set()
 
         try:
-            peer = open_session(self._server, sock, address, partial(LineTalk, self._server.broker))
+            peer = open_session(
+                self._server, sock, address, partial(LineProtocol, self._server.broker)
+            )
         except BaseException:
             sock.close()
             raise
@@ -253,7 +255,7 @@ class Mesher:
                 await trio.sleep(settings.config.heartbeat * self._rng.uniform(0.5, 1.5))
                 now = trio.current_time()
                 self._tried = {node: at for node, at in self._tried.items() if now - at < _RETRY}
-                if now < mesh.reception.withdrawn:
+                if now < mesh.handshakes.withdrawn:
                     continue
                 if self._hints and len(mesh.links) < settings.max_peers:
                     host, port = next(iter(self._hints))

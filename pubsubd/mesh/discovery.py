@@ -7,9 +7,9 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
+from pubsubd.broker.turn import Steps, finish
 from pubsubd.mesh.adverts import Advert, AdvertError
 from pubsubd.mesh.linkstate import Table
-from pubsubd.turn import Steps, finish
 
 _STEP = 256  # daemons looked at between two looks at the clock
 _NEAR = 2  # links away; one so near is not worth a link if it has enough

@@ -21,16 +21,16 @@ import re
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from pubsubd import wire
-from pubsubd.broker import Broker
-from pubsubd.limits import MAX_LINE, READ_SIZE
+from pubsubd.broker.broker import Broker
 from pubsubd.mesh.link import MAX_BATCH, RELAY, Link
 from pubsubd.mesh.remotes import WORK_PER_WAY, Group, Outbound, Remote
 from pubsubd.mesh.state import State
 from pubsubd.mesh.window import Window
-from pubsubd.outbox import Pieces
-from pubsubd.routing import Unfinished
-from pubsubd.targets import Receiver
+from pubsubd.protocol import wire
+from pubsubd.protocol.limits import MAX_LINE, READ_SIZE
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.router import Unfinished
+from pubsubd.routing.targets import Receiver
 
 TTL = 255
 """Links that a batch crosses at most."""

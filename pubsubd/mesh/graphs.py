@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pubsubd.errors import PubsubdError
 from pubsubd.mesh.adverts import AdvertError, check_node
-from pubsubd.wire import quote
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.wire import quote
 
 Edge = tuple[str, str]
 Graph = list[Edge]

@@ -16,9 +16,9 @@ import hmac
 import secrets
 from dataclasses import dataclass
 
-from pubsubd.errors import ProtocolError
 from pubsubd.mesh.adverts import AdvertError, check_node
-from pubsubd.wire import escape
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.wire import escape
 
 VERSION = 1
 MAX_HELLO = 512

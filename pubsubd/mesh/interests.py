@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pubsubd.turn import Steps, finish
-from pubsubd.wire import FORWARD
+from pubsubd.broker.turn import Steps, finish
+from pubsubd.protocol.wire import FORWARD
 
 MAX_INTERESTS = 1_000
 """Substrings in one advert."""

@@ -11,14 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from pubsubd import wire
-from pubsubd.errors import CLOSES, MESH_CLOSES, STAYS, ProtocolError
-from pubsubd.limits import MIB
+from pubsubd.broker.peer import Peer, stay
 from pubsubd.mesh.adverts import LinkReport
 from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, prove
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer, stay
-from pubsubd.routing import Unfinished
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import CLOSES, MESH_CLOSES, STAYS, ProtocolError
+from pubsubd.protocol.limits import MIB
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.router import Unfinished
 
 MAX_BATCH = 64 * MIB
 """Bytes of the data of one frame between daemons; larger batches are not sent."""
@@ -221,7 +221,7 @@ class Link:
         )
 
 
-class Greeting:
+class DialerHandshake:
     """The dialler's side of a hello: until it is a link, or a plain peer, or refused.
 
     Args:

@@ -22,8 +22,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from pubsubd.limits import MIB
 from pubsubd.mesh.adverts import Advert
+from pubsubd.protocol.limits import MIB
 
 Found = TypeVar("Found")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pubsubd import wire
-from pubsubd.broker import Broker
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.turn import Steps, finish
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.remotes import Outbound
 from pubsubd.mesh.state import State
-from pubsubd.routing import Unfinished
-from pubsubd.turn import Steps, finish
+from pubsubd.protocol import wire
+from pubsubd.routing.router import Unfinished
 
 LOST = 60.0
 """Seconds until new neighbours are not told any more of a daemon that cannot be reached."""
@@ -122,7 +122,7 @@ class News:
         outbound.closed = True
         try:
             name = b"%b%b/%b" % (prefix, state.config.mesh.encode(), node.encode())
-            broker.put(None, name, data)
+            broker.enqueue(None, name, data)
             broker.flush()
         except Unfinished:
             self.unpublished[node] = data

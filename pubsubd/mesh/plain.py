@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
-from pubsubd.faults import Faults
+from pubsubd.broker.faults import Faults
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Steps
 from pubsubd.mesh.interests import generalising
-from pubsubd.peer import Peer
-from pubsubd.turn import Steps
 
 _STEP = 256  # substrings looked at between two looks at the clock
 

@@ -11,18 +11,21 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
-from pubsubd.outbox import Pieces
-from pubsubd.peer import stay
-from pubsubd.routing import Router
+from pubsubd.broker.peer import stay
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.router import Router
 
 if TYPE_CHECKING:
-    from pubsubd.acl import Permission
-    from pubsubd.delivery import Delivery
+    from pubsubd.access.rules import Permission
+    from pubsubd.broker.delivery import Delivery
     from pubsubd.mesh.link import Link
-    from pubsubd.wildcards import Pattern
+    from pubsubd.routing.wildcards import Pattern
 
 WORK_PER_WAY = 100
-"""Steps of work (see :data:`~pubsubd.limits.WORK_PER_TURN`) of a batch on one link: some 10 µs."""
+"""Steps of work of a batch on one link, some 10 µs.
+
+See :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
+"""
 
 _FEW = 64  # changes at once; of more, all answers are forgotten instead of the right ones
 _STEP = 16  # changes between two looks at the clock
@@ -52,7 +55,7 @@ class Remote:
         self.label = f"mesh/{node}"
         self.wanted: tuple[bytes, ...] = ()
         self.substrings: set[bytes] = set()
-        self.fresh: list[bytes] = []
+        self.pending: list[bytes] = []
 
     def want(
         self, router: Router, interests: tuple[bytes, ...], over: Callable[[], bool] = _never
@@ -71,7 +74,7 @@ class Remote:
         self.wanted = interests
         return True
 
-    def put(self, chunk: bytes) -> None:
+    def enqueue(self, chunk: bytes) -> None:
         """Take nothing: what it wants is put to its groups."""
 
     def send(self, data: bytes | Pieces) -> None:
@@ -116,7 +119,7 @@ class Group:
     Attributes:
         nodes: their ids.
         messages: put and not counted by a batch.
-        work: what a batch for them costs, see :data:`~pubsubd.limits.WORK_PER_TURN`.
+        work: what a batch for them costs, see :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
         ways: origin -> the links by which its batches go to them, as :class:`Forwarding` knows.
         version: of the links and the graph, for which ``ways`` are right.
     """
@@ -124,9 +127,9 @@ class Group:
     __slots__ = (
         "__weakref__",
         "_outbound",
-        "fresh",
         "messages",
         "nodes",
+        "pending",
         "version",
         "ways",
         "work",
@@ -141,10 +144,10 @@ class Group:
         self.work = 2 * WORK_PER_WAY
         self.ways: dict[str, tuple[Link, ...]] = {}
         self.version = -1
-        self.fresh: list[bytes] = []  # stays empty: what is put goes to the outbound
+        self.pending: list[bytes] = []  # stays empty: what is put goes to the outbound
         self._outbound = outbound
 
-    def put(self, chunk: bytes) -> None:
+    def enqueue(self, chunk: bytes) -> None:
         """Take a run of frames."""
         outbound = self._outbound
         if not outbound.closed:

@@ -16,12 +16,12 @@ from itertools import islice
 from time import thread_time
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from pubsubd.edges import format_row
-from pubsubd.errors import ProtocolError
+from pubsubd.broker.turn import Shared, Steps, finish
 from pubsubd.mesh.adverts import Advert, LinkReport
 from pubsubd.mesh.core import Down, Mesh
+from pubsubd.mesh.edges import format_row
 from pubsubd.mesh.link import Link
-from pubsubd.turn import Shared, Steps, finish
+from pubsubd.protocol.errors import ProtocolError
 
 _SHOWN = 10  # interests of one link
 _PAGE = 512 * 1024  # bytes of one answer

@@ -7,14 +7,14 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pubsubd.errors import ConfigError
 from pubsubd.mesh.adverts import AdvertError, check_node, parse_address, show_address
 from pubsubd.mesh.dial import Settings
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.tls import client_context
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.transport.tls import client_context
 
 if TYPE_CHECKING:
-    from pubsubd.config import MeshOptions
+    from pubsubd.settings.config import MeshOptions
 
 _LEAST_SECRET = 16  # bytes; whoever says hello gets a proof to try guesses against
 

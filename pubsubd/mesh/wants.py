@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pubsubd.broker import Broker
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.turn import Steps
 from pubsubd.mesh import news
 from pubsubd.mesh.remotes import Remote
 from pubsubd.mesh.state import State
-from pubsubd.turn import Steps
 
 _STEP = 64  # daemons looked at between two looks at the clock
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pubsubd.errors import ConfigError
+from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.kinds import lists
 from pubsubd.settings.table import SETTINGS
 

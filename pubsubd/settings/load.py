@@ -10,10 +10,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
-from pubsubd.acl import Acl, AclRule
-from pubsubd.config import Config, ListenerConfig, MeshOptions, Protocol, TlsFiles
-from pubsubd.errors import ConfigError
-from pubsubd.limits import HubLimits, Limits
+from pubsubd.access.rules import Acl, AclRule
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.protocol.limits import HubLimits, Limits
+from pubsubd.settings.config import Config, ListenerConfig, MeshOptions, Protocol, TlsFiles
 from pubsubd.settings.file import File, read_file
 from pubsubd.settings.table import SETTINGS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pubsubd.limits import HubLimits, Limits
+from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.settings.kinds import (
     Kind,
     choices,

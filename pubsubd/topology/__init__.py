@@ -1,5 +1,5 @@
 """The analysis of meshes: a Spark job that tells from edge lists where a mesh would break.
 
 The daemon imports nothing of it, and it needs nothing of the daemon but the columns of its edge
-lists (:mod:`pubsubd.edges`).
+lists (:mod:`pubsubd.mesh.edges`).
 """

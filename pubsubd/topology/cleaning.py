@@ -29,7 +29,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pubsubd.edges import COLUMNS
+from pubsubd.mesh.edges import COLUMNS
 from pubsubd.topology.reading import Inputs
 
 ROWS = (

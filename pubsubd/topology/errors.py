@@ -1,6 +1,6 @@
 """What the analysis cannot go on with, in one line."""
 
-from pubsubd.errors import PubsubdError
+from pubsubd.protocol.errors import PubsubdError
 
 
 class TopologyError(PubsubdError):

@@ -26,6 +26,7 @@ from pubsubd.topology.cleaning import (
     drop_repeats,
     rejects,
 )
+from pubsubd.topology.distributed.whole import analyse
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.history import (
     CHURN,
@@ -39,10 +40,9 @@ from pubsubd.topology.history import (
 )
 from pubsubd.topology.reading import Inputs, look_here, read_inputs, read_nodes, size_here
 from pubsubd.topology.report import Report, terminal_summary, write_report
-from pubsubd.topology.session import spark_session
 from pubsubd.topology.settings import BRIEF
 from pubsubd.topology.snapshots import GRAPH, ROWS, analyse_whole, label, sizes
-from pubsubd.topology.spread.whole import analyse
+from pubsubd.topology.spark import spark_session
 from pubsubd.topology.tables import Table, write_kinds, write_table
 
 Stage = Callable[[str], None]

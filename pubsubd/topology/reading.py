@@ -39,7 +39,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pubsubd.edges import COLUMNS
+from pubsubd.mesh.edges import COLUMNS
 from pubsubd.topology.errors import TopologyError
 
 LISTS = ("txt", "tsv", "csv", "edges")

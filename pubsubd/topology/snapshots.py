@@ -2,7 +2,7 @@
 
 A window's graph is small beside its history: it is one group, handed to the kernel, so that a
 thousand windows keep all executors busy. One with too many arcs for a worker goes through
-:mod:`pubsubd.topology.spread` instead.
+:mod:`pubsubd.topology.distributed` instead.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from pubsubd.users import hash_password
+from pubsubd.access.users import hash_password
 from tests import certificates
 
 from .crowd import Crowd, crowd

@@ -80,7 +80,7 @@ class Crowd:
     messages: int = 0
 
 
-class _Crowd:
+class _SubscriberSet:
     def __init__(self, told: Told, lines: list[Address], hubs: list[Address], seed: int) -> None:
         self._told = told
         self._lines, self._hubs = lines, hubs
@@ -303,4 +303,4 @@ class _Crowd:
 
 def crowd(told: Told, lines: list[Address], hubs: list[Address], seed: int) -> None:
     """Come and go; see the module."""
-    _Crowd(told, lines, hubs, seed).serve()
+    _SubscriberSet(told, lines, hubs, seed).serve()

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
+from pubsubd.broker.rate import Bucket
 from pubsubd.hub import messages as m
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
-from pubsubd.rate import Bucket
-from pubsubd.wildcards import Pattern
+from pubsubd.routing.wildcards import Pattern
 
 if TYPE_CHECKING:
-    from pubsubd.hub.session import HubTalk
+    from pubsubd.hub.connection import HubConnection
 
 DAEMONS = ("tcp/", "unix/", "http/", "mesh/")
 """What addresses begin with that the daemon itself gives, besides that of the hub."""
@@ -118,7 +118,7 @@ class Signal:
         "wrapped",
     )
 
-    def __init__(self, talk: HubTalk) -> None:
+    def __init__(self, talk: HubConnection) -> None:
         limits = talk.limits
         self.talk = talk
         self.dialect = ""  # "A" or "B", once it is known; B until then

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from pubsubd.access import AuthError, Login, origin
-from pubsubd.broker import FAILURES
-from pubsubd.errors import ProtocolError
+from pubsubd.access.identity import AuthError, Login
+from pubsubd.broker.broker import FAILURES
+from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.registry import canonical
@@ -18,6 +18,7 @@ from pubsubd.hub.signal.base import (
     shown,
     whole,
 )
+from pubsubd.protocol.errors import ProtocolError
 
 _AT_ONCE = 1_000  # actors of a connection that are gone when its hub:disconnect is answered
 

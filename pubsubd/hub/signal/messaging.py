@@ -23,7 +23,7 @@ from pubsubd.hub.signal.base import (
 )
 
 if TYPE_CHECKING:
-    from pubsubd.hub.session import HubTalk
+    from pubsubd.hub.connection import HubConnection
 
 SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
 """Names that one must have the right to publish, where rights are limited."""
@@ -90,7 +90,7 @@ def _broadcast(
             delivered += 1
         else:
             failed += 1
-        talk = cast("HubTalk", actor.owner)
+        talk = cast("HubConnection", actor.owner)
         if talk.peer.outbox.size > talk.max_pending // 2:
             yield  # it may have to be waited for
     signal.reply(
@@ -158,7 +158,7 @@ def _hand(signal: Signal, actor: Actor, delivery: m.Delivery) -> bool:
 
 
 def _put(signal: Signal, actor: Actor, text: bytes) -> bool:
-    talk = cast("HubTalk", actor.owner)
+    talk = cast("HubConnection", actor.owner)
     hub = signal.talk.hub
     if talk.peer.ending is not None or talk.left or not hub.spare(talk, partial(talk.put, text)):
         return False

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from pubsubd.hub import messages as m
-from pubsubd.hub.bridge import PLAIN, Message, to_line
+from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import (
@@ -21,9 +21,9 @@ from pubsubd.hub.signal.base import (
     text_of,
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
-from pubsubd.limits import ANSWER
-from pubsubd.routing import Unfinished
-from pubsubd.wildcards import Pattern
+from pubsubd.protocol.limits import ANSWER
+from pubsubd.routing.router import Unfinished
+from pubsubd.routing.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection
 _SHORT = 1_024  # bytes of what tells them apart
@@ -100,7 +100,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
     note = None if plain else Message(name, kind or "", text, sender)
-    count = hub.broker.put(talk.peer, name, line, note=note)
+    count = hub.broker.enqueue(talk.peer, name, line, note=note)
     hub.topics.note(name, hub.clock())
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):

@@ -25,10 +25,10 @@ from pubsubd.hub.signal.base import (
     shown,
     text_of,
 )
-from pubsubd.limits import ANSWER
+from pubsubd.protocol.limits import ANSWER
 
 if TYPE_CHECKING:
-    from pubsubd.hub.session import HubTalk
+    from pubsubd.hub.connection import HubConnection
 
 _FRAME = 150  # bytes of one actor in an answer, besides what it tells
 
@@ -85,7 +85,7 @@ def _displace(signal: Signal, actor: Actor) -> None:
                 "hint": "Wait for expiration or use different address",
             },
         )
-    hub, other = signal.talk.hub, cast("HubTalk", actor.owner)
+    hub, other = signal.talk.hub, cast("HubConnection", actor.owner)
     hub.broker.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"

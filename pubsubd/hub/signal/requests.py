@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from pubsubd.errors import ProtocolError
 from pubsubd.hub import messages as m
 from pubsubd.hub.registry import PatternError
 from pubsubd.hub.signal import connection, messaging, pubsub, registration
 from pubsubd.hub.signal.base import RefusedError, Signal, read_payload, shown
 from pubsubd.hub.topics import ForbiddenError, TopicError
+from pubsubd.protocol.errors import ProtocolError
 
 Carry = Callable[[Signal, m.Incoming, Any], None]
 

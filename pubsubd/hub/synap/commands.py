@@ -12,10 +12,10 @@ from typing import Any, cast
 from msgspec import UNSET, Struct
 from msgspec.json import encode
 
-from pubsubd import wire
-from pubsubd.acl import Permission
-from pubsubd.broker import Broker
-from pubsubd.hub.bridge import to_line
+from pubsubd.access.rules import Permission
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.turn import Steps
+from pubsubd.hub.codec import to_line
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.synap.requests import (
     Info,
@@ -37,9 +37,9 @@ from pubsubd.hub.topics import (
     check_synap_topic,
     synap_pattern,
 )
-from pubsubd.limits import ANSWER, HubLimits
-from pubsubd.turn import Steps
-from pubsubd.wildcards import Pattern
+from pubsubd.protocol import wire
+from pubsubd.protocol.limits import ANSWER, HubLimits
+from pubsubd.routing.wildcards import Pattern
 
 TYPE = "pubsub:message"
 """The type of what Synap publishes, which knows no types."""
@@ -204,12 +204,12 @@ class Synap:
         most = self._broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        count = self._broker.put(peer, name, data)
+        count = self._broker.enqueue(peer, name, data)
         self._table.note(name, self._clock())
         self.published += 1
         self.deliveries += count
         if self.subscribers.detached_topics:
-            self.deliveries -= self.subscribers.count_nowhere(self._broker.put_to)
+            self.deliveries -= self.subscribers.count_nowhere(self._broker.enqueued_for)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
-from pubsubd import wire
-from pubsubd.errors import PubsubdError
 from pubsubd.hub import strict
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import PubsubdError
 
 _Value = TypeVar("_Value")
 _Kind = TypeVar("_Kind", bound=Struct)

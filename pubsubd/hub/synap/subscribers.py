@@ -27,16 +27,16 @@ from itertools import islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from pubsubd.broker import Broker
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Steps
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.synap.requests import invalid, shown
 from pubsubd.hub.topics import ForbiddenError, TopicError, TopicTable
-from pubsubd.limits import HubLimits
-from pubsubd.outbox import Pieces
-from pubsubd.peer import Peer
-from pubsubd.targets import Fork, Targets
-from pubsubd.turn import Steps
-from pubsubd.wildcards import Pattern
+from pubsubd.protocol.limits import HubLimits
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.targets import CopyTargets, Targets
+from pubsubd.routing.wildcards import Pattern
 
 MAX_TOPICS = 10_000
 """Topics of one subscriber."""
@@ -135,15 +135,15 @@ class Subscribers(dict[str, Subscriber]):
         self._detached: OrderedDict[str, Subscriber] = OrderedDict()
         self._nowhere: WeakKeyDictionary[Targets, int] = WeakKeyDictionary()
 
-    def count_nowhere(self, targets: Targets | Fork) -> int:
+    def count_nowhere(self, targets: Targets | CopyTargets) -> int:
         """Return how many of those who get a message are without a connection."""
         if not self._detached:
             return 0
-        if isinstance(targets, Fork):
+        if isinstance(targets, CopyTargets):
             return self.count_nowhere(targets.direct) + self.count_nowhere(targets.copies)
         count = self._nowhere.get(targets)
         if count is None:  # it never changes: one that finds a connection becomes another peer
-            count = sum(peer.put is _discard for peer in targets.members)
+            count = sum(peer.enqueue is _discard for peer in targets.members)
             self._nowhere[targets] = count
         return count
 
@@ -196,7 +196,7 @@ class Subscribers(dict[str, Subscriber]):
             peer = session.peer
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
-            peer.identity, peer.put = who, _discard
+            peer.identity, peer.enqueue = who, _discard
         subscriber = self[id_] = Subscriber(id_, peer, session, self._clock())
         if session is not None:
             session.subscriber = subscriber

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pubsubd import wire
-from pubsubd.broker import Broker
-from pubsubd.errors import ProtocolError
-from pubsubd.limits import Limits
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.turn import Turn
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.link import RELAY
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.outbox import Pieces
-from pubsubd.turn import Turn
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import Limits
+from pubsubd.routing.outbox import Pieces
 
 if TYPE_CHECKING:
     from pubsubd.mesh.sim.simulation import Simulation

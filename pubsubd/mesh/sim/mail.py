@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Set
 
-from pubsubd import wire
 from pubsubd.mesh.graphs import Edge
 from pubsubd.mesh.link import RELAY
 from pubsubd.mesh.sim.results import Client, Delivery, Message
+from pubsubd.protocol import wire
 
 _BATCH = b"pub %b " % RELAY
 _MARK = b"sim"  # what the data of a simulated message begins with

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pubsubd import wire
-from pubsubd.errors import ProtocolError, PubsubdError
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError, PubsubdError
 
 
 class ScriptError(PubsubdError):

@@ -1,6 +1,6 @@
 """A mesh of many daemons in one process, on a clock of its own: no sockets, no waiting.
 
-Each daemon is the real :class:`~pubsubd.broker.Broker` with the real
+Each daemon is the real :class:`~pubsubd.broker.broker.Broker` with the real
 :class:`~pubsubd.mesh.core.Mesh`; only what surrounds them is made up. A connection is a pair of
 their peers: what one of them is sent arrives as input of the other one after a latency, in order.
 Whatever happens is an event in one heap, and the clock jumps from event to event, so a run is the
@@ -34,7 +34,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
-from pubsubd import wire
 from pubsubd.mesh.adverts import Advert, format_advert
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.graphs import Edge, Graph, least_edges, neighbours, reach
@@ -46,6 +45,7 @@ from pubsubd.mesh.sim.results import Change, Results
 from pubsubd.mesh.sim.script import (
     ScriptError,
 )
+from pubsubd.protocol import wire
 
 EPOCH = 1_767_225_600.0
 """Seconds since the epoch at which a simulation begins: 2026-01-01."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pubsubd.users import hash_password
+from pubsubd.access.users import hash_password
 from soaklib.daemons import ROOT, Daemon, free_ports, listener
 from soaklib.faults.doors import Doors
 from soaklib.faults.reloads import Reloads

@@ -31,8 +31,8 @@ from soaklib.wires import SoakError, wait_until
 from soaklib.workers import Worker
 
 _NET = (
-    "pubsubd.faults.",
-    "pubsubd.tasks.",
+    "pubsubd.broker.faults.",
+    "pubsubd.transport.tasks.",
     "pubsubd.mesh.forwarding.Forwarding._try:",
 )
 _LOGGING = "pubsubd.cli.logs."  # what raises there is caught, and told, by Python's logging

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pubsubd.users import hash_password
+from pubsubd.access.users import hash_password
 from soaklib.attacks import ATTACKS
 from soaklib.attacks.attack import Attack
 from soaklib.attacks.bounds import CONNECTION

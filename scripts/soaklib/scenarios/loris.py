@@ -8,7 +8,7 @@ where a login is required, who has none is cut after that time although bytes go
 
 from __future__ import annotations
 
-from pubsubd.users import hash_password
+from pubsubd.access.users import hash_password
 from soaklib.daemons import Daemon, free_ports, listener
 from soaklib.holders import holders
 from soaklib.probes import Route, probes

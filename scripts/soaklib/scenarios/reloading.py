@@ -13,7 +13,7 @@ import signal
 import ssl
 import time
 
-from pubsubd.users import hash_password
+from pubsubd.access.users import hash_password
 from soaklib.daemons import Daemon, free_ports, listener
 from soaklib.probes import Route, probes
 from soaklib.scenario import Scenario, Setting, judge_end, judge_probe, judge_traffic

@@ -25,7 +25,7 @@ from pathlib import Path
 import trio
 
 from pubsubd.client import open_client, open_hub_client
-from pubsubd.errors import PubsubdError
+from pubsubd.protocol.errors import PubsubdError
 from soaklib.daemons import die_with_parent, environment, free_host
 from soaklib.scenario import Scenario, Setting
 from soaklib.verdict import Verdict

@@ -1,0 +1,1 @@
+"""Users, rules, tokens and identities: what may be done, and by whom."""

@@ -1,0 +1,1 @@
+"""The synchronous core: peers, what they say, and what that leads to."""

@@ -1,0 +1,765 @@
+"""Commands in, without I/O; what they lead to goes out by :mod:`pubsubd.broker.delivery`.
+
+Being synchronous buys this: nothing else runs between the first and the last
+command of a read, so each read is atomic, no lock is needed, and what a read
+leads to reaches each receiver as one piece.
+
+Strategy: never do per message what can be done per run. A *run* is a stretch of
+one read whose frames all go to the same peers; it is cut out of the read once,
+and that one bytes object is put to each of them. Whether the next frame belongs
+to the run is told by its header, compared or looked up as raw bytes together
+with the LF before it, which so is proved to be there. What has not been seen
+before leaves the hot loop for :meth:`Broker._uncommon`.
+
+Invariants:
+
+- ``peer.parts`` joined is what came and is not worked off: always an LF, the
+  one before the first command that is not complete, and what follows it.
+- The outcome does not depend on how the input is cut into reads.
+- In the hot loop, ``count`` frames from ``start`` to ``at`` are whole and not put: it is 0 before
+  they are, so that whatever is raised, each frame is put once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
+from typing import NoReturn
+
+from pubsubd import __version__
+from pubsubd.access.identity import AuthError, Login
+from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
+from pubsubd.broker.explain import explain
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.logins import Access, Check, origin
+from pubsubd.broker.peer import Peer, stay
+from pubsubd.broker.rate import Bucket
+from pubsubd.broker.statistics import Statistics, rss
+from pubsubd.broker.turn import Shared, Steps
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MAX_LINE, READ_SIZE, WORK_PER_LOOK, WORK_PER_TURN, Limits
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.router import Unfinished
+from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
+
+LF, CR = 10, 13
+
+FAILURES = 3
+"""Logins of one connection that may fail; it ends with the last one."""
+
+_STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon command
+_PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
+_STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
+_ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
+_NO_MESSAGE = "another daemon sends messages and nothing else"
+_OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no right
+_LARGE_AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
+_PARTS = 512  # pieces of one unfinished command before they are joined
+
+
+Request = Callable[[Peer, bytes], bytes | Steps[bytes] | None]
+"""Called with who asks and the data of a ``pub`` to a name of the daemon's own.
+
+Returns the data of the answer, which goes to the asker alone under the same name, or the steps in
+which it is made, or None. Raises ProtocolError to answer with that.
+"""
+
+
+class Broker(Delivery):
+    """The peers, their subscriptions, and what happens when one of them speaks.
+
+    Attributes, besides those of :class:`~pubsubd.broker.delivery.Delivery`:
+        terms: of peers that come by no listener, such as those that were dialled.
+        access: who may come in, and what they may do then.
+        peers: number -> peer, of all that are connected.
+        requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
+        reserved: what names begin with that nobody but the daemon may publish, besides its own.
+        match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
+        self.terms = ListenerState("", limits)
+        self.peers: dict[int, Peer] = {}
+        self.access = Access(self.peers, self.router, clock)
+        self.wall = time.time
+        statistics = Shared(self._describe, clock)
+        self.requests: dict[bytes, Request] = {
+            AUTH: self._auth,
+            b"//pubsubd/ping": lambda _peer, data: data,
+            b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
+            b"//pubsubd/explain": lambda _peer, data: explain(self.router, self.turn, data),
+            b"//pubsubd/peers": _tell_no_mesh,
+            b"//pubsubd/edges": _tell_no_mesh,
+        }
+        self._started = clock()
+        self._looks = 0  # at the clock, that the present turn may still take
+        self._sizes = wire.Sizes()
+        self.reserved: tuple[bytes, ...] = ()
+        self.match_header = wire.match_header
+        self._refuse: Callable[[bytes, bytes], None] = lambda *_: None
+
+    # Peers
+
+    def reserve(self, prefixes: tuple[bytes, ...], refuse: Callable[[bytes, bytes], None]) -> None:
+        """Let nobody publish names that begin with any of ``prefixes``.
+
+        ``refuse`` is called with the name and the data; it may raise ProtocolError.
+        """
+        self.reserved, self._refuse = prefixes, refuse
+        self.match_header = wire.header_matcher((wire.OWN, *prefixes))
+
+    def join(
+        self,
+        label: str,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None] = stay,
+        terms: ListenerState | None = None,
+    ) -> Peer:
+        """Return a new peer.
+
+        Args:
+            label: what it is called in logs.
+            send: takes whole frames for it, never waiting.
+            end: closes its connection, for a code and a text.
+            terms: what holds for it; None for the daemon's own.
+        """
+        self.counters.connections_total += 1
+        number = self.counters.connections_total
+        peer = self.peers[number] = Peer(number, label, send, end, terms or self.terms)
+        self.access.meet(peer)
+        return peer
+
+    def abandon(self, before: int) -> None:
+        """Forget the peers that have joined since there had been ``before`` in all."""
+        for number in range(before + 1, self.counters.connections_total + 1):
+            self.peers.pop(number, None)
+
+    def login(self, peer: Peer, identity: str) -> None:
+        """Let ``peer`` be who its connection says: a user of this machine, or a certificate's."""
+        self.access.enter(peer, identity)
+
+    def leaving(self, peer: Peer) -> tuple[Callable[[], Iterable[None]], ...]:
+        """Return what forgets ``peer``: each in steps of bounded work, to be iterated to the end.
+
+        One that has failed may be called again.
+        """
+        peer.discard_all()
+        return (
+            partial(self._drop, peer),
+            partial(_tell, peer),
+            partial(self.router.forget, peer),
+        )
+
+    def _drop(self, peer: Peer) -> tuple[()]:
+        if self.peers.pop(peer.number, None) is not None and peer.halfway and peer.ending is None:
+            self.counters.half_frames += 1
+        if self.speaker is peer:
+            self.speaker = None
+        return ()
+
+    def repair(self, peer: Peer) -> None:
+        """Make the tables whole when forgetting ``peer`` has failed; takes no steps."""
+        self.router.repair(peer)
+
+    def leave(self, peer: Peer) -> Iterator[None]:
+        """Forget ``peer``, in steps of bounded work: iterate to the end."""
+        for step in self.leaving(peer):
+            yield from step()
+
+    # Input
+
+    def receive(self, peer: Peer, data: bytes) -> bool:
+        """Work off ``data`` from ``peer``, and send what it leads to.
+
+        Returns:
+            Whether work was left for a further turn, which ``receive(peer, b"")`` takes,
+            because this one has used up :data:`~pubsubd.protocol.limits.WORK_PER_TURN`, or because
+            there is a ``peer.job`` now, which has to be done and finished before.
+
+        Where the input breaks the protocol beyond repair, ``peer.ending`` is set, the
+        peer is told, and all input from there on is ignored.
+        """
+        if peer.ending is not None:
+            return False
+        parts = peer.parts
+        self.speaker = peer
+        if not peer.relayed:
+            self.turn.begin()
+            self.counters.bytes_in += len(data)
+            if peer.link is not None:
+                return peer.link.receive(data)
+            if peer.step is not None and not self._go_on(peer):
+                if data:
+                    parts.append(data)
+                return True
+        if 0 < len(data) < peer.missing:
+            peer.missing -= len(data)
+            parts.append(data)
+            if len(parts) > _PARTS:
+                parts[:] = [b"".join(parts)]
+            return False
+        if peer.large:
+            if not data:
+                return False
+            data = self._complete(peer, data)
+        elif (
+            len(data) >= READ_SIZE
+            and parts == [b"\n"]
+            and not peer.relayed
+            and self._begin(peer, data)
+        ):
+            return False
+        else:
+            peer.expected = 0
+        parts.append(data)
+        buf = b"".join(parts)
+        parts.clear()
+
+        # Hot loop: scripts/bench. Offsets into buf: `at`, the LF that ends the frame before;
+        # `start`, where the run begins. The run is `count` frames for `targets`, the last of
+        # which is `length` bytes long and is known to be whole only when `buf[at]` exists
+        # and is LF. A header is looked up with the LF before it, `width` bytes in all.
+        router, gate = self.router, peer.gate
+        get: Callable[[bytes], Route | None] = router.routes.get
+        learn, index = router.learn, router.index
+        sizes = self._sizes
+        match_header, max_payload = self.match_header, peer.terms.limits.max_payload
+        if peer.relayed:
+            get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
+        elif gate is not None:
+            get, learn, max_payload = gate.get, gate.learn, gate.limit(max_payload)
+        end, at, start, count, total = len(buf), 0, 1, 0, 0
+        route, length, width = NO_ROUTE, 0, peer.width
+        targets: Targets | CopyTargets | Denied = router.nobody
+        more, missing, large = False, 1, b""
+        ending: ProtocolError | None = None
+        fault: Exception | None = None
+        touched = self._touched
+        self._looks = WORK_PER_TURN // WORK_PER_LOOK
+        budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
+        try:
+            while True:
+                key = buf[at : at + width]
+                following = get(key)
+
+                if following is route:  # the same receivers and lengths: run on
+                    ahead = at + _PROBE * length
+                    if buf[ahead : ahead + width] == key:
+                        step = equal_headers(buf, at, key, length)
+                        at += step * length
+                        count += step
+                        continue
+                    first = at
+                    last = min(end, at + _STRIDE * length)
+                    for at in range(first, last, length):
+                        if get(buf[at : at + width]) is not route:
+                            break
+                    else:
+                        at += length
+                    count += (at - first) // length
+                    continue
+
+                if following is None:
+                    if at >= end:  # the last frame is not whole yet
+                        at -= length
+                        count -= 1
+                        missing = at + length + 1 - end
+                        large = buf[at : at + route.width] if length > READ_SIZE else b""
+                        break
+                    if buf[at] != LF:
+                        if buf[at] == CR and at + 1 == end:
+                            at -= length
+                            count -= 1
+                            break
+                        if buf[at] == CR and buf[at + 1] == LF:
+                            frames, done = buf[start:at] + b"\n", count
+                            at += 1
+                            start, count = at + 1, 0
+                            total += done
+                            self.deliver(targets, route, frames, 0, len(frames), done)
+                            if index.work > budget and not (budget := self._allow()):
+                                more = True
+                                break
+                            continue
+                        at -= length
+                        count -= 1
+                        ending = _wrong_length(buf, at, length)
+                        break
+                    if index.work > budget and not (budget := self._allow()):
+                        more = True
+                        break
+                    before = at
+                    match = match_header(buf, at)
+                    while match is not None:  # hot loop: names that come once
+                        budget -= _STEP
+                        key, name, digits = match.group(0, 1, 2)
+                        following = get(key)
+                        if following is not None:
+                            break
+                        size = sizes[digits]
+                        if size > max_payload or not (name.isascii() or wire.is_utf8(name)):
+                            break
+                        following = learn(key, name, size)
+                        new = following.targets
+                        if new is not targets or new.special or index.work > budget:
+                            break
+                        route, length = following, following.length
+                        following = None
+                        at += length
+                        count += 1
+                        match = match_header(buf, at)
+                    if following is None and at > before:
+                        continue
+                    if following is None:
+                        if count:
+                            first, done = start, count
+                            start, count = at + 1, 0
+                            total += done
+                            self.deliver(targets, route, buf, first, at + 1, done)
+                        budget -= _STEP
+                        try:
+                            stop, missing = self._uncommon(peer, buf, at + 1)
+                        except ProtocolError as error:
+                            ending = error
+                            break
+                        if missing:
+                            break
+                        at = stop
+                        start = at + 1
+                        if (
+                            peer.gate is not gate  # what follows is by other rights
+                            or peer.job is not None
+                            or peer.step is not None
+                            or self.turn.over()
+                        ):
+                            more = True
+                            break
+                        continue
+
+                if following.targets is not targets or targets.special:
+                    first, done = start, count
+                    start, count = at + 1, 0
+                    if done:
+                        total += done
+                        if targets.special:
+                            self.deliver(targets, route, buf, first, start, done)
+                            if index.work > budget and not (budget := self._allow()):
+                                more = True
+                                break
+                        elif targets.enqueues:
+                            if not targets.enqueued:
+                                touched.append(targets)
+                            targets.enqueued += done
+                            if targets.enqueue is not None:
+                                targets.enqueue(buf[first:start])
+                            else:
+                                chunk = buf[first:start]
+                                for enqueue in targets.enqueues:
+                                    enqueue(chunk)
+                                credit -= targets.cost
+                                if credit < 0 or (
+                                    index.work > budget and not (budget := self._allow())
+                                ):
+                                    more = True
+                                    break
+                    targets = following.targets
+                route = following
+                length, width = route.length, route.width
+                at += length
+                count += 1
+        except Unfinished:
+            more = True  # whom the next name goes to takes more than a turn to find out
+        except Exception as error:  # noqa: BLE001  (raised below, when what came before is sent)
+            fault = error
+
+        if count:
+            self.deliver(targets, route, buf, start, at + 1, count)
+            total += count
+        self.counters.messages_in += total
+        if gate is not None:
+            self.tell_refusals(peer)
+        peer.width = width
+        if ending is not None:
+            parts.append(b"\n")
+            self.tell(peer, ending)
+        else:
+            parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
+            peer.missing, peer.large = missing, large
+        if not peer.echo:
+            peer.pending.clear()
+        self.send()
+        if fault is not None:
+            raise fault
+        if ending is not None:
+            peer.ending = ending
+        return more
+
+    def _allow(self) -> int:
+        """Return up to which work the turn goes on before this is called again; 0 ends it."""
+        self._looks -= 1
+        if self._looks < 0 or self.turn.over():
+            return 0
+        return self.router.index.work + WORK_PER_LOOK
+
+    def tell(self, peer: Peer, error: ProtocolError) -> None:
+        """Put ``error`` to ``peer``; it is sent with what the present read leads to."""
+        self.counters.errors[error.code] += 1
+        self.answer(peer, wire.error_frame(error))
+
+    # What the hot loop does not know
+
+    def _begin(self, peer: Peer, data: bytes) -> bool:
+        """Take ``data`` if it is a large frame or its beginning and nothing else."""
+        match = self.match_header(b"\n" + data[:MAX_LINE])
+        if match is None or not wire.is_utf8(match[1]):
+            return False
+        size = self._sizes[match[2]]
+        missing = match.end() - 1 + size + 1 - len(data)
+        if missing < 0 or size > _most(peer) or (not missing and data[-1] != LF):
+            return False
+        if missing:
+            peer.parts[0] = data
+            peer.missing, peer.large = missing, match[0]
+        else:
+            try:
+                self._deliver_large(peer, match[0], [data])
+            except Unfinished:
+                return False  # the hot loop can wait for it
+            self.send()
+        return True
+
+    def _complete(self, peer: Peer, data: bytes) -> bytes:
+        """Deliver the large frame that ``data`` completes, and return what is left of it."""
+        parts, missing, key = peer.parts, peer.missing, peer.large
+        peer.large = b""
+        if data[missing - 1] != LF:  # CR LF, or a wrong length: the hot loop knows
+            parts.insert(0, b"\n")
+            return data
+        try:
+            self._deliver_large(peer, key, [*parts, data[:missing]])
+        except Unfinished:
+            parts.insert(0, b"\n")
+            return data
+        parts.clear()
+        return data[missing - 1 :]
+
+    def _deliver_large(self, peer: Peer, key: bytes, parts: list[bytes]) -> None:
+        """Deliver one frame, of which nothing is joined for those who can be sent it at once.
+
+        This has to be the first thing that a read leads to: it overtakes what is put.
+        """
+        _, name, digits, _ = key.split(b" ")
+        if peer.gate is not None and not peer.gate.allows(name):
+            self.deny(peer, name)
+            self.tell_refusals(peer)
+            return
+        route = self.router.routes.get(key) or self.router.learn(key, name, int(digits))
+        pieces = Pieces(parts)
+        peer.expected = pieces.size
+        self.counters.messages_in += 1
+        receivers = route.targets.peers
+        if isinstance(route.targets, CopyTargets) or len(receivers) > _LARGE_AT_ONCE:
+            frame = pieces.whole()
+            self.deliver(route.targets, route, frame, 0, len(frame), 1)
+            return
+        self.counters.messages_out += len(receivers)
+        for receiver in receivers:
+            if peer.echo or receiver is not peer:
+                try:
+                    receiver.send(pieces)
+                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+                    self.faults.end(receiver, error)
+        if self.outbound:
+            self.ship()
+
+    def _uncommon(self, peer: Peer, buf: bytes, start: int) -> tuple[int, int]:
+        """Carry out the one command at ``start`` that no route is for.
+
+        Returns:
+            The offset of the LF that ends it, and 0; or 0, and how many bytes are missing.
+
+        Raises:
+            ProtocolError: it ends the connection.
+        """
+        if start >= len(buf):
+            return 0, 1
+        if buf[start : start + 4].lower() == b"pub ":
+            head = wire.find_header_end(buf, start)
+            if head > 0:
+                return self._uncommon_pub(peer, buf, start, head)
+        stop = wire.find_line_end(buf, start)
+        if stop < 0:
+            return 0, 1
+        line = buf[start : stop - 1 if buf[stop - 1] == CR and stop > start else stop]
+        if line:
+            try:
+                self._carry_out(peer, *wire.parse_line(line))
+            except ProtocolError as error:
+                if error.closes:
+                    raise
+                self.tell(peer, error)
+        return stop, 0
+
+    def _uncommon_pub(self, peer: Peer, buf: bytes, start: int, head: int) -> tuple[int, int]:
+        name, digits = wire.parse_header(buf[start:head])
+        try:
+            size = wire.parse_length(digits)
+        except ProtocolError as error:  # the rest of the line is all that can be skipped
+            stop = wire.find_line_end(buf, start)
+            if stop < 0:
+                return 0, 1
+            self.tell(peer, error)
+            return stop, 0
+        wire.check_size(size, _most(peer))
+        stop = head + size
+        if stop >= len(buf):
+            return 0, stop + 1 - len(buf)
+        if buf[stop] == CR:
+            if stop + 1 >= len(buf):
+                return 0, 1
+            stop += 1
+        if buf[stop] != LF:
+            raise _wrong_length(buf, start - 1, head + size - start + 1)
+        data = buf[head : head + size]
+        try:
+            wire.check_name(name)
+            if peer.gate is not None and name not in _OPEN and not peer.gate.allows(name):
+                self.deny(peer, name)
+            elif name.startswith(wire.OWN):
+                self._request(peer, name, data)
+            elif self.reserved and name.startswith(self.reserved):
+                self._refuse(name, data)
+            else:  # PUB, Pub
+                frame = b"pub " + buf[start + 4 : head] + data + b"\n"
+                key = b"\npub " + buf[start + 4 : head]
+                learn = self.router.learn_relayed if peer.relayed else self.router.learn
+                route = learn(key, name, size)
+                self.deliver(route.targets, route, frame, 0, len(frame), 1)
+                self.counters.messages_in += 1
+        except ProtocolError as error:
+            if error.closes:
+                raise
+            self.tell(peer, error)
+        return stop, 0
+
+    def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
+        if peer.relayed:
+            raise ProtocolError("unknown-command", _NO_MESSAGE)
+        if peer.gate is not None and peer.gate.closed:
+            self.deny(peer, substring)
+        elif verb == b"sub":
+            most = peer.terms.limits.max_subscriptions
+            if len(peer.substrings) >= most:
+                if substring in peer.substrings:
+                    return
+                raise ProtocolError(
+                    "too-many-subscriptions",
+                    f"{wire.quote(substring)} would be one over {most}",
+                )
+            if self.full and substring not in peer.substrings:
+                raise ProtocolError("too-many-subscriptions", "all connections together are full")
+            self.router.subscribe(peer, substring)
+        elif not self.router.unsubscribe(peer, substring):
+            raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
+
+    def _request(self, peer: Peer, name: bytes, data: bytes) -> None:
+        if peer.relayed:
+            raise ProtocolError("unknown-command", _NO_MESSAGE)
+        request = self.requests.get(name)
+        if request is None:
+            raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
+        if name not in _OPEN and (wait := self.wait_for_request(peer)):
+            rate = peer.terms.limits.request_rate
+            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
+            raise ProtocolError("rate-limited", text)
+        answer = request(peer, data)
+        if isinstance(answer, bytes):
+            self.answer(peer, wire.frame(name, answer))
+        elif answer is not None:
+            peer.step = self._answer(peer, name, answer)
+            self._go_on(peer)
+
+    @property
+    def full(self) -> bool:
+        """Whether all connections together have as many subscriptions as they may."""
+        return self.router.subscriptions >= self.terms.limits.max_subscriptions_total
+
+    def wait_for_request(self, peer: Peer) -> float:
+        """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
+        rate = peer.terms.limits.request_rate
+        if peer.requests is None:
+            peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
+        return peer.requests.take(self._clock())
+
+    def _answer(self, peer: Peer, name: bytes, making: Steps[bytes]) -> Steps[None]:
+        try:
+            self.answer(peer, wire.frame(name, (yield from making)))
+        except ProtocolError as error:
+            self.tell(peer, error)
+
+    def _go_on(self, peer: Peer) -> bool:
+        """Go on with the answer that is made for ``peer``; whether it is there."""
+        assert peer.step is not None
+        for _ in peer.step:
+            if self.turn.over():
+                return False
+        peer.step = None
+        return True
+
+    # Logging in
+
+    def _auth(self, peer: Peer, data: bytes) -> bytes | None:
+        """Carry out ``//pubsubd/auth``: a name and a password, or a token alone."""
+        name, gap, secret = data.decode("utf-8", "surrogateescape").partition(" ")
+        try:
+            found = self.access.check(
+                origin(peer), name if gap else None, secret if gap else name, self.wall()
+            )
+            if isinstance(found, Login):
+                return self._enter(peer, found)
+        except AuthError as error:
+            raise self._failure(peer, error) from None
+        peer.job = _Auth(self, peer, found)
+        return None
+
+    def _enter(self, peer: Peer, login: Login) -> bytes:
+        identity = login.identity
+        if identity is not None and not (
+            identity.allows("publish") and identity.allows("subscribe")
+        ):
+            # Capabilities are the hub port's; here there would be nothing to hold it to them.
+            raise AuthError("login-failed", "the token allows too little for the line port")
+        expires_at = None if identity is None else identity.expires_at
+        self.access.enter(peer, login.name, login.credential, expires_at)
+        return b"ok " + wire.escape(login.name).encode()
+
+    def _failure(self, peer: Peer, error: AuthError) -> ProtocolError:
+        """Return what tells a peer that its login has failed, and ends it if that is too often."""
+        peer.failures += 1
+        if peer.failures < FAILURES:
+            return ProtocolError(error.code, error.text)
+        self.counters.errors[error.code] += 1
+        return ProtocolError("too-many-failures", f"{peer.failures} logins: {error.text}")
+
+    def finish_auth(self, peer: Peer, check: Check) -> None:
+        """Act on a password of a peer that has been checked."""
+        if peer.ending is not None:
+            return
+        ending = None
+        try:
+            self.answer(peer, wire.frame(AUTH, self._enter(peer, check.result)))
+        except AuthError as failure:
+            error = self._failure(peer, failure)
+            self.tell(peer, error)
+            if error.closes:
+                peer.parts[:] = [b"\n"]
+                ending = error
+        self.send()
+        peer.ending = ending
+
+    # Statistics
+
+    def statistics(self) -> Statistics:
+        """Return a snapshot."""
+        counters, router = self.counters, self.router
+        return Statistics(
+            version=__version__,
+            pid=os.getpid(),
+            uptime_s=round(self._clock() - self._started, 3),
+            connections=len(self.peers),
+            connections_total=counters.connections_total,
+            subscriptions=router.subscriptions,
+            substrings=router.substrings,
+            messages_in=counters.messages_in,
+            messages_out=counters.messages_out,
+            bytes_in=counters.bytes_in,
+            bytes_out=counters.bytes_out,
+            backlog_bytes=sum(peer.outbox.size for peer in self.peers.values()),
+            dropped=counters.dropped,
+            half_frames=counters.half_frames,
+            closed=dict(counters.closed),
+            errors=dict(counters.errors),
+            faults=dict(self.faults.counts),
+            cached_names=router.cached_names,
+            cached_headers=len(router.routes),
+            lookups=router.lookups,
+            rss_bytes=rss(),
+        )
+
+    def _describe(self) -> Steps[bytes]:
+        yield from ()
+        return self.describe()
+
+    def describe(self) -> bytes:
+        """Return the statistics as the JSON object that ``//pubsubd/stats`` carries."""
+        return json.dumps(asdict(self.statistics())).encode()
+
+
+class _Auth:
+    """A password that is to be checked for a peer; see :class:`pubsubd.broker.peer.Job`."""
+
+    __slots__ = ("_broker", "_peer", "check")
+
+    def __init__(self, broker: Broker, peer: Peer, check: Check) -> None:
+        self._broker, self._peer, self.check = broker, peer, check
+
+    def finish(self) -> None:
+        """Tell the peer."""
+        self._broker.finish_auth(self._peer, self.check)
+
+
+def _tell(peer: Peer) -> tuple[()]:
+    if peer.gone is not None:
+        peer.gone()
+    peer.gone = None
+    return ()
+
+
+def _most(peer: Peer) -> int:
+    """Return how many bytes of data a frame of ``peer`` may have."""
+    most = peer.terms.limits.max_payload
+    return most if peer.gate is None else peer.gate.limit(most)
+
+
+def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:
+    raise ProtocolError("no-mesh", "this daemon is not part of a mesh")
+
+
+def equal_headers(buf: bytes, at: int, key: bytes, length: int) -> int:
+    """Return how many frames in a row, ``length`` bytes apart from ``at`` on, begin with ``key``.
+
+    At least 1, as the first one is known to. Compares a column of bytes at a time, so that
+    a frame costs about 5 ns instead of a lookup; windows grow, so that a short run costs
+    little. The last frame may be cut short by the end of ``buf``.
+    """
+    done, window = 1, _STRIDE
+    while True:
+        base = at + done * length
+        rows = min(window, (len(buf) - base) // length)
+        for i in range(len(key) - 1, -1, -1):  # the last bytes of a header differ most
+            column = buf[base + i : base + rows * length : length]
+            if column != key[i : i + 1] * rows:
+                rows = next(row for row in range(rows) if column[row] != key[i])
+        done += rows
+        if rows < window:
+            return done
+        window *= 8
+
+
+def _wrong_length(buf: bytes, at: int, length: int) -> ProtocolError:
+    """Say what stands where the frame after ``buf[at]`` should end. ``at + length`` exists."""
+    stop = at + length
+    if buf[stop] == CR:
+        stop += 1
+    shown = wire.quote(buf[stop : stop + 1])
+    return ProtocolError(
+        "wrong-length",
+        f"after the data comes byte {buf[stop]}, {shown}, not a line feed;"
+        " a length counts bytes, not characters",
+    )

@@ -1,0 +1,429 @@
+"""What is put to whom, and sent at the end, without I/O.
+
+Strategy: a *run* of frames that go to the same peers is one chunk, put once to each of them. At the
+end of a read, each peer that was given anything is sent all of it as one piece.
+
+Where the receivers are more than a turn can serve, the rest are sent theirs in further turns, by
+:meth:`Delivery.send_some`, while others are served. Who has published waits for that.
+
+Invariants:
+
+- Nothing but whole frames, of which every byte is checked, is put to a peer.
+- A peer with something in ``pending`` is among the peers of one of ``_touched``.
+- What a receiver raises ends that receiver: neither the publisher nor other receivers notice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pubsubd.access.rules import OUTSIDE
+from pubsubd.broker.faults import Faults
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.publish_filter import Refusals
+from pubsubd.broker.statistics import Counters
+from pubsubd.broker.turn import Turn
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.routing.router import Router
+from pubsubd.routing.targets import CopyTargets, Denied, Route, Sink, Targets
+
+AUTH = b"//pubsubd/auth"
+"""The request that logs in."""
+
+MAX_UNSENT = 64
+"""Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
+
+_WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
+_RENDERED_AT_ONCE = 512  # messages that a peer which renders them is given in one piece
+
+Notes = tuple[bytes, list[object]]
+
+
+class Delivery:
+    """The receivers, and what they are given.
+
+    Attributes:
+        router: who wants what.
+        counters: what has happened.
+        faults: mistakes of this program, and what they end.
+        turn: how much of the present turn is left.
+        unsent: sends to receivers that were too many for one turn; :meth:`send_some` goes on.
+        on_unsent: called with each of these when it begins.
+        notes: the chunk that was put together last, and what is known of the messages in it.
+        outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
+        speaker: whose input is being worked off, or was last; None if it is the daemon itself.
+        vouching: whether what is being put names its senders by this daemon's own word: it was
+            published on the hub port.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.router = Router()
+        self.counters = Counters()
+        self.faults = Faults(clock)
+        self.turn = Turn()
+        self.unsent: deque[Unsent] = deque()
+        self.on_unsent: Callable[[Unsent], None] = lambda _unsent: None
+        self.speaker: Peer | None = None
+        self.vouching = False
+        self.notes: Notes = (b"", [])
+        self.outbound: Sequence[object] = ()
+        self.ship: Callable[[], None] = lambda: None
+        self._touched: list[Targets | CopyTargets | Denied] = []
+        self._run = _Run(self.router.nobody)
+
+    def enqueue(
+        self,
+        peer: Peer | None,
+        name: bytes,
+        data: bytes,
+        *,
+        echo: bool = True,
+        note: object = None,
+    ) -> int:
+        """Put a message of a peer that does not speak the line protocol; :meth:`flush` sends it.
+
+        Messages that go to the same peers are kept together: they are put to each of them once.
+
+        Args:
+            peer: who publishes; None for nobody who is connected.
+            name: a legal name that is neither the daemon's own nor reserved.
+            data: its payload.
+            echo: whether ``peer`` gets it too, if it subscribes it.
+            note: what is known of the message besides, for :attr:`notes`.
+
+        Returns:
+            How many peers it goes to.
+        """
+        self.speaker = peer
+        frame = b"pub %b %d %b\n" % (name, len(data), data)
+        targets = self.router.receivers(name)
+        run = self._run
+        if (
+            targets is not run.targets
+            or targets.special
+            or (None if echo else peer) is not run.spared
+        ):
+            self.end_run()
+            run.targets, run.spared = targets, None if echo else peer
+            run.count = _count(targets)
+            if run.spared is not None and isinstance(targets, Targets):
+                run.count -= run.spared in targets.peers
+            run.header = wire.header(name, len(data))
+        run.frames.append(frame)
+        run.notes.append(note)
+        self.counters.messages_in += 1
+        return run.count
+
+    def end_run(self) -> None:
+        """Put the frames that have been kept together to those who get them."""
+        run = self._run
+        if not run.frames:
+            return
+        targets, frames, spared = run.targets, run.frames, run.spared
+        count = len(frames)
+        chunk = frames[0] if count == 1 else b"".join(frames)
+        route = NO_ROUTE
+        if targets.special:  # one frame at a time
+            route = Route(targets, len(run.header) + 1, len(chunk))
+        before = len(spared.pending) if spared is not None else 0
+        # Not before: if something has failed until here, they are put by the next call.
+        self.notes = chunk, run.notes
+        run.frames, run.notes = [], []
+        self.vouching = True
+        try:
+            self.deliver(targets, route, chunk, 0, len(chunk), count)
+        finally:
+            self.vouching = False
+        if spared is not None and len(spared.pending) > before:
+            del spared.pending[before:]
+            self.counters.messages_out -= count
+
+    @property
+    def enqueued_for(self) -> Targets | CopyTargets:
+        """Who gets what :meth:`enqueue` was given last."""
+        return self._run.targets
+
+    def count_receivers(self, name: bytes) -> int:
+        """Return how many peers get ``name``, or its copy."""
+        return _count(self.router.receivers(name))
+
+    def flush(self) -> None:
+        """Send what was put."""
+        self.end_run()
+        if self._touched:
+            self.send()
+
+    def publish(self, name: bytes, data: bytes) -> None:
+        """Send a message under one of the daemon's own names to those who want it.
+
+        It is dropped while :data:`MAX_UNSENT` sends are under way.
+        """
+        if len(self.unsent) >= MAX_UNSENT:
+            self.counters.dropped += 1
+            return
+        speaker = self.speaker
+        if self._touched:  # what somebody has said so far goes out as theirs
+            if speaker is not None and not speaker.echo:
+                speaker.pending.clear()
+            self.send()
+        self.speaker = None
+        frame = wire.frame(name, data)
+        targets = self.router.targets_of_own(name)
+        self.deliver(targets, NO_ROUTE, frame, 0, len(frame), 1)
+        self.send()
+        self.speaker = speaker  # it may be in the middle of something
+
+    def deliver(
+        self,
+        targets: Targets | CopyTargets | Denied,
+        route: Route,
+        buf: bytes,
+        start: int,
+        stop: int,
+        count: int,
+    ) -> None:
+        """Put the run of ``count`` frames at ``buf[start:stop]`` to its receivers."""
+        index = self.router.index
+        if isinstance(targets, CopyTargets):
+            index.work += _WORK
+            self.deliver(targets.direct, route, buf, start, stop, count)
+            rest = route.width - 1  # all frames of such a run have one header
+            size = route.length - route.width
+            head = wire.header(targets.copy_name, size)
+            frames = range(start + rest, stop, (stop - start) // count)
+            copies = b"".join([head + buf[at : at + size] + b"\n" for at in frames])
+            self.deliver(targets.copies, route, copies, 0, len(copies), count)
+        elif targets.enqueues and count:
+            chunk = buf[start:stop]
+            if not targets.enqueued:
+                self._touched.append(targets)
+            targets.enqueued += count
+            for enqueue in targets.enqueues:
+                enqueue(chunk)
+            index.work += len(targets.enqueues)
+        elif isinstance(targets, Denied):
+            index.work += _WORK
+            assert self.speaker is not None
+            self.deny(self.speaker, buf[start + 4 : buf.index(b" ", start + 4)], count)
+            self.counters.messages_in -= count  # as who has put them counts them
+
+    def deny(self, peer: Peer, name: bytes, count: int = 1) -> None:
+        """Refuse messages of a peer, the first of which has that name, for lack of rights.
+
+        They are counted one by one, and told by :meth:`tell_refusals`.
+        """
+        assert peer.gate is not None
+        self.counters.errors[peer.gate.code] += count
+        if peer.refusals is None:
+            peer.refusals = Refusals()
+        peer.refusals.add(peer.gate.code, name, count)
+
+    def tell_refusals(self, peer: Peer) -> None:
+        """Put one line to a peer about all that has been refused to it and is not told yet."""
+        refusals = peer.refusals
+        if refusals is None or not refusals.due(self._clock()):
+            return
+        what, more = wire.quote(refusals.name), refusals.count - 1
+        if more:
+            what += f" and {more} more"
+        if refusals.code == OUTSIDE.code:
+            text = f"{what}: pub {AUTH.decode()} <length> <name> <password> comes first"
+        else:
+            text = f"{what}: no right to publish that"
+        refusals.count = 0
+        frame = wire.error_frame(ProtocolError(refusals.code, text))
+        self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
+
+    def answer(self, peer: Peer, frame: bytes) -> None:
+        """Put a frame to one peer, behind what has been refused to it before."""
+        if peer.refusals is not None:
+            self.tell_refusals(peer)
+        self.turn.made += len(frame)
+        self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
+
+    def send(self) -> None:
+        """Hand each touched peer what was put to it, as one piece."""
+        touched = self._touched[:]  # a receiver may have something to say as well
+        self._touched.clear()
+        messages = 0
+        for targets in touched:
+            messages += targets.enqueued
+            self.counters.messages_out += targets.enqueued * len(targets.peers)
+            try:
+                if targets.far is not None:
+                    targets.far.count(targets.enqueued)
+            except Exception as error:  # noqa: BLE001  (it is not the publisher's)
+                self.faults.note(error, "mesh")
+            targets.enqueued = 0
+        later: dict[int, tuple[bytes, list[Sink]]] = {}
+        try:
+            self._send_now(touched, later, messages > _RENDERED_AT_ONCE)
+        except Exception as error:  # noqa: BLE001  (nothing that was put is left behind)
+            self.faults.note(error, "delivery")
+            for targets in touched:
+                for peer in targets.peers:
+                    if peer.pending:
+                        data = b"".join(peer.pending)
+                        peer.pending.clear()
+                        later.setdefault(id(data), (data, []))[1].append(peer)
+        if later:
+            self._send_later(list(later.values()))
+        if self.outbound:
+            try:
+                self.ship()
+            except Exception as error:  # noqa: BLE001  (as above)
+                self.faults.note(error, "mesh")
+
+    def _send_now(
+        self,
+        touched: list[Targets | CopyTargets | Denied],
+        later: dict[int, tuple[bytes, list[Sink]]],
+        many: bool,
+    ) -> None:
+        """Send to as many peers as the turn has time for; fill ``later`` with the others.
+
+        Peers that were given the same chunks are given the same bytes object. Chunks are told
+        apart by their ids: all of them existed before the first one can go away.
+
+        Args:
+            touched: whose peers were given something.
+            later: id of what is to be sent -> that, and to whom.
+            many: whether who renders messages is to be sent them in pieces, and so later.
+        """
+        over = self.turn.over
+        joined: dict[tuple[int, ...], bytes] = {}
+        sent, late = 0, False
+        for targets in touched:
+            for peer in targets.peers:
+                pending = peer.pending
+                if not pending:
+                    continue
+                if len(pending) == 1:
+                    data = pending[0]
+                else:
+                    ids = tuple(map(id, pending))
+                    data = joined.get(ids) or joined.setdefault(ids, b"".join(pending))
+                pending.clear()
+                if late or (many and peer.renders):
+                    later.setdefault(id(data), (data, []))[1].append(peer)
+                    continue
+                try:
+                    peer.send(data)
+                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+                    self.faults.end(peer, error)
+                sent += 1
+                if peer.renders or not sent & 3:
+                    late = over()
+
+    def _send_later(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
+        """Send to peers in further turns; at once, if that cannot be arranged."""
+        pieces: deque[tuple[bytes, list[Sink]]] = deque()
+        for data, peers in groups:
+            plain = [peer for peer in peers if not peer.renders]
+            rendering = [peer for peer in peers if peer.renders]
+            if plain:
+                pieces.append((data, plain))
+            if rendering:
+                try:
+                    split = list(wire.split_frames(data, _RENDERED_AT_ONCE))
+                except Exception as error:  # noqa: BLE001  (they get it in one piece)
+                    self.faults.note(error, "delivery")
+                    split = [data]
+                pieces.extend((piece, rendering) for piece in split)
+        unsent = Unsent(self.speaker, self.notes, pieces)
+        try:
+            self.on_unsent(unsent)
+        except Exception as error:  # noqa: BLE001  (nobody would wait for it)
+            self.faults.note(error, "delivery")
+            while unsent.pieces:
+                self._send_next(unsent)
+            unsent.done()
+        else:
+            self.unsent.append(unsent)
+
+    def _send_next(self, unsent: Unsent) -> None:
+        """Send to one peer more."""
+        data, peers = unsent.pieces[0]
+        peer = peers[unsent.at]
+        unsent.at += 1
+        if unsent.at == len(peers):
+            unsent.pieces.popleft()
+            unsent.at = 0
+        try:
+            peer.send(data)
+        except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+            self.faults.end(peer, error)
+
+    def send_some(self) -> Unsent:
+        """Go on with the first of what is :attr:`unsent`, until the turn is over; return it."""
+        before = self.speaker, self.notes
+        unsent = self.unsent.popleft()
+        try:
+            self.speaker, self.notes = unsent.speaker, unsent.notes
+            while unsent.pieces and not self.turn.over():
+                self._send_next(unsent)
+        finally:
+            self.speaker, self.notes = before
+            if unsent.pieces:
+                self.unsent.append(unsent)  # the others have theirs first
+            else:
+                unsent.done()
+        return unsent
+
+
+class Unsent:
+    """What one read has led to and was more than its turn could send.
+
+    Attributes:
+        speaker: whose input has led to it; None if it is the daemon's own.
+        notes: what is known of the messages; see :attr:`Delivery.notes`.
+        pieces: what is to be sent, and to whom.
+        at: the first of the peers of the first piece that has not been sent it.
+        done: called when nothing is left.
+    """
+
+    __slots__ = ("at", "done", "notes", "pieces", "speaker")
+
+    def __init__(
+        self, speaker: Peer | None, notes: Notes, pieces: deque[tuple[bytes, list[Sink]]]
+    ) -> None:
+        self.speaker = speaker
+        self.notes = notes
+        self.pieces = pieces
+        self.at = 0
+        self.done: Callable[[], None] = lambda: None
+
+
+class _Run:
+    """Messages put one after the other that go to the same peers.
+
+    Attributes:
+        targets: these peers.
+        spared: the one of them that does not get them, if there is one.
+        frames: the messages.
+        notes: what is known of each of them.
+        count: how many peers get them.
+        header: of the last one.
+    """
+
+    __slots__ = ("count", "frames", "header", "notes", "spared", "targets")
+
+    def __init__(self, targets: Targets | CopyTargets) -> None:
+        self.targets = targets
+        self.spared: Peer | None = None
+        self.frames: list[bytes] = []
+        self.notes: list[object] = []
+        self.count = 0
+        self.header = b""
+
+
+NO_ROUTE = Route(Targets(()), 0, 0)
+
+
+def _count(targets: Targets | CopyTargets) -> int:
+    if isinstance(targets, CopyTargets):
+        return len(targets.direct.peers) + len(targets.copies.peers)
+    return len(targets.peers)

@@ -1,0 +1,57 @@
+"""Who would receive a name, and because of which subscriptions, as JSON for people to read."""
+
+from __future__ import annotations
+
+import json
+
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Steps, Turn
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MAX_EXPLAINED, MAX_REASONS
+from pubsubd.routing.router import Router
+
+
+def explain(router: Router, turn: Turn, name: bytes) -> Steps[bytes]:
+    """Return the answer to ``//pubsubd/explain`` for ``name``, in steps.
+
+    It is ``{"name", "count", "receivers": [{"connection", "peer", "substrings", "matching",
+    "as"}]}``, where ``as`` is the name that the receiver would see, ``matching`` how many of
+    its subscriptions match, and ``count`` how many receivers there are, listed or not. For
+    those who subscribe the name itself there is also ``"exact": true``, and for those who do
+    so by wildcards ``"patterns"``.
+
+    For another daemon of the mesh ``connection`` is null.
+
+    Raises:
+        ProtocolError: ``bad-request``, if the name is not legal.
+    """
+    try:
+        wire.check_name(name)
+    except ProtocolError as error:
+        raise ProtocolError("bad-request", error.text) from None
+    receivers: list[dict[str, object]] = []
+    count = size = 0
+    for found in router.explain(name):
+        if turn.over():
+            yield
+        if found is None:
+            continue
+        receiver, seen, why = found
+        count += 1
+        if size < MAX_EXPLAINED:
+            entry: dict[str, object] = {
+                "connection": receiver.number if isinstance(receiver, Peer) else None,
+                "peer": receiver.label,
+                "substrings": [s.decode() for s in why.substrings[:MAX_REASONS]],
+                "matching": len(why.substrings) + why.exact + len(why.patterns),
+                "as": seen.decode(),
+            }
+            if why.exact:
+                entry["exact"] = True
+            if why.patterns:
+                entry["patterns"] = why.patterns[:MAX_REASONS]
+            size += len(json.dumps(entry))
+            receivers.append(entry)
+    answer = {"name": name.decode(), "count": count, "receivers": receivers}
+    return json.dumps(answer).encode()

@@ -1,0 +1,203 @@
+"""What the broker knows of a connection, whatever it speaks, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from pubsubd.broker.listener_state import DEFAULT, ListenerState
+from pubsubd.broker.rate import Bucket
+from pubsubd.broker.turn import Steps
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MAX_READ, READ_SIZE
+from pubsubd.routing.outbox import Outbox, Pieces
+from pubsubd.routing.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.access.rules import Permission
+    from pubsubd.broker.logins import Check
+    from pubsubd.broker.publish_filter import PublishFilter, Refusals
+
+
+def stay(code: str, text: str) -> None:
+    """End nothing: for peers that nobody can close."""
+
+
+class Link(Protocol):
+    """What takes the input of a peer that is another daemon.
+
+    Attributes:
+        dropped: batches for it that were dropped, because it was too slow.
+    """
+
+    dropped: int
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; see :meth:`pubsubd.broker.broker.Broker.receive`."""
+
+
+class Job(Protocol):
+    """A password that has to be checked before more input of a peer is worked off."""
+
+    @property
+    def check(self) -> Check:
+        """Takes too long for the loop."""
+
+    def finish(self) -> None:
+        """Act on what has come of it, in the loop, before the peer's input is gone on with."""
+
+
+class Peer:
+    """A connection, as the broker sees it.
+
+    Attributes:
+        number: counts the connections since the start, from 1.
+        label: what it is called in logs, for example ``127.0.0.1:50312``.
+        substrings, names, patterns: what it subscribes; the router's. Most peers have substrings
+            only: the others are None until there are some.
+        pending: frames put during the present read.
+        enqueue: ``pending.append``, bound once.
+        send: hands over whole frames at the end of a read; never blocks; set by the owner.
+        outbox: what could not be sent at once; the owner's.
+        parts, missing: input that is not worked off; bytes without which nothing can be.
+        large: the header, with the LF before it, of a frame larger than a read, if ``parts``
+            are the beginning of one; they are without that LF then.
+        expected: length of the large frame that was the last thing to come, or 0; another one
+            of its kind may follow.
+        ending: why the connection has to be closed, once it has.
+        end: asks its owner to close it, for a code and a text; set by the owner.
+        gone: called once it has left, if somebody has to know.
+        link: what takes its input, if it is a link to another daemon, or is becoming one.
+        relayed: whether its input is what a link has brought from another daemon.
+        vouched: whether that daemon vouches for the senders that the messages name.
+        echo: whether it gets what it has published itself, if it subscribes that.
+        busy: whether it is not read at present, because others have to be waited for.
+        remote: False: it is not another daemon that is reached over links.
+        renders: whether messages are put into another form for it, as on the hub port.
+        terms: what holds for it, as for all connections of its listener.
+        identity: who it is; None for one who has not logged in, empty for somebody without a name.
+        credential: by what it has logged in, for :class:`~pubsubd.broker.logins.Access` to tell
+            whether that still holds; None if it cannot be taken back.
+        expires_at: until when it may stay logged in, in seconds since the epoch; None for ever.
+        permission: what it may publish and receive; None for everything.
+        gate: what it publishes by; None if, and only if, ``permission`` is.
+        trusted: whether it may do everything, whatever the rules: it is another daemon.
+        requests: how many requests it may make; None if it has made none.
+        refusals: what has been refused to it; None if nothing has.
+        failures: how often its login has failed.
+        outside_since: since when it has had to log in; None if it has not, or has just come.
+        job: what has to be done before more of its input is; its owner's, once it is there.
+        step: the answer that is being made for it, in steps; more of its input waits for that.
+    """
+
+    remote = False
+
+    __slots__ = (
+        "busy",
+        "credential",
+        "echo",
+        "end",
+        "ending",
+        "enqueue",
+        "expected",
+        "expires_at",
+        "failures",
+        "gate",
+        "gone",
+        "identity",
+        "job",
+        "label",
+        "large",
+        "link",
+        "missing",
+        "names",
+        "number",
+        "outbox",
+        "outside_since",
+        "parts",
+        "patterns",
+        "pending",
+        "permission",
+        "refusals",
+        "relayed",
+        "renders",
+        "requests",
+        "send",
+        "step",
+        "substrings",
+        "terms",
+        "trusted",
+        "vouched",
+        "width",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        label: str,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None] = stay,
+        terms: ListenerState = DEFAULT,
+    ) -> None:
+        self.number = number
+        self.terms = terms
+        self.label = label
+        self.send = send
+        self.end = end
+        self.gone: Callable[[], None] | None = None
+        self.link: Link | None = None
+        self.relayed = self.vouched = False
+        self.echo = True
+        self.busy = False
+        self.substrings: set[bytes] = set()
+        self.names: set[bytes] | None = None
+        self.patterns: set[Pattern] | None = None
+        self.pending: list[bytes] = []
+        self.enqueue = self.pending.append
+        self.outbox = Outbox()
+        self.parts = [b"\n"]
+        self.missing = 1
+        self.large = b""
+        self.expected = 0
+        self.width = 0
+        self.ending: ProtocolError | None = None
+        self.identity: str | None = None
+        self.credential: object = None
+        self.expires_at: float | None = None
+        self.permission: Permission | None = None
+        self.gate: PublishFilter | None = None
+        self.trusted = False
+        self.refusals: Refusals | None = None
+        self.failures = 0
+        self.outside_since: float | None = None
+        self.job: Job | None = None
+        self.step: Steps[bytes | None] | None = None
+        self.renders = False
+        self.requests: Bucket | None = None
+
+    def discard_all(self) -> None:
+        """Throw away whatever it is given from now on, because it is leaving."""
+        self.send, self.end = discard, stay
+
+    def release(self) -> None:
+        """Let go of all that is held for a peer that has left and is closed."""
+        self.discard_all()
+        self.pending.clear()
+        self.job = self.step = None
+        self.parts.clear()
+        self.large = b""
+        self.outbox = Outbox()
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to read at once: of large frames no more than one, so that it ends the read."""
+        return max(READ_SIZE, min(self.missing if self.large else self.expected, MAX_READ))
+
+    @property
+    def halfway(self) -> bool:
+        """Whether part of a command has come and the rest has not."""
+        return bool(self.large) or sum(map(len, self.parts)) > 1
+
+
+def discard(data: bytes | Pieces) -> None:
+    """Take what is sent to a peer that is closed."""

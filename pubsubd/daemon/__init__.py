@@ -1,0 +1,1 @@
+"""The daemon as a process: task tree, signals, reload, metrics."""

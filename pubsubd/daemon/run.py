@@ -1,0 +1,490 @@
+"""The daemon: listeners, sessions, signals, and how all of it ends.
+
+One nursery holds everything. The first SIGTERM or SIGINT drains: what has been received
+is carried out and delivered, every peer is told, and :func:`run` returns. The second one
+raises :class:`~pubsubd.protocol.errors.AbortedError` at once. SIGHUP reads the settings again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import logging
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import trio
+
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.turn import Steps, finish
+from pubsubd.daemon.garbage import Garbage
+from pubsubd.daemon.lag import LoopLag
+from pubsubd.daemon.reload import Prepared, Reloader, prepare
+from pubsubd.daemon.systemd import Notifier, take_sockets
+from pubsubd.protocol import wire
+from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
+from pubsubd.protocol.limits import MIB, TURN
+from pubsubd.settings.config import Config, MeshOptions
+from pubsubd.transport.connection import MakeProtocol, name_address
+from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.listen import (
+    BoundSocket,
+    Listener,
+    Refusal,
+    Reserve,
+    accept_all,
+    check_address,
+    describe,
+    listen,
+    raise_descriptors,
+    resolve,
+)
+from pubsubd.transport.server import OnBackpressure, Server
+from pubsubd.transport.tasks import guarded
+
+if TYPE_CHECKING:
+    from pubsubd.daemon.metrics import Metrics
+    from pubsubd.hub.core import Hub
+    from pubsubd.mesh.dial import Mesher
+
+log = logging.getLogger("pubsubd")
+
+READ_TIMEOUT = 30.0
+"""Seconds that reading the settings and their files may take at a reload."""
+
+_SWEEP = 1.0  # seconds between two looks at all sessions
+_STATUS = 10.0  # seconds between two lines for the service manager
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_ENDS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def run(
+    config: Config,
+    *,
+    early_signals: Sequence[int] = (),
+    reload: Callable[[], Config] | None = None,
+    on_backpressure: OnBackpressure | None = None,
+    task_status: trio.TaskStatus[dict[str, Any]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until a signal, then drain.
+
+    Args:
+        config: what to listen on, and the limits.
+        early_signals: signals that came before this was called, if someone caught them.
+        reload: returns what SIGHUP is to put into force, or raises ConfigError; None for nothing.
+        on_backpressure: called with a slow peer and the bytes it had waiting.
+        task_status: ``started`` is called with ``{"line": {"host", "port"}, "hub": {"host",
+            "port"}, "unix", "pid"}`` (as far as they are there) once all listeners accept.
+
+    Raises:
+        ConfigError: the settings cannot be used.
+        OSError: a socket or file cannot be had.
+        AbortedError: a second signal came before everything was delivered.
+        FailedError: a task without which there is no daemon has failed again and again.
+    """
+    prepared = prepare(config)
+    limits = replace(config.limits, max_connections=raise_descriptors(config.limits))
+    drained = False
+    failed: list[FailedError] = []
+    _keep_memory()
+    with contextlib.ExitStack() as stack:
+        signals = stack.enter_context(_signals(*_ENDS))
+        hangups = stack.enter_context(_hangups())
+        notifier = stack.enter_context(contextlib.closing(Notifier()))
+        all_bound = listen(
+            config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
+        )
+        ports = describe(all_bound)
+        async with trio.open_nursery() as nursery:
+            server = Server(limits, nursery, on_backpressure)
+            reloader = Reloader(server)
+            all_doors = _open_doors(all_bound, reloader, config)
+            if config.mesh is not None:
+                reloader.mesher = _open_mesh(config.mesh, server, all_bound)
+            finish(reloader.apply(prepared))
+            reserve = Reserve()
+            stack.callback(reserve.close)
+            doors, closed = trio.CancelScope(), trio.Event()
+            dialling, reloading = trio.CancelScope(), trio.CancelScope()
+            start = server.tasks.start
+            server.start()
+            if reloader.mesher is not None:
+                nursery.start_soon(_run_within, dialling, reloader.mesher.run)
+            nursery.start_soon(
+                _accept,
+                partial(accept_all, all_doors, server, reserve, doors, closed),
+                failed,
+                nursery,
+            )
+            garbage = Garbage(lambda: len(server.sessions), collect=_collect)
+            sweeps = [garbage.sweep]
+            if reloader.hub is not None:
+                start("hub", partial(_sweep_hub, reloader.hub))
+                lag, load = _open_metrics(reloader.hub, reloader)
+                start("lag", lag.run)
+                start("metrics", load)
+            interval = min(_SWEEP, limits.command_timeout / 4)
+            start("sweep", partial(_sweep, server, sweeps, interval))
+            start("statistics", partial(_publish_statistics, server))
+            start("manager", partial(_tell_manager, reloader, notifier))
+            read = None if reload is None else partial(_read_again, reload, all_bound)
+            keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)
+            keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
+            nursery.start_soon(_run_within, reloading, keep_reloading)
+            if config.ports_file is not None:
+                _write_ports(Path(config.ports_file), ports, stack)
+            stack.enter_context(garbage.keep())
+            log.info("event=ready %s", _describe(all_bound))
+            notifier.ready()
+            task_status.started(ports)
+            if not early_signals:
+                await _wait_signal(signals)
+            log.info("event=draining connections=%d", len(server.sessions))
+            notifier.stopping()
+            if reloader.hub is not None:
+                reloader.hub.ready = False
+            nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
+            for scope in (doors, dialling, reloading):
+                scope.cancel()
+            await closed.wait()
+            server.drain()
+            await server.wait_empty()
+            log.info("event=stopped")
+            drained = True
+            nursery.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    if not drained:
+        raise AbortedError("ended by a second signal; what had not been delivered is lost")
+
+
+def check(config: Config, all_bound: Sequence[BoundSocket] = ()) -> Prepared:
+    """Check what can be checked without serving, and return what there is in the files.
+
+    Args:
+        config: what is to hold.
+        all_bound: the sockets that there are, if the daemon serves already.
+
+    Raises:
+        ConfigError: the daemon would not start, or not reload, with these settings.
+    """
+    prepared = prepare(config)
+    for one in config.all_listeners():
+        if one.unix is None:
+            resolve(one, insecure=config.insecure)
+        for bound in all_bound:  # a service manager may have bound it elsewhere
+            if bound.config.name == one.name and bound.listener.family != socket.AF_UNIX:
+                check_address(one, bound.listener.getsockname()[0], insecure=config.insecure)
+    return prepared
+
+
+# Starting
+
+
+def _open_doors(
+    all_bound: Sequence[BoundSocket], reloader: Reloader, config: Config
+) -> list[Listener]:
+    """Return what listens, and let the reloader know what holds there."""
+    server, doors = reloader.server, []
+    for bound in all_bound:
+        one = bound.config
+        terms = reloader.terms.get(one.name)
+        if terms is None:
+            terms = reloader.terms[one.name] = ListenerState(one.name, one.limits, one.hub_limits)
+        if one.protocol == "hub":
+            if reloader.hub is None:
+                reloader.hub = _make_hub(config, server)
+            make, refusal = _hub_door(reloader.hub, terms)
+            doors.append(Listener(bound, terms, make, refusal))
+        else:
+            make = partial(LineProtocol, server.broker, terms=terms)
+            doors.append(Listener(bound, terms, make, wire.error_frame))
+    return doors
+
+
+def _make_hub(config: Config, server: Server) -> Hub:
+    # Without a hub port, what it stands on is not loaded: 8 MiB and 60 ms.
+    from pubsubd.hub.core import Hub  # noqa: PLC0415
+
+    hub = Hub(server.broker, config.hub_limits, clock=trio.current_time)
+    hub.down = server.tasks.down
+    return hub
+
+
+def _hub_door(hub: Hub, terms: ListenerState) -> tuple[MakeProtocol, Refusal]:
+    from pubsubd.hub.connection import HubConnection  # noqa: PLC0415
+    from pubsubd.hub.web import refusal  # noqa: PLC0415
+
+    return partial(HubConnection, hub, terms=terms), refusal
+
+
+def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], Awaitable[None]]]:
+    """Let the hub port tell the metrics; return the two tasks that have to run for that."""
+    lag, wanted, loaded = LoopLag(), trio.Event(), trio.Event()
+
+    async def load() -> None:
+        # When somebody asks, in a thread: 4 MiB and 60 ms.
+        await wanted.wait()
+        module = partial(importlib.import_module, "pubsubd.daemon.metrics")
+        await trio.to_thread.run_sync(module, abandon_on_cancel=True)
+        loaded.set()
+
+    @functools.cache
+    def metrics() -> Metrics:
+        from pubsubd.daemon.metrics import Metrics, Sources  # noqa: PLC0415
+
+        mesh = None if reloader.mesher is None else reloader.mesher.report
+        server = reloader.server
+        return Metrics(Sources(server.broker, hub, lag, mesh, reloader, server.tasks))
+
+    def scrape(accept: str) -> Steps[tuple[bytes, str]]:
+        wanted.set()
+        while not loaded.is_set():
+            yield
+        return (yield from metrics().render(accept))
+
+    hub.scrape = scrape
+    return lag, load
+
+
+def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[BoundSocket]) -> Mesher:
+    """Return the daemon's part in the mesh.
+
+    Raises:
+        ConfigError: it cannot take part like that.
+    """
+    # Without a mesh, what it stands on is not loaded.
+    from pubsubd.mesh.dial import Mesher  # noqa: PLC0415
+    from pubsubd.mesh.settings import read_settings  # noqa: PLC0415
+
+    for bound in all_bound:
+        if bound.config.protocol == "line" and bound.listener.family != socket.AF_UNIX:
+            host, port = bound.listener.getsockname()[:2]
+            return Mesher(server, read_settings(options, host, port))
+    raise ConfigError("a mesh needs a TCP port for the line protocol")
+
+
+async def _accept(
+    run: Callable[[], Awaitable[None]], failed: list[FailedError], nursery: trio.Nursery
+) -> None:
+    """Accept connections; where that is not possible, the daemon ends, to be started again."""
+    try:
+        await run()
+    except* FailedError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert isinstance(error, FailedError)
+        failed.append(error)
+        nursery.cancel_scope.cancel()
+
+
+async def _run_within(scope: trio.CancelScope, run: Callable[[], Awaitable[object]]) -> None:
+    with scope:
+        await run()
+
+
+def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
+    ) as file:
+        json.dump(ports, file)
+        file.write("\n")
+    Path(file.name).chmod(0o644)
+    Path(file.name).rename(path)
+    stack.callback(path.unlink, missing_ok=True)
+
+
+def _describe(all_bound: Sequence[BoundSocket]) -> str:
+    words = {"pid": str(os.getpid())}
+    for bound in all_bound:
+        address = bound.listener.getsockname()
+        if bound.listener.family == socket.AF_UNIX:
+            shown = wire.escape(os.fsdecode(address))
+        else:
+            shown = name_address(*address[:2])
+        words.setdefault(wire.escape(bound.config.name), shown)
+    return " ".join(f"{key}={value}" for key, value in words.items())
+
+
+def _keep_memory() -> None:
+    """Let glibc keep some memory that was freed, instead of giving it back at once.
+
+    Every read allocates and frees some 256 KiB. By default each of these is taken from the
+    kernel anew, page by page, which was measured to cost a third of the time per byte.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 4 * MIB)
+        mallopt(_M_TRIM_THRESHOLD, 8 * MIB)
+
+
+def _collect(crowd: bool) -> None:
+    """Make a full collection, and give back what a crowd that has left had; glibc would keep it.
+
+    Giving back takes a tenth of a second for 200 MiB, wherever it is done: nobody can allocate.
+    """
+    gc.collect()
+    if crowd:
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+
+
+# Background
+
+
+async def _sweep(server: Server, sweeps: Sequence[Callable[[], None]], interval: float) -> None:
+    while True:
+        await trio.sleep(interval)
+        await server.sweep()
+        for sweep in sweeps:
+            guarded(server.broker.faults, "sweep", sweep)
+
+
+async def _sweep_hub(hub: Hub) -> NoReturn:
+    """Let the hub port let go of what is over; others have their turn in between."""
+    while True:
+        await trio.sleep(_SWEEP)
+        for _ in hub.sweep():
+            await trio.lowlevel.checkpoint()
+
+
+async def _publish_statistics(server: Server) -> None:
+    while True:
+        await trio.sleep(server.limits.stats_interval)
+        server.publish_statistics()
+
+
+async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
+    """Tell the service manager that all is well, from the loop that does the work, and how much."""
+    interval = _STATUS
+    if notifier.watchdog is not None:
+        interval = min(interval, notifier.watchdog / 3)
+    server = reloader.server
+    counters, told, at = server.broker.counters, 0, float("-inf")
+    while True:
+        notifier.alive()
+        now = trio.current_time()
+        if now - at >= _STATUS:
+            rate = (counters.messages_in - told) / (now - at)
+            told, at = counters.messages_in, now
+            fault = "settings not reloaded, see the log; " if reloader.failed else ""
+            notifier.status(f"{fault}{len(server.sessions)} connections, {rate:.0f} messages/s")
+        await trio.sleep(interval)
+
+
+# Reloading
+
+
+class _ReloadFaultError(ConfigError):
+    """Settings that cannot be read because of a mistake in this program, which is the cause."""
+
+
+def _read_again(reload: Callable[[], Config], all_bound: Sequence[BoundSocket]) -> Prepared:
+    """Return settings that can be put into force; whatever goes wrong is a ConfigError."""
+    try:
+        return check(reload(), all_bound)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise _ReloadFaultError(f"an unexpected failure: {error!r:.200}") from error
+
+
+async def _reload_on_signal(
+    signals: Any, read: Callable[[], Prepared] | None, reloader: Reloader, notifier: Notifier
+) -> None:
+    threads = trio.CapacityLimiter(1)
+    while True:
+        await _wait_signal(signals)
+        notifier.reloading()
+        try:
+            if read is None:
+                raise ConfigError("there are no settings to read again")
+            await _apply(await _read_in_thread(read, threads), reloader)
+        except ConfigError as error:
+            reloader.failed = True
+            if isinstance(error, _ReloadFaultError) and error.__cause__ is not None:
+                # Here and not where it was met: that was in a thread, where there is no clock.
+                reloader.server.broker.faults.note(error.__cause__, "reload")
+            told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}
+            reloader.server.publish_event(told, logging.ERROR, asked=True)
+        else:
+            reloader.server.publish_event({"event": "reloaded"}, asked=True)
+        notifier.ready()
+
+
+async def _read_in_thread(read: Callable[[], Prepared], threads: trio.CapacityLimiter) -> Prepared:
+    """Read in a thread: files may be slow, and nobody has to wait for them.
+
+    One that never answers, as on a disk that is gone, keeps its thread. There is no second one
+    then, and the daemon ends without it.
+
+    Raises:
+        ConfigError: the settings cannot be used, or have not been read in time.
+    """
+    if threads.borrowed_tokens:
+        raise ConfigError("the files of the reload before have not been read yet")
+    with trio.move_on_after(READ_TIMEOUT):
+        return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=threads)
+    raise ConfigError(f"the files have not been read in {READ_TIMEOUT:g} s")
+
+
+async def _apply(prepared: Prepared, reloader: Reloader) -> None:
+    """Put settings into force, and let others have their turns meanwhile."""
+    turn, lane = reloader.server.broker.turn, reloader.server.lane
+    turn.begin()
+    for _ in reloader.apply(prepared, turn.over):
+        await lane.wait(TURN)
+        turn.begin()
+
+
+# Ending
+
+
+@contextlib.contextmanager
+def _signals(*numbers: int) -> Iterator[Any]:
+    """Receive signals where that is possible: in the main thread."""
+    try:
+        receiver = trio.open_signal_receiver(*numbers)
+        with receiver as signals:
+            yield signals
+    except RuntimeError:
+        yield None
+
+
+@contextlib.contextmanager
+def _hangups() -> Iterator[Any]:
+    """Receive SIGHUP; one that nobody has taken at the end would end the process by itself."""
+    try:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    except ValueError:  # as above
+        yield None
+        return
+    try:
+        with _signals(signal.SIGHUP) as signals:
+            yield signals
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+async def _wait_signal(signals: Any) -> None:
+    if signals is None:
+        await trio.sleep_forever()
+    async for _ in signals:
+        return
+
+
+async def _abort_on_signal(signals: Any, everything: trio.CancelScope) -> None:
+    await _wait_signal(signals)
+    everything.cancel()

@@ -1,0 +1,148 @@
+"""What one connection subscribes: each name and wildcard once in the router, for any dialects.
+
+Strategy: dialects are bits. A name that several of them have asked for is subscribed once and
+remembered with all of their bits, so that a message comes once. In which form, the first bit of its
+name tells; what no name is subscribed for came by a wildcard, and these are of one dialect. So that
+costs the same however many there are.
+
+Invariants:
+
+- The router has a name or pattern of this peer if and only if it is in ``_names`` or ``_patterns``.
+- ``_tally`` has the number of these for each dialect, and ``form`` is the only one that has any.
+- ``wild`` is the dialect of all patterns, and None if and only if there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pubsubd.hub.render import Form
+from pubsubd.hub.topics import TopicError
+from pubsubd.routing.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.broker.peer import Peer
+    from pubsubd.hub.core import Hub
+
+_FORMS = (Form.HUB, Form.SYNAP, Form.ENVELOPE)
+"""Of several, a message comes in the first."""
+
+_BITS = {form: 1 << number for number, form in enumerate(_FORMS)}
+_FIRST = (None, *(next(form for form in _FORMS if _BITS[form] & bits) for bits in range(1, 8)))
+_STEP = 1_000  # names let go of at once
+
+
+class Subscriptions:
+    """The subscriptions of a connection.
+
+    Attributes:
+        form: the form in which everything comes; None if there are several, or nothing.
+        wild: the dialect of its wildcards; None if there are none.
+    """
+
+    __slots__ = ("_hub", "_names", "_patterns", "_peer", "_tally", "form", "wild")
+
+    def __init__(self, hub: Hub, peer: Peer) -> None:
+        self._hub = hub
+        self._peer = peer
+        self._names: dict[bytes, int] | None = None
+        self._patterns: set[Pattern] | None = None
+        self._tally = [0, 0, 0]
+        self.form: Form | None = None
+        self.wild: Form | None = None
+
+    def __len__(self) -> int:
+        return len(self._names or ()) + len(self._patterns or ())
+
+    def check_patterns(self, count: int, form: Form) -> None:
+        """Raise :class:`TopicError` if it may not have so many more wildcards of that dialect."""
+        if not count:
+            return
+        if self.wild is not None and self.wild is not form:
+            raise TopicError("this connection has wildcards of another dialect")
+        most = self._hub.limits.max_connection_wildcards
+        if len(self._patterns or ()) + count > most:
+            raise TopicError(f"over {most} wildcard subscriptions of one connection")
+
+    def add(self, topic: bytes | Pattern, form: Form) -> None:
+        """Subscribe a name or a wildcard for one dialect, after :meth:`check_patterns`."""
+        hub = self._hub
+        if isinstance(topic, Pattern):
+            if self._patterns is None:
+                self._patterns = set()
+            elif topic in self._patterns:
+                return
+            self._count(form, 1)
+            self._patterns.add(topic)
+            self.wild = form
+            hub.broker.router.subscribe_pattern(self._peer, topic)
+            if form is not Form.SYNAP:  # which counts its own
+                hub.synap.subscribers.other_wildcards += 1
+            return
+        if self._names is None:
+            self._names = {}
+        bits, bit = self._names.get(topic, 0), _BITS[form]
+        if bits & bit:
+            return
+        self._count(form, 1)
+        self._names[topic] = bits | bit
+        if not bits:
+            hub.broker.router.subscribe_name(self._peer, topic)
+        hub.topics.hold(topic, hub.clock())
+
+    def remove(self, topic: bytes | Pattern, form: Form) -> None:
+        """Undo :meth:`add`, if there is something to undo."""
+        hub = self._hub
+        if isinstance(topic, Pattern):
+            if self.wild is not form or topic not in (self._patterns or ()):
+                return
+            assert self._patterns is not None
+            self._count(form, -1)
+            self._patterns.remove(topic)
+            if not self._patterns:
+                self._patterns = self.wild = None
+            hub.broker.router.unsubscribe_pattern(self._peer, topic)
+            if form is not Form.SYNAP:
+                hub.synap.subscribers.other_wildcards -= 1
+            return
+        names, bit = self._names or {}, _BITS[form]
+        bits = names.get(topic, 0)
+        if not bits & bit:
+            return
+        self._count(form, -1)
+        if bits == bit:
+            del names[topic]
+            hub.broker.router.unsubscribe_name(self._peer, topic)
+        else:
+            names[topic] = bits & ~bit
+        hub.topics.release(topic)
+
+    def form_of(self, name: bytes) -> Form | None:
+        """Return the form in which ``name`` comes."""
+        bits = self._names.get(name) if self._names is not None else None
+        return self.wild if bits is None else _FIRST[bits]
+
+    def release(self) -> Iterator[None]:
+        """Let go of what is counted elsewhere, at the end, in steps: iterate to the end.
+
+        The router forgets the peer itself.
+        """
+        subscribers, topics = self._hub.synap.subscribers, self._hub.topics
+        if self._patterns is not None and self.wild is not Form.SYNAP:
+            subscribers.other_wildcards -= len(self._patterns)
+        self._patterns = None
+        done = 0
+        while self._names:
+            name, bits = self._names.popitem()
+            topics.release(name, bits.bit_count())
+            done += 1
+            if done % _STEP == 0:
+                yield
+
+    def _count(self, form: Form, change: int) -> None:
+        self._hub.broker.flush()  # what is on its way comes in the form it was asked for in
+        tally = self._tally
+        tally[_FORMS.index(form)] += change
+        held = sum(bit for bit, count in zip((1, 2, 4), tally, strict=True) if count)
+        self.form = _FORMS[held >> 1] if held in (1, 2, 4) else None

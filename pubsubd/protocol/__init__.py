@@ -1,0 +1,1 @@
+"""Grammar of the line protocol, errors and limits."""

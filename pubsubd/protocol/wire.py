@@ -1,0 +1,327 @@
+"""The line protocol's grammar, without I/O: what is legal, and how things are written.
+
+    pub <name> <length> <data><LF>
+    sub <substring><LF>
+    unsub <substring><LF>
+
+The daemon's hot loop is in :mod:`pubsubd.broker.broker`; it comes here for what it has
+not seen before. Clients use :class:`Decoder`.
+
+A *header* is everything of a ``pub`` before its data, ``pub <name> <length> ``.
+By this grammar no header is the beginning of another one: it ends at its third
+space. The broker's lookups rely on that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
+
+FORWARD = b"//fwd/"
+OWN = b"//pubsubd/"
+ERROR = b"//pubsubd/error"
+
+
+def header_matcher(reserved: tuple[bytes, ...]) -> Callable[..., re.Match[bytes] | None]:
+    """Return what :data:`match_header` is, for names that begin with none of ``reserved``."""
+    none = b"|".join(map(re.escape, reserved))
+    legal = rb"\npub (?!%b)([^ \r\n]{1,%d}) ([0-9]{1,%d}) " % (none, MAX_NAME, MAX_DIGITS)
+    return re.compile(legal).match
+
+
+match_header = header_matcher((OWN,))
+"""Match LF and a ``pub`` header in lower case: groups 1 and 2 are its name and its digits.
+
+What matches is legal, unless its name is not UTF-8, and is not the daemon's own.
+"""
+
+_QUOTED = 64
+_HTTP = (b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0")
+
+
+def escape(text: bytes | str, limit: int | None = None) -> str:
+    r"""Return ``text`` as one printable line: ``\n``, ``\x1b``, ``\\`` for what is not.
+
+    With ``limit``, at most that many characters or bytes of ``text``, and ``...`` after
+    them where something was left out.
+    """
+    cut = limit is not None and len(text) > limit
+    if cut:
+        text = text[:limit]
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "surrogateescape")
+    shown = "".join(_ESCAPES.get(c) or (c if c.isprintable() else _escape_one(c)) for c in text)
+    return shown + "..." if cut else shown
+
+
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+
+
+def _escape_one(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was not UTF-8
+        code -= 0xDC00
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def quote(text: bytes) -> str:
+    """Return ``text`` escaped and cut, in double quotes, for an error line."""
+    return '"' + escape(text, _QUOTED).replace('"', '\\"') + '"'
+
+
+def is_utf8(text: bytes) -> bool:
+    """Return whether ``text`` is valid UTF-8."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def check_name(name: bytes, what: str = "name") -> None:
+    """Raise :class:`ProtocolError` unless ``name`` is a legal name or substring."""
+    if not name:
+        raise ProtocolError("bad-name", f"the {what} is missing")
+    if len(name) > MAX_NAME:
+        raise ProtocolError("name-too-long", f"the {what} has {len(name)} bytes, over {MAX_NAME}")
+    for bad, title in ((b" ", "a space"), (b"\r", "a CR"), (b"\n", "an LF")):
+        if bad in name:
+            raise ProtocolError("bad-name", f"{title} in the {what} {quote(name)}")
+    if not is_utf8(name):
+        raise ProtocolError("bad-name", f"the {what} {quote(name)} is not UTF-8")
+
+
+def parse_length(digits: bytes) -> int:
+    """Return the payload length that ``digits`` spell; raise :class:`ProtocolError`."""
+    if not digits.isdigit() or len(digits) > MAX_DIGITS:  # int() alone takes b"1_0" and b"+5"
+        shown = quote(digits) if digits else "nothing"
+        raise ProtocolError("bad-length", f"expected 1 to {MAX_DIGITS} digits, got {shown}")
+    return int(digits)
+
+
+class Sizes(dict[bytes, int]):
+    """Payload lengths by their digits; each spelling is read once. Holds 4,096 at most."""
+
+    def __missing__(self, digits: bytes) -> int:
+        if len(self) >= 4_096:
+            self.clear()
+        self[digits] = size = parse_length(digits)
+        return size
+
+
+def check_size(size: int, max_payload: int) -> None:
+    """Raise :class:`ProtocolError` if ``size`` bytes of data are too many."""
+    if size > max_payload:
+        raise ProtocolError("payload-too-large", f"{size} bytes of data, over {max_payload}")
+
+
+def header(name: bytes, size: int) -> bytes:
+    """Return ``pub <name> <size> ``."""
+    return b"pub %b %d " % (name, size)
+
+
+def frame(name: bytes, data: bytes) -> bytes:
+    """Return a whole ``pub`` command."""
+    return b"pub %b %d %b\n" % (name, len(data), data)
+
+
+def error_frame(error: ProtocolError) -> bytes:
+    """Return the line that tells ``error`` to the peer."""
+    return frame(ERROR, f"{error.code} {error.text}".encode())
+
+
+def copy_name(name: bytes) -> bytes | None:
+    """Return the name of ``name``'s forwarded copy, or None where there is none.
+
+    ``//x/y`` is copied to ``//fwd/x/y``. Names that do not start with ``//`` are local,
+    and names under ``//fwd/`` are forwarded as they are. A name whose copy's name would be
+    too long has no copy.
+    """
+    if not name.startswith(b"//") or name.startswith(FORWARD) or len(name) > MAX_NAME - 4:
+        return None
+    return FORWARD + name[2:]
+
+
+def find_header_end(buf: bytes, start: int) -> int:
+    """Return the offset just after the header at ``start``, which begins with ``pub``, or -1.
+
+    -1 when the line ends, or reaches :data:`~pubsubd.protocol.limits.MAX_LINE`, or the bytes end,
+    before a third space.
+    """
+    room = start + MAX_LINE
+    gap = buf.find(b" ", start + 4, room)
+    stop = buf.find(b" ", gap + 1, room) if gap >= 0 else -1
+    if stop < 0 or buf.find(b"\n", start, stop) >= 0:
+        return -1
+    return stop + 1
+
+
+def find_line_end(buf: bytes, start: int) -> int:
+    """Return the offset of the LF that ends the line at ``start``, or -1 if it is not there yet.
+
+    Raises:
+        ProtocolError: ``line-too-long``, after :data:`~pubsubd.protocol.limits.MAX_LINE` bytes.
+    """
+    stop = buf.find(b"\n", start, start + MAX_LINE + 1)
+    if stop < 0 and len(buf) - start > MAX_LINE:
+        shown = quote(buf[start : start + 24])
+        raise ProtocolError("line-too-long", f"{MAX_LINE} bytes without a line feed, from {shown}")
+    return stop
+
+
+def parse_header(head: bytes) -> tuple[bytes, bytes]:
+    """Split a ``pub`` header, which ends with its third space, into name and digits."""
+    _verb, name, digits, _rest = head.split(b" ", 3)
+    return name, digits
+
+
+def parse_line(line: bytes) -> tuple[bytes, bytes]:
+    """Return the verb (``b"sub"`` or ``b"unsub"``) and substring of a line without its end.
+
+    Raises:
+        ProtocolError: for every other line, a ``pub`` that has no header included.
+    """
+    verb, gap, rest = line.partition(b" ")
+    verb = verb.lower()
+    if verb in (b"sub", b"unsub"):
+        check_name(rest, "substring")
+        return verb, rest
+    if verb == b"pub":
+        name = rest.partition(b" ")[0]
+        if not name:
+            raise ProtocolError("bad-name", "pub needs a name, a length and data")
+        raise ProtocolError("bad-length", f"pub {quote(name)} needs a length, a space and data")
+    if line.endswith(_HTTP) and gap:
+        raise ProtocolError("http-request", "this is a line protocol: pub, sub and unsub")
+    raise ProtocolError("unknown-command", f"{quote(verb)} is not pub, sub or unsub")
+
+
+def end_of_frame(chunk: bytes, offset: int) -> int:
+    """Return where the frame that holds ``offset`` ends; frames begin at the start of ``chunk``.
+
+    ``chunk`` holds whole, legal frames: what a broker delivers. An ``offset`` between two
+    frames is returned as it is.
+    """
+    at = 0
+    while at < offset:
+        at = next_frame(chunk, at)
+    return at
+
+
+def count_frames(chunk: bytes) -> int:
+    """Return how many frames ``chunk`` holds: whole, legal ones."""
+    at = count = 0
+    while at < len(chunk):
+        at = next_frame(chunk, at)
+        count += 1
+    return count
+
+
+def next_frame(chunk: bytes, at: int) -> int:
+    """Return the offset after the whole, legal frame at ``at``."""
+    gap = chunk.index(b" ", at + 4)
+    stop = chunk.index(b" ", gap + 1)
+    return stop + 1 + int(chunk[gap + 1 : stop]) + 1
+
+
+def split_frames(chunk: bytes, most: int) -> Iterator[bytes]:
+    """Yield the pieces of ``chunk``, whole, legal frames, with at most ``most`` frames each."""
+    start = at = count = 0
+    while at < len(chunk):
+        at = next_frame(chunk, at)
+        count += 1
+        if count == most and at < len(chunk):
+            yield chunk[start:at]
+            start, count = at, 0
+    yield chunk[start:] if start else chunk
+
+
+_FRAGMENT = 4_096  # bytes; less is copied behind what has come before
+
+
+class Decoder:
+    """Frames out of a byte stream, for clients: feed bytes, get ``(name, data)`` pairs.
+
+    It reads what a daemon writes, so anything but a legal ``pub`` ends the stream.
+    Holds at most one frame beyond what it was fed.
+
+    Attributes:
+        size: bytes that are held.
+    """
+
+    def __init__(self, max_payload: int) -> None:
+        self._max_payload = max_payload
+        self._parts: list[bytes | bytearray] = []
+        self._missing = 1
+        self.size = 0
+
+    @property
+    def stopped(self) -> bool:
+        """Whether there may be whole messages that were not asked for yet."""
+        return not self._missing
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last frame has come in part only."""
+        return any(self._parts)
+
+    def feed(self, data: bytes, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Return the messages that ``data`` completes.
+
+        Args:
+            data: what has come.
+            most: of so many messages the rest are kept, for another call, without data perhaps.
+
+        Raises:
+            ProtocolError: the stream is not this protocol, or a frame is over the limit.
+        """
+        if not data and self._missing:
+            return []
+        parts = self._parts
+        if not self.size:
+            parts[:] = [data]
+        elif len(data) < _FRAGMENT:  # or a few bytes at a time would be a part each
+            tail = parts[-1]
+            if not isinstance(tail, bytearray):
+                tail = bytearray()
+                parts.append(tail)
+            tail += data
+        else:
+            parts.append(data)
+        self.size += len(data)
+        if len(data) < self._missing:
+            self._missing -= len(data)
+            return []
+        buf = b"".join(parts)
+        found: list[tuple[bytes, bytes]] = []
+        at, end, self._missing = 0, len(buf), 1
+        while at < end:
+            if len(found) == most:
+                self._missing = 0
+                break
+            start = find_header_end(buf, at)
+            verb, ended = buf[at : at + 4].lower(), start < 0 and find_line_end(buf, at) >= 0
+            if ended or verb != b"pub "[: len(verb)]:
+                raise ProtocolError("unknown-command", f"not a pub: {quote(buf[at : at + 64])}")
+            if start < 0:
+                break
+            name, digits = parse_header(buf[at:start])
+            check_name(name)
+            size = parse_length(digits)
+            check_size(size, self._max_payload)
+            stop = start + size
+            if stop >= end:
+                self._missing = stop + 1 - end
+                break
+            if buf[stop] != 10:
+                raise ProtocolError("wrong-length", f"after {quote(name)} no line feed")
+            found.append((name, buf[start:stop]))
+            at = stop + 1
+        self._parts = [buf[at:]]
+        self.size = end - at
+        return found

@@ -1,0 +1,208 @@
+"""Where frames go: sets of peers, and what the broker remembers of a kind of header.
+
+Equal sets of receivers are the same :class:`Targets`, which is the router's doing, and equal shapes
+of frames to them the same :class:`Route`. So ``targets is previous`` tells whether two frames go to
+the same peers, and ``route is previous`` that they have the same lengths as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.wildcards import Pattern
+
+if TYPE_CHECKING:
+    from pubsubd.access.rules import Permission
+
+
+_ROUTES = 16_384  # remembered by their lengths
+
+
+class Sink(Protocol):
+    """What takes frames.
+
+    Attributes:
+        pending: frames put during the present read.
+        renders: whether it turns each message into another form, which costs more than to send it.
+    """
+
+    pending: list[bytes]
+    renders: bool
+
+    @property
+    def end(self) -> Callable[[str, str], None]:
+        """Closes its connection, for a code and a text."""
+
+    @property
+    def enqueue(self) -> Callable[[bytes], None]:
+        """Takes frames; they are sent at the end of the read."""
+
+    @property
+    def send(self) -> Callable[[bytes | Pieces], None]:
+        """Sends frames at once."""
+
+
+class Receiver(Sink, Protocol):
+    """What routing needs of a peer.
+
+    Attributes:
+        label: what it is called in answers.
+        remote: whether it is another daemon, which is reached over links.
+        permission: what it may receive; None for everything.
+    """
+
+    label: str
+    remote: bool
+    permission: Permission | None
+    substrings: set[bytes]
+    names: set[bytes] | None
+    patterns: set[Pattern] | None
+
+
+class Far(Sink, Protocol):
+    """Several other daemons, as one that takes frames."""
+
+    def count(self, messages: int) -> None:
+        """Take note that so many messages were put."""
+
+
+Bundle = Callable[[frozenset[Receiver]], Far]
+"""Returns what hands frames to several other daemons at once."""
+
+
+class Targets:
+    """A set of peers that frames go to, in the form the broker needs.
+
+    Attributes:
+        members: these peers.
+        peers: what hands frames to them: themselves, and one for all that are other daemons.
+        far: that one for other daemons, the last of ``peers``; None if there are none.
+        enqueue: hands bytes to the only peer; None if there is not exactly one, or it is far.
+        enqueues: one call each hands bytes to all peers.
+        enqueued: messages put in the present read; the broker's.
+        cost: how many calls in ``enqueues``.
+        special: whether the broker has to deliver frame by frame; False here.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "cost",
+        "enqueue",
+        "enqueued",
+        "enqueues",
+        "far",
+        "members",
+        "peers",
+    )
+
+    special = False
+
+    def __init__(self, members: Iterable[Receiver], bundle: Bundle | None = None) -> None:
+        self.members = tuple(members)
+        self.peers: tuple[Sink, ...] = self.members
+        self.far: Far | None = None
+        if bundle is not None and (far := frozenset(peer for peer in self.members if peer.remote)):
+            near = [peer for peer in self.members if not peer.remote]
+            self.far = bundle(far)
+            self.peers = (*near, self.far)
+        self.enqueues = tuple(peer.enqueue for peer in self.peers)
+        # What goes to other daemons is dearer, so it is counted as what goes to several peers is.
+        self.enqueue = self.enqueues[0] if len(self.enqueues) == 1 and self.far is None else None
+        self.cost = len(self.enqueues)
+        self.enqueued = 0
+
+
+class CopyTargets:
+    """The receivers of one ``//x/y``: those of the name itself, and those of its copy only."""
+
+    __slots__ = ("copies", "copy_name", "direct")
+
+    special = True
+    far = None
+    members: tuple[Receiver, ...] = ()
+    peers: tuple[Sink, ...] = ()
+    enqueues: tuple[Callable[[bytes], None], ...] = ()
+    enqueue = None
+    enqueued = cost = 0
+
+    def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
+        self.direct = direct
+        self.copies = copies
+        self.copy_name = copy_name
+
+
+class Denied:
+    """The receivers of what its publisher may not publish: nobody."""
+
+    __slots__ = ()
+
+    special = True
+    far = None
+    members: tuple[Receiver, ...] = ()
+    peers: tuple[Sink, ...] = ()
+    enqueues: tuple[Callable[[bytes], None], ...] = ()
+    enqueue = None
+    enqueued = cost = 0
+
+
+class Route:
+    """Where the frames with one kind of header go.
+
+    Attributes:
+        targets: the receivers.
+        width: bytes of the header and of the LF before it.
+        length: bytes of the whole frame, its own LF included.
+    """
+
+    __slots__ = ("length", "targets", "width")
+
+    def __init__(self, targets: Targets | CopyTargets | Denied, width: int, length: int) -> None:
+        self.targets = targets
+        self.width = width
+        self.length = length
+
+
+class Routes:
+    """The routes there are, one for each set of receivers and lengths of a frame.
+
+    A set of receivers does not know its routes: both would stay until Python looks for cycles, and
+    with them the peers.
+    """
+
+    __slots__ = ("_routes", "get")
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[object, int, int], Route] = {}
+        self.get = self._routes.get
+
+    def make(self, targets: Targets | CopyTargets | Denied, width: int, size: int) -> Route:
+        """Return the route to ``targets`` of frames with a header and data of these lengths."""
+        route = self._routes.get((targets, width, size))
+        if route is None:
+            if len(self._routes) >= _ROUTES:
+                self._routes.clear()
+            route = self._routes[targets, width, size] = Route(targets, width, width + size)
+        return route
+
+    def clear(self) -> None:
+        """Forget all of them; those in use stay as they are."""
+        self._routes.clear()
+
+
+class Reasons:
+    """Why a peer receives a name.
+
+    Attributes:
+        substrings: those it subscribes that are in the name, in order.
+        exact: whether it subscribes the name itself.
+        patterns: texts of the wildcards it subscribes that match, in order.
+    """
+
+    __slots__ = ("exact", "patterns", "substrings")
+
+    def __init__(self) -> None:
+        self.substrings: list[bytes] = []
+        self.exact = False
+        self.patterns: list[str] = []

@@ -1,0 +1,1 @@
+"""Sockets, TLS and the tasks around the protocols."""

@@ -1,0 +1,667 @@
+"""One connection, whatever is spoken on it: sockets and waiting around a talk.
+
+One task a connection reads and, at the end, takes leave; a second one writes, but lives
+only while something waits that the socket would not take. Whoever delivers to a
+connection, this task or another, calls :meth:`Session._send`, which never waits, and so
+is also where an overrun is noticed: a writer that is stuck could not.
+
+Invariants:
+
+- ``outbox`` is empty or a writer runs.
+- Every ending passes the end of :meth:`Session.run`: leave the broker, say why, close.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from time import perf_counter, thread_time
+from typing import Protocol
+
+import trio
+
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.rate import Pace
+from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
+from pubsubd.protocol.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE, TURN
+from pubsubd.routing.outbox import Pieces
+from pubsubd.transport.server import Server
+from pubsubd.transport.stall_budget import StallBudget
+from pubsubd.transport.tasks import contain, guarded
+from pubsubd.transport.tls import TlsSocket, explain
+
+log = logging.getLogger("pubsubd")
+
+_REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
+_MOST_PIECES = 64  # in one send; the system allows 1,024
+_HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
+_UNKNOWN = 0.002  # seconds of a first turn, which come after turns that are likely to be short
+_NEW = 5.0  # seconds for which the processor's time is looked at of each connection
+_WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
+_LEAVING = 0.002  # seconds of a step of leaving
+_ENDING = 0.000_3  # seconds that the end of a connection takes besides
+_WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
+_MANY = 20
+_GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
+_KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
+
+
+class ConnectionProtocol(Protocol):
+    """What is spoken on a connection, without I/O.
+
+    Attributes:
+        peer: the connection as the broker sees it.
+    """
+
+    peer: Peer
+
+    @property
+    def max_pending(self) -> int:
+        """Bytes that may wait for it."""
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to read at once."""
+
+    @property
+    def halfway(self) -> bool:
+        """Whether part of a command has come and the rest has not."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether something is still due to it after it has shut down its sending side."""
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; whether work is left that ``receive(b"")`` goes on with.
+
+        Sets ``peer.ending`` once the connection has to be closed, when all that is due to it,
+        the reason included, is sent.
+        """
+
+    def farewell(self, error: ProtocolError) -> bytes:
+        """Return what tells the peer that the connection ends for that reason."""
+
+    def overdue(self, now: float, heard: float) -> ProtocolError | None:
+        """Return why it ends now, if it has been silent since ``heard`` for too long."""
+
+    def rest(self, begun: float, now: float) -> None:
+        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
+
+    def end_of_frame(self, chunk: bytes, offset: int) -> int:
+        """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
+
+    def count_frames(self, chunk: bytes) -> int:
+        """Return how many frames a chunk holds."""
+
+    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
+        """Return what forgets the peer: each in steps of bounded work, to be iterated to the end.
+
+        One that fails is called again, and goes on where it had come.
+        """
+
+
+MakeProtocol = Callable[
+    [str, Callable[[bytes | Pieces], None], Callable[[str, str], None]], ConnectionProtocol
+]
+"""Makes the talk of a new connection.
+
+Called with its label, with what sends whole frames (now or later, never waiting), and with what
+ends it from outside of ``receive``, for a code and a text.
+"""
+
+
+def open_session(
+    server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeProtocol
+) -> Peer:
+    """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
+    before = server.broker.counters.connections_total
+    try:
+        session = Session(server, sock, label, make)
+    except BaseException:
+        server.broker.abandon(before)
+        raise
+    server.sessions.add(session)
+    server.nursery.start_soon(contain, server.broker.faults, session, session.run, 2)
+    return session.peer
+
+
+def tune(sock: socket.socket) -> None:
+    """Let a TCP socket send at once, and notice some day that the other end has vanished."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    idle, interval, count = _KEEPALIVE
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
+
+
+def name_address(host: str, port: int) -> str:
+    """Return ``HOST:PORT`` as it stands in logs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class Session:
+    """A connection, from its socket to its peer.
+
+    Attributes:
+        heard: the trio time, to a sweep of the daemon, of the last input; until TLS is spoken, of
+            the beginning.
+        listening: whether the peer has shut down its sending side and goes on receiving.
+        leaving: whether nothing is read any more but what the peer says after the end.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_dropped",
+        "_given_up",
+        "_gone",
+        "_half",
+        "_heavy",
+        "_lot",
+        "_moved",
+        "_paces",
+        "_patience",
+        "_scope",
+        "_server",
+        "_sock",
+        "_talk",
+        "_tls",
+        "_watched",
+        "_writing",
+        "heard",
+        "leaving",
+        "listening",
+        "peer",
+    )
+
+    def __init__(
+        self, server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeProtocol
+    ) -> None:
+        self._server = server
+        self._broker = server.broker
+        self._sock = sock
+        self._tls = sock if isinstance(sock, TlsSocket) else None
+        self._scope = trio.CancelScope()
+        self._lot: trio.lowlevel.ParkingLot | None = None
+        self._patience: StallBudget | None = None
+        self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
+        self._given_up = False
+        self._dropped = 0  # messages, since the backlog was empty
+        self._gone = False  # no send is tried any more
+        self._writing = False
+        self._moved = 0.0
+        self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
+        self._watched = perf_counter() + _NEW  # until when
+        self.heard = 0.0
+        self.listening = False
+        self.leaving = False
+        self._talk = make(label, self._send, self.end)
+        self._half = self._talk.max_pending // 2
+        self.peer = self._talk.peer
+        if self._tls is not None and not self._tls.secure:
+            self.heard = trio.current_time()
+            self._tls.secured = self._identify
+        self.peer.terms.connections += 1
+
+    async def run(self) -> None:
+        """Serve the connection to its end. Raises nothing but cancellation."""
+        peer, faults = self.peer, self._broker.faults
+        try:
+            with self._scope:
+                await self._serve()
+            if self._server.draining and peer.ending is None and not self._gone:
+                await self._drain()
+        except ProtocolError as error:  # before there was anything that could be said
+            self.end(error.code, error.text)
+        except ssl.SSLError as error:
+            self.end("tls-failed", explain(error))
+        except OSError as error:
+            self._lose(error)
+        except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
+            faults.end(self, error)
+            guarded(faults, peer.label, self._broker.flush)  # what it had led to before
+        finally:
+            self.leaving = True
+            peer.discard_all()
+            try:
+                for finish in (self._leave, self._take_leave):
+                    await self._finish(finish)
+            finally:
+                for close in (
+                    self._stop,
+                    self._close,
+                    peer.release,
+                    self._uncount,
+                    partial(self._server.close, self),
+                ):
+                    guarded(faults, peer.label, close, tries=2)
+
+    async def _finish(self, finish: Callable[[], Awaitable[None]]) -> None:
+        """Take one step of the end, again if it fails."""
+        for _ in range(2):
+            try:
+                await finish()
+            except OSError:
+                return
+            except Exception as error:  # noqa: BLE001  (as above)
+                self._broker.faults.note(error, self.peer.label)
+            else:
+                return
+
+    async def _leave(self) -> None:
+        """Forget the peer, in steps, whatever goes wrong."""
+        faults, label = self._broker.faults, self.peer.label
+        guarded(faults, label, self._note_half)
+        guarded(faults, label, partial(self._server.read_out, self), tries=2)
+        steps: list[Callable[[], Iterable[None]]] = []
+        guarded(faults, label, lambda: steps.extend(self._talk.leaving()), tries=2)
+        # A fault may have left a subscription in part that leaving knows nothing of.
+        whole = self.peer.ending is None or self.peer.ending.code != "internal-error"
+        with trio.CancelScope(shield=True):
+            await self._server.lane.wait(_ENDING)  # thousands may end at once
+            for step in steps:
+                for _ in range(2):
+                    try:
+                        for _ in step():
+                            await self._server.lane.wait(_LEAVING)
+                    except Exception as error:  # noqa: BLE001  (as above)
+                        faults.note(error, label)
+                        whole = False
+                    else:
+                        break
+        if not whole:
+            guarded(faults, label, partial(self._broker.repair, self.peer), tries=2)
+
+    def _note_half(self) -> None:
+        if self._talk.halfway and self.peer.ending is None and self._server.may_log(logging.DEBUG):
+            log.debug("event=half-frame connection=%d peer=%s", self.peer.number, self.peer.label)
+
+    def _stop(self) -> None:
+        """Let nobody wait for the connection any more."""
+        self._gone = True
+        self._wake()
+
+    def _close(self) -> None:
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+    def _uncount(self) -> None:
+        self.peer.terms.connections -= 1
+
+    def interrupt(self) -> None:
+        """Make the session's task stop waiting, because it has to end."""
+        self._scope.cancel()
+
+    def _identify(self) -> None:
+        """Let in who has shown a certificate."""
+        assert self._tls is not None
+        self.heard = self._server.now
+        if (identity := self._tls.identity) is not None:
+            self._broker.login(self.peer, identity)
+
+    def end(self, code: str, text: str) -> None:
+        """Let the session end, for a reason that its peer is told."""
+        peer = self.peer
+        if peer.ending is None and not self._gone:
+            peer.ending = ProtocolError(code, text)
+            self._broker.counters.errors[code] += 1
+            self.interrupt()
+            guarded(self._broker.faults, peer.label, self._say_why)
+            guarded(self._broker.faults, peer.label, self._wake)
+
+    def _say_why(self) -> None:
+        assert self.peer.ending is not None
+        self._say(self._talk.farewell(self.peer.ending))
+
+    def check(self) -> None:
+        """Notice, about once a second, what no input tells: half a command, a peer that left."""
+        now = self._server.now
+        self._half = self._talk.max_pending // 2  # a reload may have changed it
+        if self._tls is not None and not self._tls.secure:
+            limit = self.peer.terms.limits.handshake_timeout
+            if now - self.heard > limit:
+                self.end("tls-timeout", f"not encrypted after {limit:g} s")
+            return
+        if self.listening or self.peer.job is not None:
+            poll = select.poll()
+            poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
+            if poll.poll(0):
+                self._lose(ConnectionResetError(errno.ECONNRESET, ""))
+        if (overdue := self._talk.overdue(now, self.heard)) is not None:
+            self.end(overdue.code, overdue.text)
+
+    # Reading
+
+    async def _serve(self) -> None:
+        peer, server = self.peer, self._server
+        wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
+        talk, recv, receive = self._talk, self._sock.recv, self._talk.receive
+        counters, lane = self._broker.counters, server.lane
+        asleep, took = float("-inf"), _HEAVY
+        while not server.draining:
+            await wait_readable(descriptor)
+            awake = perf_counter()
+            if self._heavy or awake > lane.late:
+                cost = self._heavy or min(took, _HEAVY)
+                if not lane.enter(cost):
+                    await lane.wait(cost)
+                awake = perf_counter()
+            cpu = thread_time() if awake < self._watched else 0.0
+            eager = awake - asleep < EAGER and server.latest is self
+            server.latest = self
+            try:
+                data = recv(talk.wanted)
+            except (BlockingIOError, InterruptedError):
+                continue
+            if not data:
+                break
+            self.heard = server.now
+            messages = counters.messages_in
+            if server.pressed:
+                server.pressed.clear()  # by nobody who could wait for them
+            more = receive(data)
+            asleep = perf_counter()
+            took = asleep - awake
+            if self._heavy or took > _HEAVY:
+                self._heavy = self._weigh(asleep, cpu)
+            if more or server.pressed:
+                await self._go_on(more)
+            if peer.ending is not None:
+                return
+            limits = peer.terms.limits
+            if limits.paced:
+                await self._keep_pace(len(data), counters.messages_in - messages)
+            if more or limits.paced:
+                asleep = perf_counter()
+            if eager:
+                self._look_out()
+        else:
+            return
+        if talk.listening:
+            self.listening = True
+            await trio.sleep_forever()
+        await self._wait_drained()
+
+    def _weigh(self, now: float, cpu: float) -> float:
+        """Return what the next turn is likely to cost, if that is much, by the last few.
+
+        It may have been somebody else who had the processor meanwhile. So after a turn that seems
+        to have taken long, the processor's time is looked at, too, which costs too much to be
+        asked for at each read.
+        """
+        watched, self._watched = now < self._watched, now + _WATCHED
+        took = thread_time() - cpu if watched else 0.0
+        likely = (self._heavy + min(took, TURN)) / 2
+        return likely if likely > _HEAVY / 2 else 0.0
+
+    async def _keep_pace(self, size: int, messages: int) -> None:
+        """Wait until more may be read, where there are rates."""
+        limits, now = self.peer.terms.limits, trio.current_time()
+        if self._paces is None:
+            self._paces = Pace(), Pace()
+        until = now + max(
+            self._paces[0].spend(size, limits.byte_rate, now),
+            self._paces[1].spend(messages, limits.message_rate, now),
+        )
+        while now < until and not self._server.draining:
+            await trio.sleep(min(1.0, until - now))
+            self.heard = now = trio.current_time()  # the silence was ours
+
+    def _look_out(self) -> None:
+        """Look for input a little while: a core that has gone to sleep takes longer to wake."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        for _ in range(self._server.looks):
+            if poll.poll(0):
+                return
+
+    async def _go_on(self, more: bool) -> None:
+        """Wait for the consumers that a read has filled, and take the turns that are left of it.
+
+        What takes long, the check of a password, is done in a thread meanwhile, and no timeout
+        runs.
+        """
+        server = self._server
+        while True:
+            if (job := self.peer.job) is not None:
+                begun = trio.current_time()
+                await server.checker.run(job.check)
+                self.peer.job = None
+                self._talk.rest(begun, trio.current_time())  # the silence was ours
+                job.finish()
+                self.heard, more = server.now, True
+            elif server.pressed:
+                pressed, server.pressed = server.pressed, []
+                begun = trio.current_time()
+                self.peer.busy = True
+                for consumer in pressed:
+                    await consumer.wait_relief(begun)
+                self.peer.busy = False
+                self.heard = server.now  # the silence was ours
+            if not more:
+                return
+            cost = self._heavy or _HEAVY
+            if server.lane.enter(cost):
+                await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
+            else:
+                await server.lane.wait(cost)
+            awake, cpu = perf_counter(), thread_time()
+            more = self._talk.receive(b"")
+            asleep = perf_counter()
+            if self._heavy or asleep - awake > _HEAVY:
+                self._heavy = self._weigh(asleep, cpu)
+            if not (more or server.pressed):
+                return
+
+    async def _drain(self) -> None:
+        """Carry out what had been received, then wait until everything is delivered."""
+        peer, sock = self.peer, self._sock
+        room = MAX_DRAIN_INPUT
+        with trio.move_on_at(self._server.drain_deadline):
+            await self._go_on(more=True)
+            while room > 0 and peer.ending is None:
+                with trio.move_on_after(QUIET) as quiet:
+                    await trio.lowlevel.wait_readable(sock)
+                try:
+                    data = sock.recv(self._talk.wanted)
+                except (BlockingIOError, InterruptedError):
+                    if quiet.cancelled_caught:
+                        break
+                    continue  # part of a record
+                if not data:
+                    break
+                room -= len(data)
+                await self._go_on(self._talk.receive(data))
+        self._server.read_out(self)
+        with trio.move_on_at(self._server.drain_deadline):
+            await self._server.wait_all_read_out()
+            await self._wait_drained()
+        self.end("shutting-down", "the daemon is ending")
+
+    # Writing
+
+    def _send(self, data: bytes | Pieces) -> None:
+        """Send whole frames, now or later; the broker calls this once a read."""
+        if self._gone or self.peer.ending is not None:
+            return
+        outbox = self.peer.outbox
+        self._broker.counters.bytes_out += len(data) if isinstance(data, bytes) else data.size
+        if outbox.size:
+            if outbox.size > self._talk.max_pending:
+                self._overrun(data)
+                return
+            outbox.put(data if isinstance(data, bytes) else data.whole())
+        else:
+            self._say(data)
+        if outbox.size > self._half and not self._given_up:
+            self._server.pressed.append(self)
+
+    def _say(self, data: bytes | Pieces) -> None:
+        """Send ``data``, or queue what the socket does not take, whatever the limit."""
+        outbox = self.peer.outbox
+        if outbox.size:
+            outbox.put(data if isinstance(data, bytes) else data.whole())
+            return
+        try:
+            if isinstance(data, Pieces):
+                sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
+            else:
+                sent = self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._lose(error)
+            return
+        unsent = sent < (data.size if isinstance(data, Pieces) else len(data))
+        if unsent:
+            outbox.put(data.whole() if isinstance(data, Pieces) else data, sent)
+        if unsent or (self._tls is not None and self._tls.pending):
+            self._moved = trio.current_time()
+            if not self._writing:
+                self._writing = True
+                faults = self._broker.faults
+                self._server.nursery.start_soon(contain, faults, self, self._write)
+
+    async def _write(self) -> None:
+        """Send what waits until nothing does; one such task a session, and only then."""
+        outbox, server = self.peer.outbox, self._server
+        server.writers += 1
+        try:
+            while outbox.size or (self._tls is not None and self._tls.pending):
+                await trio.lowlevel.wait_writable(self._sock)
+                if server.writers > _MANY and not server.lane.enter(_WRITING):
+                    await server.lane.wait(_WRITING)
+                if self._gone:
+                    break
+                try:
+                    sent = self._sock.send(outbox.head())
+                except (BlockingIOError, InterruptedError):
+                    continue
+                if sent:
+                    outbox.sent(sent)
+                self._moved = trio.current_time()
+                if outbox.size <= self._half:
+                    self._wake()
+        except (OSError, trio.ClosedResourceError) as error:
+            self._lose(error)
+        finally:
+            server.writers -= 1
+            self._writing = False
+            self._given_up = False
+            self._wake()
+            if self._dropped:
+                self._server.report_drops(self.peer, self._dropped)
+                self._dropped = 0
+
+    def _lose(self, error: Exception) -> None:
+        """Take note that the peer is gone: nothing can be sent to it any more."""
+        if not self._gone:
+            self._gone = True
+            if self._server.may_log(logging.DEBUG):
+                log.debug(
+                    "event=lost connection=%d peer=%s error=%s",
+                    self.peer.number,
+                    self.peer.label,
+                    errno.errorcode.get(getattr(error, "errno", 0) or 0, type(error).__name__),
+                )
+            self.interrupt()
+
+    # Slow consumers
+
+    def _overrun(self, data: bytes | Pieces) -> None:
+        """Act on a message that came while the backlog was over its limit."""
+        server, peer = self._server, self.peer
+        waiting = peer.outbox.size
+        if peer.link is not None:  # a batch can be lost; what keeps the mesh together cannot
+            if isinstance(data, Pieces):
+                peer.link.dropped += 1
+            elif waiting > 2 * self._talk.max_pending:
+                self.end("slow-consumer", f"{waiting} bytes were waiting on a link")
+            else:
+                peer.outbox.put(data)
+            return
+        if server.on_backpressure is not None:
+            server.on_backpressure(peer, waiting)
+        if server.limits.slow_consumer == "drop":
+            count = self._talk.count_frames(data) if isinstance(data, bytes) else 1
+            self._dropped += count
+            self._broker.counters.dropped += count
+            return
+        peer.outbox.cut(self._talk.end_of_frame)
+        self.end("slow-consumer", f"{waiting} bytes were waiting, over {self._talk.max_pending}")
+
+    async def wait_relief(self, begun: float) -> None:
+        """Wait, as a publisher, until this consumer's backlog is half its limit or less.
+
+        ``begun`` is the trio time since when the publisher waits, for this consumer or for
+        another one that the same read has filled: they are all waited for at once.
+
+        Returns earlier when it is given up on: nothing drains for ``stall_timeout``, or it
+        has been waited for ``stall_budget`` already. It is not waited for again until its
+        backlog has been empty.
+        """
+        limits = self._server.limits
+        if limits.slow_consumer != "throttle":
+            await trio.lowlevel.checkpoint()
+            return
+        stall, budget = limits.stall_timeout, True
+        if self.peer.link is not None:  # it is waited for as long as it is alive
+            stall, budget = LINK_STALL, False
+        if self._patience is None:
+            self._patience = StallBudget(limits.stall_budget, limits.stall_window)
+        if self._lot is None:
+            self._lot = trio.lowlevel.ParkingLot()
+        waited = begun
+        while (
+            self.peer.outbox.size > self._half
+            and not self._gone
+            and not self._given_up
+            and self.peer.ending is None
+        ):
+            now = trio.current_time()
+            self._patience.spend(waited, now)
+            waited = now
+            endless = self._server.draining or not budget
+            left = float("inf") if endless else self._patience.left(now)
+            stalled_at = max(begun + min(_GRACE, stall), self._moved + stall)
+            if left <= 0 or now >= stalled_at:
+                self._given_up = True
+                self._wake()
+                break
+            with trio.move_on_at(min(now + left, stalled_at)):
+                await self._lot.park()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def _wait_drained(self) -> None:
+        if self._lot is None:
+            self._lot = trio.lowlevel.ParkingLot()
+        while self._writing and not self._gone:
+            await self._lot.park()
+
+    def _wake(self) -> None:
+        if self._lot is not None:
+            self._lot.unpark_all()
+
+    # The end
+
+    async def _take_leave(self) -> None:
+        """Tell the peer why, give it time to read that, and let it close first."""
+        peer = self.peer
+        if peer.ending is None or self._gone:
+            return
+        if peer.ending.code in _REPORTED:
+            self._server.report(peer, peer.ending)
+        with trio.move_on_after(self._server.limits.linger):
+            await self._wait_drained()
+            self._sock.shutdown(socket.SHUT_WR)
+            # A socket closed with input unread resets the connection, and the reason with it.
+            raw = self._sock if self._tls is None else self._tls.raw
+            while True:
+                await trio.lowlevel.wait_readable(raw)
+                if not raw.recv(READ_SIZE):
+                    break

@@ -1,0 +1,146 @@
+"""What all connections together take of one pass of the loop: a busy crowd holds nobody up.
+
+trio runs every task that is ready once before it looks for input again. If a hundred connections
+each took a full turn in one pass, others would wait for all of these. So whoever is about to do
+much, and everybody once a pass has taken a turn's time, enters the lane first, with what their
+turn is likely to cost.
+
+Of those who wait, the cheapest go on in one pass, as many as half a turn has room for, and the one
+that has waited longest in the next: somebody who was once a little slow does not wait for all who
+are busy. Whoever turns out to cost more than was likely makes the pass late, and the rest of those
+who were let on wait again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from time import perf_counter
+from typing import NoReturn
+
+import trio
+
+from pubsubd.protocol.limits import TURN
+
+_ASIDE = TURN / 2  # seconds of a pass for those who cost little
+_FEW = 100
+
+
+class Lane(trio.abc.Instrument):
+    """Lets about as many go on in one pass as take a :data:`~pubsubd.protocol.limits.TURN`, or one.
+
+    Args:
+        clock: seconds, as exact as can be had.
+
+    Attributes:
+        late: by the clock, when the present pass has taken a turn's time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self.late = float("inf")
+        self._spent = 0.0  # seconds that those of this pass are likely to take
+        self._numbers = count()
+        self._first = -1  # goes on in this pass, whatever others take of it
+        self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
+        # Heaps of their numbers and of those that wait no more.
+        self._oldest: list[int] = []
+        self._cheapest: list[tuple[float, int]] = []
+        self._keeper: trio.lowlevel.Task | None = None  # parked while nobody is in the lane
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Note when a pass begins: trio calls this after it has looked for input."""
+        self.late = self._clock() + TURN
+
+    def enter(self, cost: float) -> bool:
+        """Go on at once, if this pass has room for it and nobody waits.
+
+        Args:
+            cost: seconds that it is likely to take.
+        """
+        if self._waiting or (self._spent and self._spent + cost > TURN):
+            return False
+        if self._clock() > self.late:
+            return False
+        if self._keeper is not None:
+            self._wake()
+        elif not self._spent:
+            return True  # the lane has no task: it holds nobody back
+        self._spent += cost
+        return True
+
+    def _wake(self) -> None:
+        assert self._keeper is not None
+        trio.lowlevel.reschedule(self._keeper)
+        self._keeper = None
+
+    async def wait(self, cost: float) -> None:
+        """Wait for a pass that has room; always lets others run."""
+        if self._keeper is None and not self._spent and not self._waiting:
+            await trio.lowlevel.checkpoint()
+            return
+        number = next(self._numbers)
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            del self._waiting[number]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        # Others that were let on with it may have taken more than they were likely to.
+        while True:
+            if self._keeper is not None:
+                self._wake()
+            self._waiting[number] = trio.lowlevel.current_task(), cost
+            heappush(self._oldest, number)
+            heappush(self._cheapest, (cost, number))
+            await trio.lowlevel.wait_task_rescheduled(abort)
+            if number == self._first or self._clock() <= self.late:
+                return
+
+    async def run(self) -> NoReturn:
+        """Let those who wait go on, pass by pass."""
+        trio.lowlevel.add_instrument(self)
+        try:
+            while True:
+                self._spent = 0.0
+                while self._waiting and self._spent + self._cheapest[0][0] <= _ASIDE:
+                    self._let_on(heappop(self._cheapest)[1])
+                if self._spent:
+                    await trio.lowlevel.checkpoint()
+                    self._spent = 0.0
+                while self._waiting and not self._spent:
+                    self._first = heappop(self._oldest)
+                    self._let_on(self._first)
+                self._forget()
+                if self._spent or self._waiting:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await self._rest()
+        finally:
+            trio.lowlevel.remove_instrument(self)
+            self.late = float("inf")
+            self._keeper = None
+            for number in list(self._waiting):
+                self._let_on(number)
+            self._spent = 0.0
+
+    def _let_on(self, number: int) -> None:
+        if number in self._waiting:
+            task, cost = self._waiting.pop(number)
+            self._spent += cost
+            trio.lowlevel.reschedule(task)
+
+    def _forget(self) -> None:
+        """Drop those that wait no more from the heaps, once they are the most of them."""
+        if len(self._cheapest) + len(self._oldest) > 4 * len(self._waiting) + _FEW:
+            self._oldest = sorted(self._waiting)
+            self._cheapest = sorted((cost, at) for at, (_, cost) in self._waiting.items())
+
+    async def _rest(self) -> None:
+        self._keeper = trio.lowlevel.current_task()
+
+        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+            self._keeper = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)

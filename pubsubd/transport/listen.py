@@ -1,0 +1,345 @@
+"""Listening sockets, and who is let in."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import ipaddress
+import os
+import pwd
+import resource
+import socket
+import stat
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.limits import Limits
+from pubsubd.settings.config import ListenerConfig
+from pubsubd.transport.connection import MakeProtocol, name_address, open_session, tune
+from pubsubd.transport.server import Server
+from pubsubd.transport.tasks import guarded
+from pubsubd.transport.tls import TlsSocket
+
+_BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
+_AT_ONCE = 16  # connections accepted before others get their turn
+_RESERVED = 16  # descriptors kept for the daemon itself
+_CREDENTIALS = struct.Struct("3i")  # process, user and group (unix(7))
+
+
+Refusal = Callable[[ProtocolError], bytes]
+"""Returns what to send to a connection that is not let in."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundSocket:
+    """A listening socket.
+
+    Attributes:
+        config: what it was made for.
+        listener: the socket.
+        inherited: whether it belongs to the service manager, and goes on without this process.
+    """
+
+    config: ListenerConfig
+    listener: socket.socket
+    inherited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket and what is spoken behind it.
+
+    Attributes:
+        bound: the socket.
+        terms: what holds for connections that come by it.
+        make: makes the talk of a connection.
+        refusal: what to send to one that is not let in.
+    """
+
+    bound: BoundSocket
+    terms: ListenerState
+    make: MakeProtocol
+    refusal: Refusal
+
+
+def listen(
+    listeners: Sequence[ListenerConfig],
+    inherited: dict[str, list[socket.socket]],
+    *,
+    insecure: bool,
+    stack: contextlib.ExitStack,
+) -> list[BoundSocket]:
+    """Return listening sockets.
+
+    Args:
+        listeners: what to listen on.
+        inherited: name of a listener -> sockets to take instead of binding its address.
+        insecure: whether an address that is not loopback will do without login or TLS.
+        stack: closes the sockets and removes the paths.
+
+    Raises:
+        ConfigError: an address cannot be used, or there is nothing to listen on.
+        OSError: an address is taken or not allowed; the message names it.
+    """
+    for sockets in inherited.values():
+        for sock in sockets:
+            stack.enter_context(sock)
+    unknown = inherited.keys() - {one.name for one in listeners}
+    if unknown:
+        raise ConfigError(
+            f"the service manager has a socket named {min(unknown)!r}, and no listener has that"
+            " name"
+        )
+    if not listeners:
+        raise ConfigError("nothing to listen on: neither a host nor a Unix socket")
+    found: list[BoundSocket] = []
+    for one in listeners:
+        if one.name in inherited:
+            for sock in inherited[one.name]:
+                if sock.family != socket.AF_UNIX:
+                    check_address(one, sock.getsockname()[0], insecure=insecure)
+                found.append(BoundSocket(one, sock, inherited=True))
+        elif one.unix is not None:
+            found.append(BoundSocket(one, _listen_unix(one.unix, stack)))
+        else:
+            found += [BoundSocket(one, sock) for sock in _listen_tcp(one, stack, insecure=insecure)]
+    for bound in found:
+        if not bound.inherited:
+            bound.listener.listen(_BACKLOG)
+        bound.listener.setblocking(False)
+    return found
+
+
+def _listen_tcp(
+    one: ListenerConfig, stack: contextlib.ExitStack, *, insecure: bool
+) -> list[socket.socket]:
+    port, found = one.port, []
+    for family, address in resolve(one, insecure=insecure):
+        sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        _bind(sock, (address, port), f"{address}:{port}")
+        port = sock.getsockname()[1]  # with port 0, all addresses take the same one
+        found.append(sock)
+    return found
+
+
+def _listen_unix(path: str, stack: contextlib.ExitStack) -> socket.socket:
+    _remove_stale(Path(path))
+    sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    _bind(sock, path, path)
+    stack.callback(Path(path).unlink, missing_ok=True)
+    return sock
+
+
+def describe(all_bound: Sequence[BoundSocket]) -> dict[str, Any]:
+    """Return the addresses of listening sockets.
+
+    They are ``{NAME: {"host", "port"} or {"unix"}, ..., "unix", "pid"}``: of each listener the
+    first one, and in ``unix`` the path of the first Unix socket.
+    """
+    ports: dict[str, Any] = {"pid": os.getpid()}
+    for bound in all_bound:
+        address = bound.listener.getsockname()
+        if bound.listener.family != socket.AF_UNIX:
+            ports.setdefault(bound.config.name, {"host": address[0], "port": address[1]})
+            continue
+        path = os.fsdecode(address)
+        ports.setdefault("unix", path)
+        ports.setdefault(bound.config.name, {"unix": path})
+    return ports
+
+
+def resolve(one: ListenerConfig, *, insecure: bool) -> Sequence[tuple[int, str]]:
+    """Return the addresses that a listener is to be bound to, each with its family.
+
+    Raises:
+        ConfigError: there is none, or one that is open to others than this machine.
+    """
+    host = one.host or ""
+    try:
+        found = socket.getaddrinfo(host, one.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ConfigError(f"cannot resolve {host!r}: {error}") from None
+    addresses = list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))
+    for _, address in addresses:
+        check_address(one, address, insecure=insecure)
+    return addresses
+
+
+def check_address(one: ListenerConfig, address: str, *, insecure: bool) -> None:
+    """Refuse an address that others than this machine reach, unless it is safe.
+
+    Raises:
+        ConfigError: there is no login, or no TLS.
+    """
+    if insecure or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+        return
+    danger = ""
+    if not one.login:
+        danger = "anyone who reaches it could read and publish everything, as there is no login"
+    elif one.tls is None:
+        danger = "what is said there, passwords included, could be read on its way, without TLS"
+    if danger:
+        raise ConfigError(f"{address} is not loopback, and {danger}; --insecure allows that")
+
+
+def _bind(listener: socket.socket, address: Any, label: str) -> None:
+    try:
+        listener.bind(address)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {label}: {error.strerror or error}") from None
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that a daemon left behind; one that is alive answers."""
+    try:
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.connect(str(path))
+    except ConnectionRefusedError:
+        path.unlink()
+    except OSError:
+        return
+
+
+def raise_descriptors(limits: Limits) -> int:
+    """Allow this process all descriptors it may have; return the connections that fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.max_connections + _RESERVED
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, min(limits.max_connections, soft - _RESERVED))
+    return limits.max_connections
+
+
+# Accepting
+
+
+class Reserve:
+    """A descriptor to give up when there are none left, so that a connection can be refused."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        self.take()
+
+    def take(self) -> None:
+        """Have one again, if there is one to be had."""
+        with contextlib.suppress(OSError):
+            if self._fd is None:
+                self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Give it up."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+async def accept_all(
+    all_doors: list[Listener],
+    server: Server,
+    reserve: Reserve,
+    doors: trio.CancelScope,
+    closed: trio.Event,
+) -> None:
+    """Accept until ``doors`` is cancelled; then take those who wait already, and close."""
+    with doors:
+        tasks = server.tasks
+        async with trio.open_nursery() as nursery:
+            for door in all_doors:
+                accept = partial(_accept, door, server, reserve)
+                nursery.start_soon(tasks.keep, f"accept {door.bound.config.name}", accept, True)
+    for door in all_doors:
+        if not door.bound.inherited:  # those who wait there are for the next process
+            guarded(server.broker.faults, "accept", partial(_accept_waiting, door, server, reserve))
+        door.bound.listener.close()
+    closed.set()
+
+
+async def _accept(door: Listener, server: Server, reserve: Reserve) -> None:
+    while True:
+        await trio.lowlevel.wait_readable(door.bound.listener)
+        if not _accept_waiting(door, server, reserve, _AT_ONCE):
+            await trio.sleep(0.1)  # out of descriptors: do not spin
+
+
+def _accept_waiting(door: Listener, server: Server, reserve: Reserve, most: int = _BACKLOG) -> bool:
+    """Accept the connections that wait; False if the system does not let us."""
+    for _ in range(most):
+        try:
+            sock, address = door.bound.listener.accept()
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                continue  # that one connection broke off
+            reserve.close()
+            with contextlib.suppress(OSError):
+                sock, address = door.bound.listener.accept()
+                _refuse(sock, server, door, "no descriptors are left")
+            reserve.take()
+            return False
+        try:
+            _admit(sock, address, door, server)
+        except Exception as error:  # noqa: BLE001  (whatever it is, only that connection ends)
+            server.broker.faults.note(error, "accept")
+            sock.close()
+    return True
+
+
+def _admit(sock: socket.socket, address: Any, door: Listener, server: Server) -> None:
+    """Serve a connection, or refuse it if there are too many."""
+    limit = server.limits.max_connections
+    own = door.terms.limits.max_connections
+    if len(server.sessions) >= limit or door.terms.connections >= own:
+        _refuse(sock, server, door, f"there are {min(limit, own)} connections, which is the limit")
+        return
+    sock.setblocking(False)
+    if sock.family == socket.AF_UNIX:
+        peer = open_session(server, sock, "unix", door.make)
+        try:
+            server.broker.login(peer, _user(sock))
+        except Exception as error:  # noqa: BLE001  (it has a session by now, which can end)
+            server.broker.faults.end(peer, error)
+        return
+    tune(sock)
+    label, tls = name_address(*address[:2]), door.terms.tls
+    open_session(server, sock if tls is None else TlsSocket(sock, tls), label, door.make)
+
+
+def _user(sock: socket.socket) -> str:
+    """Return the name of the user whose process is at the other end of a Unix socket."""
+    packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return _user_name(_CREDENTIALS.unpack(packed)[1])
+
+
+@functools.lru_cache(1_024)
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"uid:{number}"
+
+
+def _refuse(sock: socket.socket, server: Server, door: Listener, text: str) -> None:
+    error = ProtocolError("too-many-connections", text)
+    server.refuse(error)
+    with sock, contextlib.suppress(OSError):
+        sock.setblocking(False)
+        if door.terms.tls is None:
+            sock.send(door.refusal(error))
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(65536)  # what is unread when a socket closes resets the connection

@@ -1,0 +1,267 @@
+"""What the sessions of one daemon share: the broker, the log, and how all of them end."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import NoReturn, Protocol
+
+import trio
+
+from pubsubd.access.checks import Checks
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.delivery import Unsent
+from pubsubd.broker.peer import Peer
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import LOOKS, TURN, Limits
+from pubsubd.transport.checker import Checker
+from pubsubd.transport.lane import Lane
+from pubsubd.transport.tasks import Tasks, guarded
+
+log = logging.getLogger("pubsubd")
+
+_IN_A_TURN = 64  # sessions looked at by a sweep before others have theirs
+
+OnBackpressure = Callable[[Peer, int], None]
+"""Called when a peer is cut or loses messages for being slow, with the bytes it had waiting."""
+
+
+class Member(Protocol):
+    """What the server needs of a session.
+
+    Attributes:
+        leaving: whether nothing is read any more but what the peer says after the end.
+    """
+
+    leaving: bool
+
+    def end(self, code: str, text: str) -> None:
+        """Let the session end, for a reason that its peer is told."""
+
+    def interrupt(self) -> None:
+        """Make the session's task stop waiting, because it has to end."""
+
+    def check(self) -> None:
+        """Notice, about once a second, what no input tells."""
+
+
+class Consumer(Protocol):
+    """A session whose backlog a publisher may have to wait for."""
+
+    async def wait_relief(self, begun: float) -> None:
+        """Wait until the backlog is small, or is given up on."""
+
+
+class _Sending:
+    """A send to many receivers, which who has published waits for."""
+
+    def __init__(self, unsent: Unsent) -> None:
+        self.pressed: set[Consumer] = set()
+        self._done = trio.Event()
+        unsent.done = self._done.set
+
+    async def wait_relief(self, begun: float) -> None:
+        """Wait until nothing is left of it, and for those whom it has filled more than half."""
+        await self._done.wait()
+        for consumer in self.pressed:
+            await consumer.wait_relief(begun)
+
+
+class Server:
+    """What the sessions of one daemon share.
+
+    Attributes:
+        tasks: the daemon's own.
+        checker: checks passwords.
+        lane: where turns that take long wait for one another.
+        sessions: those that run.
+        now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
+        latest: the session that read last.
+        looks: how often one looks out for input, see :data:`~pubsubd.protocol.limits.LOOKS`.
+        pressed: sessions that the present read has filled more than half.
+        writers: sessions that have a backlog which a task sends.
+        draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
+            which that has to be done.
+    """
+
+    def __init__(
+        self, limits: Limits, nursery: trio.Nursery, on_backpressure: OnBackpressure | None = None
+    ) -> None:
+        self.limits = limits
+        self.broker = Broker(limits, trio.current_time)
+        self.broker.access.failed = self._report_login
+        self.nursery = nursery
+        self.tasks = Tasks(nursery, self.broker.faults, self.publish_event)
+        access = self.broker.access
+        self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
+        self.lane = Lane()
+        self._fed = trio.Event()  # there is something unsent
+        self._sendings: dict[Unsent, _Sending] = {}
+        self.broker.on_unsent = self._note_unsent
+        self.on_backpressure = on_backpressure
+        self.sessions: set[Member] = set()
+        self.pressed: list[Consumer] = []
+        self.now = trio.current_time()
+        self.latest: Member | None = None
+        self.looks = LOOKS
+        self.writers = 0
+        self.draining = False
+        self.drain_deadline = float("inf")
+        self._reading_out: set[Member] = set()
+        self._all_read_out = trio.Event()
+        self._empty = trio.Event()
+        self._lines: dict[int, tuple[float, float]] = {}  # level -> how many count, and when
+
+    def start(self) -> None:
+        """Start the tasks that sessions rest on."""
+        self.tasks.start("lane", self.lane.run)
+        self.tasks.start("deliver", self._deliver)
+
+    def _note_unsent(self, unsent: Unsent) -> None:
+        self._sendings[unsent] = _Sending(unsent)
+        self.pressed.append(self._sendings[unsent])
+        self._fed.set()
+
+    async def _deliver(self) -> NoReturn:
+        """Send to receivers that were too many for one turn, a turn in each pass of the loop."""
+        broker = self.broker
+        while True:
+            if not broker.unsent:
+                self._fed = trio.Event()
+                await self._fed.wait()
+            await self.lane.wait(TURN)
+            broker.turn.begin()
+            self.pressed.clear()
+            try:
+                unsent = broker.send_some()
+            finally:
+                pressed, self.pressed = self.pressed, []
+            sending = self._sendings[unsent]
+            sending.pressed.update(pressed)
+            if not unsent.pieces:
+                del self._sendings[unsent]
+
+    def drain(self) -> None:
+        """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
+        self.draining = True
+        self.drain_deadline = trio.current_time() + self.limits.drain_timeout
+        self._reading_out = {session for session in self.sessions if not session.leaving}
+        for session in self.sessions:
+            guarded(self.broker.faults, "drain", session.interrupt)
+
+    async def sweep(self) -> None:
+        """Let all sessions notice what no input tells them; to be called about once a second.
+
+        Others have their turns in between: many sessions that end at once are much work.
+        """
+        self.now = trio.current_time()
+        for number, session in enumerate(list(self.sessions)):
+            if session in self.sessions:
+                try:
+                    session.check()
+                except Exception as error:  # noqa: BLE001  (as above)
+                    self.broker.faults.end(session, error)
+            if number % _IN_A_TURN == _IN_A_TURN - 1:
+                await trio.lowlevel.checkpoint()
+
+    def close(self, session: Member) -> None:
+        """Take note that ``session`` has ended."""
+        self.sessions.discard(session)
+        if not self.sessions:
+            self._empty.set()
+
+    async def wait_empty(self) -> None:
+        """Wait, after :meth:`drain`, until no session is left."""
+        if self.sessions:
+            self._empty = trio.Event()
+        else:
+            self._empty.set()
+        await self._empty.wait()
+
+    def read_out(self, session: Member) -> None:
+        """Take note, after :meth:`drain`, that ``session`` has no input left."""
+        self._reading_out.discard(session)
+        if self.draining and not self._reading_out:
+            self._all_read_out.set()
+
+    async def wait_all_read_out(self) -> None:
+        """Wait, after :meth:`drain`, until no session has input left."""
+        await self._all_read_out.wait()
+
+    def refuse(self, error: ProtocolError) -> None:
+        """Count and log that a connection was not let in."""
+        self.broker.counters.errors[error.code] += 1
+        self.broker.counters.closed[error.code] += 1
+        if self.may_log(logging.WARNING):
+            log.warning("event=refused reason=%s detail=%s", error.code, json.dumps(error.text))
+
+    def publish_statistics(self) -> None:
+        """Send ``//pubsubd/stats`` to those who want it."""
+        self._put_out(b"//pubsubd/stats", self.broker.describe())
+
+    def report(self, peer: Peer, error: ProtocolError) -> None:
+        """Count, log and publish that the daemon ends a connection, and why."""
+        self.broker.counters.closed[error.code] += 1
+        self._tell("closed", peer, error.code, error.text)
+
+    def _report_login(self, address: str, code: str) -> None:
+        """Log that a login has failed."""
+        if self.may_log(logging.WARNING):
+            log.warning("event=login address=%s reason=%s", json.dumps(address), code)
+
+    def report_drops(self, peer: Peer, count: int) -> None:
+        """Log and publish that a slow peer has lost ``count`` messages and can take more again."""
+        self._tell("dropped", peer, "slow-consumer", f"{count} messages")
+
+    def _tell(self, event: str, peer: Peer, reason: str, detail: str) -> None:
+        if self.may_log(logging.WARNING):
+            log.warning(
+                "event=%s connection=%d peer=%s reason=%s detail=%s",
+                event,
+                peer.number,
+                peer.label,
+                reason,
+                json.dumps(detail),
+            )
+        told: dict[str, object] = {
+            "event": event,
+            "connection": peer.number,
+            "peer": peer.label,
+            "reason": reason,
+            "detail": detail,
+        }
+        self._publish(told)
+
+    def publish_event(
+        self, event: dict[str, object], level: int = logging.INFO, *, asked: bool = False
+    ) -> None:
+        """Log and publish what has happened to the daemon, or in the mesh.
+
+        What the operator has ``asked`` for is logged however much clients have caused.
+        """
+        if asked or self.may_log(level):
+            words = [f"{key}={json.dumps(event[key])}" for key in event if key != "event"]
+            log.log(level, "%s", " ".join((f"event={event['event']}", *words)))
+        self._publish(event)
+
+    def _publish(self, event: dict[str, object]) -> None:
+        self._put_out(b"//pubsubd/events", json.dumps(event).encode())
+
+    def _put_out(self, name: bytes, data: bytes) -> None:
+        pressed, self.pressed = self.pressed, []
+        try:
+            self.broker.publish(name, data)
+        finally:
+            self.pressed = pressed  # nobody waits for receivers on the daemon's account
+
+    def may_log(self, level: int) -> bool:
+        """Let clients cause ten lines a second, and a hundred at once, of each level in the log."""
+        if not log.isEnabledFor(level):
+            return False
+        now = trio.current_time()
+        count, at = self._lines.get(level, (0.0, now))
+        count = max(0.0, count - (now - at) * 10)
+        room = count < 100
+        self._lines[level] = count + room, now
+        return room

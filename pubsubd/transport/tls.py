@@ -1,0 +1,315 @@
+"""TLS on a non-blocking socket: what the session reads and sends, with the same calls.
+
+Strategy: OpenSSL works on memory, and this class moves what it makes and takes. So a read of the
+socket is one system call however many records it holds, and so is a send.
+
+Invariants:
+
+- After :meth:`TlsSocket.recv`, no whole record is left that was not handed out: waiting for the
+  socket to be readable never waits for what is here already.
+- What :meth:`TlsSocket.send` has taken is sent before anything else; ``pending`` tells whether
+  some of it is not yet.
+- Nothing OpenSSL writes of its own accord, as answers to key updates, grows without bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.limits import KIB, MIB, READ_SIZE
+
+_RECORD = 16 * KIB  # bytes in one record at most (RFC 8446, section 5.1)
+_HANDSHAKE = 0x16  # first byte of a client that speaks TLS (RFC 8446, section 5.1)
+_CIPHERS = "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of 1.3 are all good
+_MAX_UNSENT = MIB  # bytes, besides what was given to send, that may wait
+
+
+class TlsSocket:
+    """A connected, non-blocking socket that speaks TLS, with the methods a session uses.
+
+    Args:
+        raw: the socket.
+        context: what it is encrypted with.
+        server_name: whom to expect at the other end, for a client; None for a server.
+
+    Attributes:
+        secure: whether the handshake is done.
+        secured: called once it is.
+    """
+
+    __slots__ = (
+        "_context",
+        "_incoming",
+        "_name",
+        "_outgoing",
+        "_plain",
+        "_ssl",
+        "_unsent",
+        "raw",
+        "secure",
+        "secured",
+    )
+
+    def __init__(
+        self, raw: socket.socket, context: ssl.SSLContext, server_name: str | None = None
+    ) -> None:
+        self.raw = raw
+        self.secure = False
+        self.secured: Callable[[], None] = _nothing
+        self._context = context
+        self._name = server_name
+        self._plain = False  # the other end does not speak TLS, and is told so
+        self._unsent = memoryview(b"")
+        # Made when the first bytes come: a connection that says nothing takes no memory for it.
+        self._ssl: ssl.SSLObject | None = None
+        self._incoming: ssl.MemoryBIO | None = None
+        self._outgoing: ssl.MemoryBIO | None = None
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self.raw.fileno()
+
+    def close(self) -> None:
+        """Close the socket, without a word."""
+        self.raw.close()
+        self.secured = _nothing
+
+    @property
+    def pending(self) -> bool:
+        """Whether something that was taken is not sent yet."""
+        return bool(self._unsent)
+
+    @property
+    def identity(self) -> str | None:
+        """The common name of the certificate that the other end has shown, if it has."""
+        certificate = None if self._ssl is None else self._ssl.getpeercert()
+        for part in (certificate or {}).get("subject", ()):
+            for field in part:
+                if field[0] == "commonName":
+                    return str(field[1])
+        return None
+
+    def greet(self) -> None:
+        """Begin the handshake, as a client."""
+        self._begin(server=False)
+        self._shake()
+
+    def recv(self, most: int) -> bytes:
+        """Return what came, decrypted: ``b""`` at the end.
+
+        Args:
+            most: bytes to read from the socket; up to one record more may be returned.
+
+        Raises:
+            BlockingIOError: nothing yet.
+            ProtocolError: ``tls-required``, the other end does not speak TLS.
+            ssl.SSLError: it does not as it should.
+        """
+        data = self.raw.recv(most)
+        if self._ssl is None:
+            if not data:
+                return b""
+            if data[0] != _HANDSHAKE:
+                self._plain = True
+                raise ProtocolError("tls-required", "this port speaks TLS, and what came does not")
+            self._begin(server=True)
+        assert self._ssl is not None
+        assert self._incoming is not None
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+        if not self.secure:
+            self._shake()
+        parts: list[bytes] = []
+        ended = not data
+        try:
+            while self.secure:
+                if part := self._ssl.read(_RECORD):
+                    parts.append(part)
+                else:
+                    ended = True
+                    break
+        except ssl.SSLWantReadError:
+            pass
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            ended = True
+        self._flush()
+        if len(self._unsent) > _MAX_UNSENT:
+            raise ssl.SSLError(1, "too much that it has caused is not read by the other end")
+        if parts:
+            if ended and data:  # so that the socket is readable again, and the end is noticed
+                self.raw.shutdown(socket.SHUT_RD)
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+        if ended:
+            return b""
+        raise BlockingIOError
+
+    def send(self, data: bytes | memoryview) -> int:
+        """Take some of ``data``, and return how much; what is taken is sent, now or by more calls.
+
+        Raises:
+            BlockingIOError: nothing is taken, as earlier data is not sent yet.
+        """
+        if self._plain:
+            return self.raw.send(data)
+        if self._ssl is None or not self.secure:
+            return len(data)  # nobody could read it
+        self._flush()
+        if self._unsent:
+            raise BlockingIOError
+        view = memoryview(data)[:READ_SIZE]
+        at = 0
+        while at < len(view):
+            at += self._ssl.write(view[at : at + _RECORD])
+        self._flush()
+        return at
+
+    def sendmsg(self, parts: Iterable[bytes]) -> int:
+        """As :meth:`send`, of several pieces."""
+        return self.send(b"".join(parts))
+
+    def shutdown(self, how: int) -> None:
+        """Say that nothing more is sent."""
+        if self._ssl is not None and self.secure:
+            with contextlib.suppress(ssl.SSLError):  # the other end has not said so yet
+                self._ssl.unwrap()
+            self._flush()
+        if not self._unsent:
+            self.raw.shutdown(how)
+
+    def _begin(self, *, server: bool) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._ssl = self._context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server, server_hostname=self._name
+        )
+
+    def _shake(self) -> None:
+        assert self._ssl is not None
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError:
+            self._flush()  # the alert that says why
+            raise
+        self.secure = True
+        self._flush()
+        self.secured()
+
+    def _flush(self) -> None:
+        """Send what OpenSSL has made, as far as the socket takes it."""
+        outgoing = self._outgoing
+        if outgoing is None:
+            return
+        if outgoing.pending:
+            made = outgoing.read()
+            self._unsent = memoryview(bytes(self._unsent) + made if self._unsent else made)
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self.raw.send(self._unsent) :]
+        except (BlockingIOError, InterruptedError):
+            return
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def server_context(
+    certificate: str, key: str | None, client_ca: str | None, *, client_required: bool = False
+) -> ssl.SSLContext:
+    """Return what a listener encrypts with: TLS 1.2 and newer.
+
+    Args:
+        certificate: PEM file with the certificate, and those between it and the authority's.
+        key: PEM file with its private key; None if that is in the same file.
+        client_ca: PEM file with authorities whose certificates identify clients; None for none.
+        client_required: whether a client without one is refused.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    _load_chain(context, certificate, key)
+    if client_ca is not None:
+        _load_authorities(context, client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(
+    ca: str | None = None, certificate: str | None = None, key: str | None = None
+) -> ssl.SSLContext:
+    """Return what a connection that is dialled is encrypted with: TLS 1.2 and newer.
+
+    The name of the other end is checked.
+
+    Args:
+        ca: PEM file with the authorities to trust; None for those the system trusts.
+        certificate: PEM file to say who dials; None for nobody.
+        key: PEM file with its private key; None if that is in the same file.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
+    if ca is None:
+        context.load_default_certs()
+    else:
+        _load_authorities(context, ca)
+    if certificate is not None:
+        _load_chain(context, certificate, key)
+    return context
+
+
+def _load_chain(context: ssl.SSLContext, certificate: str, key: str | None) -> None:
+    for path in (certificate, key):
+        if path is not None:
+            _check_readable(path)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as error:
+        where = certificate if key is None else f"{certificate} with the key {key}"
+        raise ConfigError(f"the certificate {where} cannot be used: {explain(error)}") from None
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    _check_readable(path)
+    try:
+        context.load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the authorities in {path} cannot be used: {explain(error)}") from None
+
+
+def _check_readable(path: str) -> None:
+    try:
+        with Path(path).open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key is encrypted, and there is nobody to ask for its password")
+
+
+def explain(error: Exception) -> str:
+    """Return what went wrong, in one line; of OpenSSL's errors, in words of its own."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is not good: {error.verify_message}"
+    if isinstance(error, ssl.SSLEOFError):
+        return "it was cut off"
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error.args[-1])).replace("_", " ").lower()
+    return str(error)
