@@ -61,7 +61,7 @@ def test_a_traceback_is_logged_once_per_place_and_minute(
     assert faults.counts == {"routing.router.Router.subscribe": 5}
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
     assert all(record.exc_info for record in caplog.records)
-    assert "place=routing.Router.subscribe whose=peer7" in caplog.text
+    assert "place=routing.router.Router.subscribe whose=peer7" in caplog.text
 
 
 def test_what_ends_a_connection_may_fail_as_well() -> None:
