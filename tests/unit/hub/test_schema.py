@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from functools import cache
 from typing import Any
 
@@ -23,7 +22,6 @@ from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands
 from tests.daemons import ROOT
 from tests.hubs import HUB_B, Room, connect_a, message_a
-from tests.running import command_line, environment
 from tests.schemas import DEFINITIONS, SCHEMA, kinds_of
 
 CLIENT = [name for name in DEFINITIONS if name.startswith("client_")]
@@ -342,23 +340,8 @@ def test_a_request_is_answered_with_what_the_schemas_say(dialect: str) -> None:
         token = (types.get("hub:registered") or {}).get("payload", {}).get("renewalToken", token)
 
 
-# The command
-
-
-def run_schema(*words: str) -> Any:
-    done = subprocess.run(
-        command_line("schema", *words), capture_output=True, check=True, env=environment()
-    )
-    return json.loads(done.stdout)
-
-
-def test_the_command_prints_them() -> None:
-    assert run_schema() == run_schema("--format", "json-schema") == SCHEMA
-
-
 def test_the_asyncapi_document_is_whole() -> None:
-    document = run_schema("--format=asyncapi")
-    assert document == json.loads(json.dumps(asyncapi()))
+    document = json.loads(json.dumps(asyncapi()))
     assert document["asyncapi"] == "3.0.0"
     assert {"title", "version"} <= set(document["info"])
     for reference in set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(document))):
