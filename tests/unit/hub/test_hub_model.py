@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.hubs import Room, message_a, message_b
 
 NAMES = ("c0", "c1", "c2")
@@ -357,7 +358,7 @@ class HubMachine(RuleBasedStateMachine):
 
 
 TestHub = HubMachine.TestCase
-TestHub.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestHub.settings = settings(max_examples=examples(250), stateful_step_count=50, deadline=None)
 
 
 @pytest.mark.parametrize(

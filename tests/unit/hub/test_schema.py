@@ -21,6 +21,7 @@ from pubsubd.hub.schema import asyncapi, signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands
 from tests.daemons import ROOT
+from tests.examples import examples
 from tests.hubs import HUB_B, Room, connect_a, message_a
 from tests.schemas import DEFINITIONS, SCHEMA, kinds_of
 
@@ -136,7 +137,7 @@ ANY_MESSAGE = st.sampled_from(CLIENT).flatmap(message_of)
 
 @pytest.mark.parametrize("name", CLIENT)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_satisfies_a_schema_is_read(name: str, data: st.DataObject) -> None:
     room = Room(rate=0)
     room.join("ann")
@@ -150,7 +151,7 @@ def test_what_satisfies_a_schema_is_read(name: str, data: st.DataObject) -> None
 
 
 @given(said=st.lists(st.tuples(st.sampled_from(["ann", "bob", "eve"]), ANY_MESSAGE), max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_the_daemon_sends_satisfies_a_schema(said: list[tuple[str, Any]]) -> None:
     room = Room(rate=0)
     room.join("ann", "bob", "eve")
