@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 import pytest
 from hypothesis import settings
 
+from pubsubd.access import users
+
 # What scripts/test --fast asks for; see tests/examples.py.
 settings.register_profile("fast", max_examples=15)
 
@@ -27,6 +29,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", refuse)
     for name in ("fork", "forkpty", "posix_spawn", "system"):
         monkeypatch.setattr(os, name, refuse)
+
+
+@pytest.fixture(autouse=True)
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretch the passwords that a test makes as little as can be."""
+    monkeypatch.setattr(users, "LOG2_N", 4)
 
 
 class Refused(socket.socket):

@@ -16,6 +16,7 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.logins import origin
 from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Turn
 from pubsubd.protocol.limits import READ_SIZE, Limits
 from pubsubd.protocol.wire import Decoder, frame
 from pubsubd.routing.outbox import Pieces
@@ -38,6 +39,7 @@ class Hall:
         self.now = 1_000.0
         self.broker = Broker(limits or Limits(), clock=lambda: self.now)
         self.broker.wall = lambda: self.now
+        self.broker.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
         self.terms = ListenerState("line", limits or Limits(), login=login)
         self.talks: dict[str, LineProtocol] = {}
         self.ended: dict[str, str] = {}
