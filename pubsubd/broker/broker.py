@@ -43,8 +43,8 @@ from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_LINE, READ_SIZE, WORK_PER_LOOK, WORK_PER_TURN, Limits
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
 
 LF, CR = 10, 13
