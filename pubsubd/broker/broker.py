@@ -82,9 +82,10 @@ class Broker(Delivery):
         self.terms = ListenerState("", limits)
         self.peers: dict[int, Peer] = {}
         self.access = Access(self.peers, self.router, clock)
+        self.wall = time.time
         statistics = Shared(self._describe, clock)
         self.requests: dict[bytes, Request] = {
-            AUTH: Authentication(self, self.access, time.time).request,
+            AUTH: Authentication(self, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
             b"//pubsubd/explain": lambda _peer, data: explain(self.router, self.turn, data),
