@@ -101,7 +101,7 @@ class _Question:
 
 
 class Client(State[tuple[bytes, bytes]]):
-    """A connection to a daemon that reconnects when it breaks; made by :func:`open_client`.
+    """A connection to a daemon, and the next one when it breaks; made by :func:`open_client`.
 
     Any number of tasks may use it at the same time. After the block, each method raises
     :class:`trio.ClosedResourceError`.
