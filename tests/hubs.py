@@ -89,6 +89,7 @@ class Room:
     Attributes:
         now: seconds that only go forward.
         stepped: seconds that the wall clock, which is the same at first, has been set forward.
+        heard: name -> bytes that it was sent and :meth:`hears` has not returned yet.
         ended: name -> (code, text), of those that the hub has ended from outside of their input.
     """
 
@@ -120,15 +121,15 @@ class Room:
         self.talks: dict[str, HubConnection] = {}
         self.lines: dict[str, Peer] = {}
         self.ended: dict[str, tuple[str, str]] = {}
-        self._heard: dict[str, bytes] = {}
+        self.heard: dict[str, bytes] = {}
 
     def join(self, *names: str) -> None:
         """Let connections come that speak lines of JSON."""
         for name in names:
-            self._heard[name] = b""
+            self.heard[name] = b""
             self.talks[name] = HubConnection(
                 self.hub,
-                f"127.0.0.1:{40_000 + len(self._heard)}",
+                f"127.0.0.1:{40_000 + len(self.heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]
                 lambda code, text, name=name: self._end(name, code, text),  # type: ignore[misc]
             )
@@ -136,23 +137,23 @@ class Room:
     def join_line(self, *names: str) -> None:
         """Let connections come to the line port."""
         for name in names:
-            self._heard[name] = b""
+            self.heard[name] = b""
             self.lines[name] = self.broker.join(
-                f"127.0.0.1:{40_000 + len(self._heard)}",
+                f"127.0.0.1:{40_000 + len(self.heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]
             )
 
     def _take(self, name: str, data: bytes | Pieces) -> None:
         if name not in self.ended:
             said = data if isinstance(data, bytes) else data.whole()
-            self._heard[name] += said
+            self.heard[name] += said
             self.broker.counters.bytes_out += len(said)  # as a session counts it
 
     def _end(self, name: str, code: str, text: str) -> None:
         talk = self.talks[name]
         if talk.peer.ending is None:
             talk.peer.ending = ProtocolError(code, text)
-            self._heard[name] += talk.farewell(talk.peer.ending)
+            self.heard[name] += talk.farewell(talk.peer.ending)
             self.ended[name] = code, text
             self.leave(name)
 
@@ -184,7 +185,7 @@ class Room:
         while self.broker.unsent:  # it was more than one turn could send
             self.broker.turn.begin()
             self.broker.send_some()
-        heard, self._heard[name] = self._heard[name], b""
+        heard, self.heard[name] = self.heard[name], b""
         if name in self.lines:
             return list(Decoder(1 << 30).feed(heard))
         return [json.loads(line) for line in heard.splitlines()]

@@ -286,7 +286,7 @@ class HubMachine(RuleBasedStateMachine):
         (ack,) = [one for one in mine if one.get("type") == kind]
         # Put back what it got of its own, for the common check.
         rest = [one for one in mine if one is not ack]
-        self.room._heard[name] = b"".join(json.dumps(one).encode() + b"\n" for one in rest)
+        self.room.heard[name] = b"".join(json.dumps(one).encode() + b"\n" for one in rest)
         got = self.check_heard(topic, self.count, None)
         heard_by_line = len(self.room.hears("lin"))
         assert heard_by_line == (1 if "a" in topic else 0)
