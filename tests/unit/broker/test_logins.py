@@ -808,12 +808,12 @@ def test_the_limits_of_a_listener_hold_for_the_time_to_log_in(hall: Hall) -> Non
 
 
 def test_rights_that_nobody_has_any_more_are_let_go_of(ruled: Hall) -> None:
-    filters = []
+    rights = []
     for number in range(20):
         rules = [AclRule(("*",), (f"a{number}",), ("#",))]
         ruled.broker.access.replace(users=Users(), acl=Acl(rules), authority=None)
-        filters.append(weakref.ref(ruled.peer("ann").gate))
-    assert [one() is None for one in filters] == [True] * 19 + [False]
+        rights.append(weakref.ref(ruled.peer("ann").permission))
+    assert [one() is None for one in rights] == [True] * 19 + [False]
 
 
 def rule(who: str, *texts: str) -> AclRule:
