@@ -51,7 +51,7 @@ def tell(node: Node, source: str, data: bytes) -> int:
 def settle(node: Node) -> int:
     """Let a daemon do what is due; return how many turns that took."""
     turns = 0
-    while node.mesh.due <= node.web.now:
+    while node.mesh.due <= node.world.now:
         node.mesh.act()
         turns += 1
     return turns

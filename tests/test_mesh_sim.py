@@ -47,7 +47,7 @@ GRAPHS: dict[str, Graph] = {
 def simulate(graph: Graph, script: str = TRAFFIC, until: float = 30.0, **more) -> Simulation:
     simulation = Simulation(graph, **more)
     Player(simulation).play(parse_script(script))
-    simulation.run(until)
+    simulation.run_until(until)
     return simulation
 
 
