@@ -33,6 +33,7 @@ from pubsubd.client.hub_messages import (
     raw_payload,
 )
 from pubsubd.client.login import Credentials, Token
+from pubsubd.client.reconnect import running
 from pubsubd.client.request import Request
 from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import RECEIVE_BUFFER, Statistics
@@ -567,18 +568,6 @@ async def open_hub_client(
         on_disconnect=on_disconnect,
         on_connect=on_connect,
     )
-    exchange = client._exchange
-    stream = await connect()
-    error: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(exchange.run, stream)
-        try:
-            await client._open()
-            yield client
-            await exchange.leave()
-        except BaseException as exc:  # noqa: BLE001  (raised below, where no nursery groups it)
-            error = exc
-        exchange.close()
-        nursery.cancel_scope.cancel()
-    if error is not None:
-        raise error
+    async with running(client._exchange, await connect()):
+        await client._open()
+        yield client

@@ -119,17 +119,6 @@ class State(Generic[Item]):
         except Exception as error:  # noqa: BLE001  (whatever it is, the connection goes on)
             self._note_fault(f"{what} has raised an exception", error)
 
-    async def _contain(
-        self,
-        converse: Callable[[trio.abc.Stream], Awaitable[PubsubdError]],
-        stream: trio.abc.Stream,
-    ) -> PubsubdError:
-        """Use a connection until it ends, and return why; a mistake of our own is such a reason."""
-        try:
-            return await converse(stream)
-        except Exception as error:  # noqa: BLE001  (whatever it is, there may be another connection)
-            return self._own_fault(error)
-
     def _own_fault(self, error: Exception) -> PubsubdError:
         text = "a fault of the client's own has ended the connection"
         self._note_fault(text, error)
