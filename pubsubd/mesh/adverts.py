@@ -26,7 +26,7 @@ MAX_ADVERT = 256 * 1024
 MAX_LINKS = 1_000
 """Links in one advert, and so links of one daemon."""
 
-MAX_LIFE = 10**15
+MAX_INCARNATION = 10**15
 """The last life that there can be, in the year 33658; who has it counts on by the sequence."""
 
 _OTHER_LINES = 100  # of later versions
@@ -71,7 +71,7 @@ class Advert:
     node: str
     host: str
     port: int
-    life: int
+    incarnation: int
     sequence: int
     start: int
     links: tuple[LinkReport, ...] = ()
@@ -81,7 +81,7 @@ class Advert:
     @property
     def stamp(self) -> tuple[int, int]:
         """Which of two adverts of the daemon is the newer one: the one with more."""
-        return self.life, self.sequence
+        return self.incarnation, self.sequence
 
 
 def check_node(text: str, what: str = "id of a daemon") -> str:
@@ -128,7 +128,7 @@ def format_advert(advert: Advert) -> bytes:
     """Return the data of the advert's message."""
     lines = [
         f"{advert.host} {advert.port}",
-        f"node {advert.life} {advert.sequence} {advert.start}",
+        f"node {advert.incarnation} {advert.sequence} {advert.start}",
     ]
     for link in advert.links:
         side = "out" if link.dialled else "in"
@@ -165,8 +165,8 @@ def parse_advert(node: str, data: bytes) -> Advert:
     first, *lines = data.split(b"\n")
     host, port = parse_first_line(first)
     life, sequence = read_stamp(data)
-    if life > MAX_LIFE:
-        raise AdvertError(f"a life over {MAX_LIFE}")
+    if life > MAX_INCARNATION:
+        raise AdvertError(f"a life over {MAX_INCARNATION}")
     start = _number(lines[0].split(b" ")[3])
     links: list[LinkReport] = []
     interests: list[bytes] = []

@@ -24,7 +24,7 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import (
-    MAX_LIFE,
+    MAX_INCARNATION,
     MAX_LINKS,
     Advert,
     AdvertError,
@@ -35,12 +35,12 @@ from pubsubd.mesh.adverts import (
 from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.handshakes import Handshakes
 from pubsubd.mesh.interests import generalising
+from pubsubd.mesh.legacy import LegacyPeers
 from pubsubd.mesh.link import MAX_BATCH, Link
 from pubsubd.mesh.linkstate import MAX_DAEMONS
 from pubsubd.mesh.news import News
-from pubsubd.mesh.plain import PlainPeers
+from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import MeshConfig, State
-from pubsubd.mesh.wants import Wants
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MIB
@@ -84,14 +84,14 @@ class Mesh:
         wall: seconds since the epoch.
         rng: for jitter.
         woken: called whenever :attr:`due` has become earlier.
-        tell: called with events, as ``//pubsubd/events`` has them.
+        emit: called with events, as ``//pubsubd/events`` has them.
 
     Attributes:
         state: who it is, and what it knows; ``table``, ``links`` and ``counters`` are of it.
         forwarding: where messages go.
         handshakes: who becomes a neighbour.
         greet: says hello to a daemon that was dialled, see :meth:`Handshakes.greet`.
-        plain: peers that know three commands and no hello.
+        legacy: peers that know three commands and no hello.
         down: links that have ended, the last ones.
         news: what neighbours are told of all daemons.
         wants: what other daemons are subscribed to here; ``remotes`` are of it.
@@ -109,18 +109,18 @@ class Mesh:
         wall: Callable[[], float],
         rng: random.Random,
         woken: Callable[[], None] = lambda: None,
-        tell: Callable[[dict[str, object]], None] = lambda _event: None,
+        emit: Callable[[dict[str, object]], None] = lambda _event: None,
     ) -> None:
-        self.state = state = State(config, clock=clock, wall=wall, tell=tell)
+        self.state = state = State(config, clock=clock, wall=wall, emit=emit)
         self.broker = broker
         self.over = broker.turn.over
         self.table, self.links, self.counters = state.table, state.links, state.counters
         self._rng = rng
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
-        self.plain = PlainPeers(broker.faults)
+        self.legacy = LegacyPeers(broker.faults)
         self.handshakes = Handshakes(
-            state, broker, self, linked=self._linked, left=self._left, plain=self._meet_plain
+            state, broker, self, linked=self._linked, left=self._left, legacy=self._meet_legacy
         )
         self.greet = self.handshakes.greet
         self.down: deque[Down] = deque(maxlen=_DOWN)
@@ -129,11 +129,11 @@ class Mesh:
         self._acting: Steps[None] | None = None
         self._advert_number = 0
         self.news = News(state, broker, self.forwarding.outbound)
-        self.wants = Wants(state, broker, self.news.tell)
-        self.remotes = self.wants.remotes
-        self._wanted_size = 0  # bytes of what the last advert asked for
+        self.remote_interests = RemoteInterests(state, broker, self.news.announce)
+        self.remotes = self.remote_interests.remotes
+        self._interests_size = 0  # bytes of what the last advert asked for
         self._version = 0
-        self._introduce_at = self._settle_at = self._advert_at = self._plain_at = float("inf")
+        self._introduce_at = self._settle_at = self._advert_at = self._legacy_at = float("inf")
         self._advertised = float("-inf")
         self._jitter = 1.0
         self._refresh_at = self._beat_at = self._beaten = clock()
@@ -141,7 +141,7 @@ class Mesh:
         broker.router.on_forwarded = self._forwarded
         name = config.mesh.encode()
         broker.reserve((b"//peers/%b/" % name, b"//fwd/peers/%b/" % name), self._forged)
-        self._want(clock())
+        self._wake_at(clock())
 
     def now(self) -> float:
         """Return the time, in seconds."""
@@ -164,7 +164,7 @@ class Mesh:
 
     # Time
 
-    def _want(self, at: float) -> None:
+    def _wake_at(self, at: float) -> None:
         if at < self.due:
             self.due = at
             self._woken()
@@ -178,17 +178,17 @@ class Mesh:
         try:
             for _ in self._acting:
                 if self.over():
-                    self._want(self.now())
+                    self._wake_at(self.now())
                     return
         except BaseException:
             self._acting = None
-            self._want(self.now())
+            self._wake_at(self.now())
             raise
         self._acting = None
-        if not self.wants.settled or self.news.unpublished:
-            self._want(self.now())
-        later = (self._settle_at, self._plain_at, self._advert_at, self._refresh_at, self._beat_at)
-        self._want(min(self._introduce_at, *later))
+        if not self.remote_interests.settled or self.news.unpublished:
+            self._wake_at(self.now())
+        later = (self._settle_at, self._legacy_at, self._advert_at, self._refresh_at, self._beat_at)
+        self._wake_at(min(self._introduce_at, *later))
 
     def _act(self) -> Steps[None]:
         """Do what is due, in steps. What becomes due meanwhile is left to the next time."""
@@ -202,12 +202,12 @@ class Mesh:
             yield from self._beating(now)
         if self.now() >= self._settle_at:
             self._settle_at = float("inf")
-            yield from self._finding_ways()
-            self.wants.look_at_all()
-        yield from self.wants.settling()
+            yield from self._finding_paths()
+            self.remote_interests.reconcile_all()
+        yield from self.remote_interests.reconciling()
         yield from self.news.publishing()
-        if self.wants.changed or self.now() >= self._plain_at:
-            yield from self._asking_plain()
+        if self.remote_interests.changed or self.now() >= self._legacy_at:
+            yield from self._asking_legacy()
         now = self.now()
         if now >= min(self._advert_at, self._refresh_at):
             # What a refresh costs may have changed since it was planned.
@@ -244,14 +244,14 @@ class Mesh:
                 self.news.forget(node)
                 self.table.drop(node)
                 self.forwarding.forget(node)
-                yield from self.wants.forgetting(node)
+                yield from self.remote_interests.forgetting(node)
 
     # Links
 
     def _linked(self, link: Link) -> None:
         """Take note of a new link."""
-        self.forwarding.forget_ways()
-        self._want(self.now())
+        self.forwarding.forget_next_hops()
+        self._wake_at(self.now())
 
     def _introducing(self, link: Link) -> Steps[None]:
         """Tell a new neighbour all that is known, in steps, as fast as it takes that."""
@@ -261,7 +261,7 @@ class Mesh:
                 return
             yield
         link.ready = True
-        self.forwarding.forget_ways()
+        self.forwarding.forget_next_hops()
         self._advert_at = min(self._advert_at, self.now())
 
     def _left(self, link: Link) -> None:
@@ -270,14 +270,14 @@ class Mesh:
         if self.links.get(link.node) is not link:
             return
         del self.links[link.node]
-        self.forwarding.forget_ways()
+        self.forwarding.forget_next_hops()
         self._advert_at = self.now()
-        self._want(self._advert_at)
+        self._wake_at(self._advert_at)
         self.counters.dropped += link.dropped
         messages, size = link.messages_in + link.messages_out, link.bytes_in + link.bytes_out
         self.down.append(Down(link.node, link.dialled, self.state.wall(), messages, size))
         ending = link.peer.ending
-        self.state.tell(
+        self.state.emit(
             {
                 "event": "link-down",
                 "node": link.node,
@@ -291,19 +291,19 @@ class Mesh:
     def _forwarded(self, news: bool) -> None:
         """Take note that what this daemon's peers want of others has changed.
 
-        It is no news to other daemons if it is only wanted by more or fewer; but a plain peer is
+        It is no news to other daemons if it is only wanted by more or fewer; but a legacy peer is
         not asked for what it alone wants.
         """
         now, cost = self.now(), len(self.broker.router.forwarded) * _PACE_EACH
-        if self.plain.peers:
-            self._plain_at = min(self._plain_at, now + cost)
-            self._want(self._plain_at)
+        if self.legacy.peers:
+            self._legacy_at = min(self._legacy_at, now + cost)
+            self._wake_at(self._legacy_at)
         if not news:
             return
         self.forwarding.look_closely()
-        pace = max(_PACE, cost, self._wanted_size / _ADVERT_RATE)
+        pace = max(_PACE, cost, self._interests_size / _ADVERT_RATE)
         self._advert_at = min(self._advert_at, max(now, self._advertised + pace))
-        self._want(self._advert_at)
+        self._wake_at(self._advert_at)
 
     def _advertising(self, now: float) -> Steps[None]:
         """Tell all what there is to tell of this daemon, in steps."""
@@ -312,7 +312,7 @@ class Mesh:
         self._refresh_at = now + self._refresh_period() * self._jitter
         forwarded = self.broker.router.forwarded
         wanted = yield from generalising(forwarded)
-        self._wanted_size = sum(map(len, wanted))
+        self._interests_size = sum(map(len, wanted))
         self.forwarding.general = any(one not in forwarded for one in wanted)
         self._advert_number += 1
         ready = [link for link in self.links.values() if link.ready][:MAX_LINKS]
@@ -320,7 +320,7 @@ class Mesh:
             self.state.node,
             self.state.config.host,
             self.state.config.port,
-            self.state.life,
+            self.state.incarnation,
             self._advert_number,
             self.state.start,
             tuple(link.report() for link in ready),
@@ -330,10 +330,10 @@ class Mesh:
         self.table.put(advert)
         self.news.keep(advert.node, self.news.frame(advert.node, data))
         self._look()
-        yield from self.news.telling(advert.node)
+        yield from self.news.announcing(advert.node)
         self.news.publish(advert.node, data)
-        if self.plain.peers:
-            self._plain_at = min(self._plain_at, self.now())
+        if self.legacy.peers:
+            self._legacy_at = min(self._legacy_at, self.now())
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
         """Take an advert that has come by ``link``."""
@@ -343,7 +343,7 @@ class Mesh:
             stamp = read_stamp(data)
             known = self.table.adverts.get(node)
             if known is not None and stamp <= known.stamp:
-                if stamp[0] < known.life:  # somebody still believes in an earlier life
+                if stamp[0] < known.incarnation:  # somebody still believes in an earlier life
                     self.news.send(link, node)
                 return
             if known is None and len(self.table.adverts) >= MAX_DAEMONS:
@@ -357,17 +357,17 @@ class Mesh:
         if node == self.state.node:
             self._claim(advert)
             return
-        if known is not None and known.life != advert.life:
+        if known is not None and known.incarnation != advert.incarnation:
             self.forwarding.forget(node)  # what comes of its earlier life is not taken any more
         self.news.keep(node, self.news.frame(node, data))
         self.table.put(advert)
         self._look()
-        self.news.tell(node, link)  # at once: adverts go before the batches that rest on them
+        self.news.announce(node, link)  # at once: adverts go before the batches that rest on them
         if known is None or known.interests != advert.interests:
-            self.wants.look(node)
-            self._want(self.now())
+            self.remote_interests.reconcile(node)
+            self._wake_at(self.now())
         if not self.news.publish(node, data):
-            self._want(self.now())
+            self._wake_at(self.now())
 
     def _claim(self, advert: Advert) -> None:
         """Act on an advert of this daemon's id that is newer than its own.
@@ -376,8 +376,9 @@ class Mesh:
         such, the one that started later withdraws.
         """
         now = self.now()
-        self.state.life = min(MAX_LIFE, max(self.state.life, advert.life) + 1)
-        if self.state.life == advert.life:
+        newer = max(self.state.incarnation, advert.incarnation) + 1
+        self.state.incarnation = min(MAX_INCARNATION, newer)
+        if self.state.incarnation == advert.incarnation:
             self._advert_number = max(self._advert_number, advert.sequence)
         self._claims = [at for at in self._claims if now - at < _CLAIM_TIME]
         if advert.start < self.state.start:
@@ -390,7 +391,7 @@ class Mesh:
                 self.state.refuse(error.code, error.text, link.address)
                 link.peer.end(error.code, error.text)
         self._advert_at = now
-        self._want(now)
+        self._wake_at(now)
 
     def _look(self) -> None:
         """Act on a change of the graph, if there was one."""
@@ -399,13 +400,13 @@ class Mesh:
             self.forwarding.flood()
             if self._settle_at == float("inf"):
                 self._settle_at = self.now() + _SETTLE
-                self._want(self._settle_at)
+                self._wake_at(self._settle_at)
 
-    def _finding_ways(self) -> Steps[None]:
+    def _finding_paths(self) -> Steps[None]:
         """Find out who can be reached, and how what is published here goes there, in steps."""
         while not self.table.find_hops(self.over):
             yield
-        while self.table.large and self.table.branches(self.state.node, self.over) is None:
+        while self.table.large and self.table.subtree(self.state.node, self.over) is None:
             yield
 
     def _forged(self, name: bytes, data: bytes) -> None:
@@ -421,32 +422,32 @@ class Mesh:
         text = f"{wire.quote(name)} is for the daemons of this mesh alone"
         raise ProtocolError("forged-advert", text)
 
-    # Plain peers
+    # Legacy peers
 
-    def _asking_plain(self) -> Steps[None]:
-        """Subscribe at plain peers what others want, in steps."""
-        self.wants.changed, self._plain_at = False, float("inf")
-        if not self.plain.peers:
+    def _asking_legacy(self) -> Steps[None]:
+        """Subscribe at legacy peers what others want, in steps."""
+        self.remote_interests.changed, self._legacy_at = False, float("inf")
+        if not self.legacy.peers:
             return
         far: set[bytes] = set()
         for remote in list(self.remotes.values()):
             far |= remote.substrings
             if self.over():
                 yield
-        yield from self.plain.asking(self.broker.router.forwarded, far)
+        yield from self.legacy.asking(self.broker.router.forwarded, far)
 
-    def _meet_plain(self, peer: Peer) -> None:
+    def _meet_legacy(self, peer: Peer) -> None:
         """Take note that a peer knows of no hello."""
         ended = peer.gone
 
         def gone() -> None:
             try:
-                self.plain.drop(peer)
+                self.legacy.drop(peer)
             finally:
                 if ended is not None:
                     ended()
 
         peer.gone = gone
-        self.plain.add(peer)
-        self._plain_at = self.now()
-        self._want(self._plain_at)
+        self.legacy.add(peer)
+        self._legacy_at = self.now()
+        self._wake_at(self._legacy_at)

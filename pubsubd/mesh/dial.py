@@ -93,7 +93,7 @@ class Mesher:
             wall=time.time,
             rng=self._rng,
             woken=self._ring,
-            tell=server.publish_event,
+            emit=server.publish_event,
         )
         self.report = Report(self.mesh)
         self._nodes: dict[tuple[str, int], str] = {}  # who was found at an address

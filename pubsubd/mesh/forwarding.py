@@ -23,7 +23,7 @@ from weakref import WeakValueDictionary
 
 from pubsubd.broker.broker import Broker
 from pubsubd.mesh.link import MAX_BATCH, RELAY, Link
-from pubsubd.mesh.remotes import WORK_PER_WAY, Group, Outbound, Remote
+from pubsubd.mesh.remotes import WORK_PER_LINK, Group, Outbound, Remote
 from pubsubd.mesh.state import State
 from pubsubd.mesh.window import Window
 from pubsubd.protocol import wire
@@ -42,7 +42,7 @@ long through the mesh."""
 VOUCHED = b"vouched"
 """The last word of the head of a batch whose origin vouches for the senders that it names."""
 
-MAX_WAYS = 65_536
+MAX_NEXT_HOPS = 65_536
 """Answers to where batches of an origin for a group go, some 200 bytes each, that are kept."""
 
 _HEAD = re.compile(
@@ -70,21 +70,21 @@ class Forwarding:
         self._windows: dict[bytes, tuple[str, Window]] = {}  # origin -> its id, and what has come
         self._origins: dict[str, bytes] = {}  # id -> the origin that has a window
         self._groups: WeakValueDictionary[frozenset[str], Group] = WeakValueDictionary()
-        self._version = 0  # of the ways that the groups remember
+        self._version = 0  # of the next_hops that the groups remember
         self._known = 0  # about how many these are
         self._flood_until = float("-inf")
         broker.router.bundle = self._bundle
         broker.outbound = self.outbound.runs
         broker.ship = self._ship
 
-    def forget_ways(self) -> None:
+    def forget_next_hops(self) -> None:
         """Forget where batches go: the links have changed."""
         self._version += 1
         self._known = 0
 
     def flood(self) -> None:
         """Send batches over all links for a while: the graph has changed."""
-        self.forget_ways()
+        self.forget_next_hops()
         self._flood_until = self._state.now() + FLOOD + self._state.spread
 
     def look_closely(self) -> None:
@@ -107,7 +107,7 @@ class Forwarding:
         """Whether batches go over all links, because the graph has just changed."""
         return self._state.now() < self._flood_until
 
-    def _ways(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
+    def _next_hops(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
         """Return the links by which a batch of ``origin`` for ``group`` goes on.
 
         Raises:
@@ -120,11 +120,11 @@ class Forwarding:
             return []
         if group.version != self._version:
             group.version = self._version
-            group.ways.clear()
-        ways = group.ways.get(origin)
-        if ways is None:
+            group.next_hops.clear()
+        next_hops = group.next_hops.get(origin)
+        if next_hops is None:
             try:
-                branches = self._state.table.branches(origin, self._broker.turn.over)
+                branches = self._state.table.subtree(origin, self._broker.turn.over)
             except Exception as error:  # noqa: BLE001  (over all links it arrives as well)
                 self._broker.faults.note(error, "mesh")
                 return [one for one in links.values() if one.ready and one is not arrival]
@@ -133,12 +133,12 @@ class Forwarding:
                     raise Unfinished
                 return [one for one in links.values() if one.ready]  # who publishes cannot wait
             nodes = {branches[node] for node in group.nodes if node in branches}
-            ways = tuple(links[node] for node in sorted(nodes) if node in links)
-            if self._known >= MAX_WAYS:
-                self.forget_ways()
+            next_hops = tuple(links[node] for node in sorted(nodes) if node in links)
+            if self._known >= MAX_NEXT_HOPS:
+                self.forget_next_hops()
             self._known += 1
-            group.ways[origin] = ways
-        return [one for one in ways if one.ready and one is not arrival]
+            group.next_hops[origin] = next_hops
+        return [one for one in next_hops if one.ready and one is not arrival]
 
     def _send(self, link: Link, frame: Pieces, count: int) -> None:
         """Send a batch by one of several links; what goes wrong there ends that link alone."""
@@ -176,17 +176,17 @@ class Forwarding:
             chunks += run.parts if isinstance(run, Pieces) else (run,)
         size = sum(map(len, chunks))
         count = group.messages
-        ways = self._ways(state.node, group, None)
-        group.work = WORK_PER_WAY * (1 + len(ways))
+        next_hops = self._next_hops(state.node, group, None)
+        group.work = WORK_PER_LINK * (1 + len(next_hops))
         if size > MAX_BATCH - MAX_LINE:
             state.counters.dropped += 1
-        elif ways:
+        elif next_hops:
             self._sequence += 1
             state.counters.originated += 1
-            origin = b"%b@%d" % (state.node.encode(), state.life)
+            origin = b"%b@%d" % (state.node.encode(), state.incarnation)
             mark = b" " + VOUCHED if vouched else b""
             frame = _frame(origin, self._sequence, TTL, count, mark, chunks, size)
-            for link in ways:
+            for link in next_hops:
                 self._send(link, frame, count)
         group.messages = 0
 
@@ -217,7 +217,7 @@ class Forwarding:
         route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
         targets = route.targets
         group = targets.far if isinstance(targets.far, Group) else None
-        ways = self._ways(node, group, link) if left > 1 else ()
+        next_hops = self._next_hops(node, group, link) if left > 1 else ()
         # From here on, it is taken.
         counters.received += 1
         link.messages_in += count
@@ -227,11 +227,11 @@ class Forwarding:
         window.take(number)
         frames = data[start:]
         counters.expired += left <= 1
-        if ways:
+        if next_hops:
             counters.relayed += 1
             frame = _frame(origin, number, left - 1, count, mark, [frames], len(frames))
-            for way in ways:
-                self._send(way, frame, count)
+            for next_hop in next_hops:
+                self._send(next_hop, frame, count)
         near = len(targets.peers) > (group is not None)
         if near or self.general or state.now() < self._unsettled:
             link.speak_for(node, mark != b"")
@@ -245,7 +245,7 @@ class Forwarding:
         """
         node, _, life = origin.decode().rpartition("@")
         advert = self._state.table.adverts.get(node)
-        known = advert is not None and node != self._state.node and str(advert.life) == life
+        known = advert is not None and node != self._state.node and str(advert.incarnation) == life
         return node, Window() if known else None
 
     def go_on(self, link: Link) -> bool:

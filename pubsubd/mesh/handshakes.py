@@ -15,7 +15,7 @@ from pubsubd.protocol.errors import ProtocolError
 MAX_GREETINGS = 1_000
 """Hellos that others have begun and not finished; of more, the oldest is ended."""
 
-_ANSWER_TIME = 5.0  # seconds until who has not answered is taken for a plain peer
+_ANSWER_TIME = 5.0  # seconds until who has not answered is taken for a legacy peer
 _GREETING_TIME = 15.0  # seconds for all of a hello
 
 
@@ -28,7 +28,7 @@ class Handshakes:
         owner: what the links belong to.
         linked: called with a new link.
         left: called with a link that has ended.
-        plain: called with a peer that was dialled and knows three commands and no hello.
+        legacy: called with a peer that was dialled and knows three commands and no hello.
 
     Attributes:
         withdrawn: until when no links are made, because another daemon has this one's id.
@@ -42,12 +42,12 @@ class Handshakes:
         *,
         linked: Callable[[Link], None],
         left: Callable[[Link], None],
-        plain: Callable[[Peer], None],
+        legacy: Callable[[Peer], None],
     ) -> None:
         self._state = state
         self._broker = broker
         self._owner = owner
-        self._linked, self._left, self._plain = linked, left, plain
+        self._linked, self._left, self._legacy = linked, left, legacy
         self.withdrawn = float("-inf")
         # number -> since when, the peer, and how far it has come: as the dialler, or dialled.
         self._greetings: dict[int, tuple[float, Peer, DialerHandshake | tuple[Hello, Hello]]] = {}
@@ -71,7 +71,7 @@ class Handshakes:
 
     def _mine(self) -> Hello:
         state = self._state
-        return Hello(state.config.mesh, state.node, state.life, state.start, new_nonce())
+        return Hello(state.config.mesh, state.node, state.incarnation, state.start, new_nonce())
 
     def greet(
         self,
@@ -109,9 +109,9 @@ class Handshakes:
             link.wait(self._state.now() - begun)
             link.receive(data)
 
-        def plain(data: bytes) -> None:
+        def legacy(data: bytes) -> None:
             self._greetings.pop(peer.number, None)
-            self._plain(peer)
+            self._legacy(peer)
             while self._broker.receive(peer, data):
                 data = b""
 
@@ -127,7 +127,7 @@ class Handshakes:
             self._state.config.secret,
             admit=admit,
             linked=linked,
-            plain=plain,
+            legacy=legacy,
             refused=refused,
         )
         peer.link = greeting
@@ -222,6 +222,6 @@ class Handshakes:
             peer.gone = lambda: self._left(link)
         if old is not None:
             old.peer.end("duplicate-link", f"another link to {theirs.node} replaces it")
-        self._state.tell({"event": "link-up", "node": theirs.node, "peer": address})
+        self._state.emit({"event": "link-up", "node": theirs.node, "peer": address})
         self._linked(link)
         return link

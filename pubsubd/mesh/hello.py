@@ -38,13 +38,13 @@ class Hello:
 
     mesh: str
     node: str
-    life: int
+    incarnation: int
     start: int
     nonce: str
 
     def text(self) -> bytes:
         """Return the hello as it is sent, without a proof."""
-        words = (VERSION, self.mesh, self.node, self.life, self.start, self.nonce)
+        words = (VERSION, self.mesh, self.node, self.incarnation, self.start, self.nonce)
         return " ".join(map(str, words)).encode()
 
 

@@ -28,7 +28,7 @@ HEARTBEAT = b"//pubsubd/heartbeat"
 
 _FRAMES = 256  # read at once, before the first of them is worked off
 _INNER = 64  # peers that stand for origins and are kept; each is some 2 KiB
-_PLAIN = frozenset(("unknown-request", "unknown-command", "no-mesh"))
+_LEGACY = frozenset(("unknown-request", "unknown-command", "no-mesh"))
 _UNDER_WAY = 100  # heartbeats whose answers are waited for
 _GREETING = 4_096  # bytes of a hello at most
 
@@ -72,7 +72,7 @@ class Link:
         heard: the time of the last input.
         rtt_ms: milliseconds there and back, if measured.
         inner: whose input the messages of the last batch are.
-        untold: ids of the daemons whose adverts it was not told yet, until it is ready.
+        unannounced: ids of the daemons whose adverts it was not told yet, until it is ready.
         messages_in, messages_out, bytes_in, bytes_out: carried so far.
         dropped: batches that it was too slow for.
     """
@@ -100,7 +100,7 @@ class Link:
         self._unfinished = False  # whether work is left of a batch
         self._held = 0  # bytes of input that are not worked off, as the owner knows
         self._inners: dict[tuple[str, bool], Peer] = {}
-        self.untold: dict[str, None] | None = None
+        self.unannounced: dict[str, None] | None = None
         self.inner = self.speak_for(self.node, vouched=False)
 
     def speak_for(self, origin: str, vouched: bool) -> Peer:
@@ -222,7 +222,7 @@ class Link:
 
 
 class DialerHandshake:
-    """The dialler's side of a hello: until it is a link, or a plain peer, or refused.
+    """The dialler's side of a hello: until it is a link, or a legacy peer, or refused.
 
     Args:
         peer: the connection.
@@ -231,7 +231,7 @@ class DialerHandshake:
         admit: raises ProtocolError if the other daemon must not be linked.
         linked: called with the other's hello, and the input that follows, once both have proved
             themselves.
-        plain: called with the input so far if the other end does not know of hellos.
+        legacy: called with the input so far if the other end does not know of hellos.
         refused: called with the reason if either side has refused.
     """
 
@@ -243,11 +243,11 @@ class DialerHandshake:
         *,
         admit: Callable[[Hello], None],
         linked: Callable[[Hello, bytes], None],
-        plain: Callable[[bytes], None],
+        legacy: Callable[[bytes], None],
         refused: Callable[[ProtocolError], None],
     ) -> None:
         self._peer, self._mine, self._secret = peer, mine, secret
-        self._admit, self._linked, self._plain, self._refused = admit, linked, plain, refused
+        self._admit, self._linked, self._legacy, self._refused = admit, linked, legacy, refused
         self.dropped = 0
         self._theirs: Hello | None = None
         self._input = b""
@@ -266,7 +266,7 @@ class DialerHandshake:
         return False
 
     def _next(self) -> tuple[bytes, bytes] | None:
-        """Return the next frame if it has come; what is none of a hello means a plain peer."""
+        """Return the next frame if it has come; what is none of a hello means a legacy peer."""
         buf = self._input[self._done :]
         try:
             start = wire.find_header_end(buf, 0)
@@ -293,8 +293,8 @@ class DialerHandshake:
         return self._theirs is not None
 
     def give_up(self) -> None:
-        """Take the other end for a plain peer, which knows three commands and nothing else."""
-        self._plain(self._input)
+        """Take the other end for a legacy peer, which knows three commands and nothing else."""
+        self._legacy(self._input)
 
     def _take(self, name: bytes, said: bytes) -> None:
         if name == HELLO and self._theirs is None:
@@ -308,7 +308,7 @@ class DialerHandshake:
             self._linked(self._theirs, self._input[self._done :])
         elif name == wire.ERROR:
             code, _, text = said.decode("utf-8", "replace").partition(" ")
-            if code not in _PLAIN or self._theirs is not None:
+            if code not in _LEGACY or self._theirs is not None:
                 known = code in STAYS or code in CLOSES or code in MESH_CLOSES
                 raise ProtocolError(code if known else "bad-hello", text)
             self.give_up()

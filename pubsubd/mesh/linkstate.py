@@ -78,12 +78,12 @@ class Table:
         self.version = 0
         self.weight = self.links = 0
         self.longest: dict[str, float] = {}
-        self._told: dict[str, frozenset[str]] = {}
+        self._reported: dict[str, frozenset[str]] = {}
         self._ends = 0  # of links that count
         self._hops: dict[str, int] = {me: 0}
         self._stale = False  # whether the graph has changed since these were made
         self._measuring: Iterator[dict[str, int] | None] | None = None
-        self._branches: dict[str, dict[str, str]] = {}
+        self._subtrees: dict[str, dict[str, str]] = {}
         self._kept = 0  # entries of all these
         self._walks: dict[str, Iterator[dict[str, str] | None]] = {}
 
@@ -102,15 +102,15 @@ class Table:
         self.adverts[node] = advert
         self._weigh(node)
         self.longest[node] = max((link.rtt_ms or 0.0 for link in advert.links), default=0.0)
-        self._tell(node, frozenset(link.node for link in advert.links if link.node != node))
+        self._report(node, frozenset(link.node for link in advert.links if link.node != node))
 
     def drop(self, node: str) -> None:
         """Forget a daemon."""
         self._weigh(node, -1)
         self.adverts.pop(node, None)
         self.longest.pop(node, None)
-        self._tell(node, frozenset())
-        self._told.pop(node, None)
+        self._report(node, frozenset())
+        self._reported.pop(node, None)
         self.graph.pop(node, None)
 
     def _weigh(self, node: str, sign: int = 1) -> None:
@@ -119,26 +119,27 @@ class Table:
             self.weight += sign * weigh(advert)
             self.links += sign * len(advert.links)
 
-    def _tell(self, node: str, told: frozenset[str]) -> None:
-        before = self._told.get(node, frozenset())
-        self._told[node] = told
-        changed = [other for other in before ^ told if node in self._told.get(other, frozenset())]
+    def _report(self, node: str, reported: frozenset[str]) -> None:
+        before = self._reported.get(node, frozenset())
+        self._reported[node] = reported
+        both = self._reported
+        changed = [other for other in before ^ reported if node in both.get(other, frozenset())]
         if not changed:
             return
         mine = set(self.graph.get(node, ()))
         for other in changed:
             theirs = self.graph.setdefault(other, [])
-            if other in told:
+            if other in reported:
                 insort(theirs, node)
                 mine.add(other)
             else:
                 del theirs[bisect_left(theirs, node)]
                 mine.discard(other)
-            self._ends += 2 if other in told else -2
+            self._ends += 2 if other in reported else -2
         self.graph[node] = sorted(mine)
         self.version += 1
         self._stale, self._measuring = True, None
-        self._branches.clear()
+        self._subtrees.clear()
         self._walks.clear()
         self._kept = 0
 
@@ -186,51 +187,51 @@ class Table:
                 yield None
         yield hops
 
-    def branches(self, origin: str, over: Callable[[], bool] = _never) -> dict[str, str] | None:
+    def subtree(self, origin: str, over: Callable[[], bool] = _never) -> dict[str, str] | None:
         """Return what lies below this daemon in the tree of ``origin``.
 
         Id -> the neighbour by which it is reached. None if the graph is large and ``over`` said
         stop before that was found: asked again, it goes on.
         """
-        branches = self._branches.get(origin)
-        if branches is not None:
-            return branches
+        subtree = self._subtrees.get(origin)
+        if subtree is not None:
+            return subtree
         walk = self._walks.pop(origin, None) or self._walk(origin)
-        branches = _advance(walk, over if self.large else _never)
-        if branches is None:
+        subtree = _advance(walk, over if self.large else _never)
+        if subtree is None:
             self._walks[origin] = walk
             if len(self._walks) > _WALKS:
                 del self._walks[next(iter(self._walks))]
             return None
-        self._branches[origin] = branches
-        self._kept += len(branches) + 1
-        while self._kept > MAX_TREES and len(self._branches) > 1:
-            self._kept -= len(self._branches.pop(next(iter(self._branches)))) + 1
-        return branches
+        self._subtrees[origin] = subtree
+        self._kept += len(subtree) + 1
+        while self._kept > MAX_TREES and len(self._subtrees) > 1:
+            self._kept -= len(self._subtrees.pop(next(iter(self._subtrees)))) + 1
+        return subtree
 
     def _walk(self, origin: str) -> Iterator[dict[str, str] | None]:
         graph, me = self.graph, self.me
-        branches: dict[str, str] = {}
+        subtree: dict[str, str] = {}
         seen = {origin}
         queue = deque([origin])
         looked = 0
         while queue:
             node = queue.popleft()
-            branch = branches.get(node)
+            next_hop = subtree.get(node)
             near = graph.get(node, ())
             for neighbour in near:
                 if neighbour not in seen:
                     seen.add(neighbour)
                     queue.append(neighbour)
-                    if branch is not None:
-                        branches[neighbour] = branch
+                    if next_hop is not None:
+                        subtree[neighbour] = next_hop
                     elif node == me:
-                        branches[neighbour] = neighbour
+                        subtree[neighbour] = neighbour
             looked += len(near) + 1
             if looked > _STEP:
                 looked = 0
                 yield None
-        yield branches
+        yield subtree
 
 
 def _advance(walk: Iterator[Found | None], over: Callable[[], bool]) -> Found | None:

@@ -67,19 +67,19 @@ class News:
         except Exception as error:  # noqa: BLE001  (the other links get theirs)
             self._broker.faults.end(link.peer, error)
 
-    def tell(self, node: str, source: Link | None = None) -> None:
+    def announce(self, node: str, source: Link | None = None) -> None:
         """Tell all neighbours but ``source`` of a daemon."""
-        finish(self.telling(node, source))
+        finish(self.announcing(node, source))
 
-    def telling(self, node: str, source: Link | None = None) -> Steps[None]:
-        """Do what :meth:`tell` does, in steps. New neighbours are told in their turn."""
+    def announcing(self, node: str, source: Link | None = None) -> Steps[None]:
+        """Do what :meth:`announce` does, in steps. New neighbours are told in their turn."""
         for number, link in enumerate(list(self._state.links.values()), 1):
             if link is source:
                 continue
             if link.ready:
                 self.send(link, node)
-            elif link.untold is not None:
-                link.untold[node] = None
+            elif link.unannounced is not None:
+                link.unannounced[node] = None
             if number % _STEP == 0:
                 yield
 
@@ -88,23 +88,23 @@ class News:
 
         It gets no more than it takes: those who wait are told later.
         """
-        if link.untold is None:
+        if link.unannounced is None:
             lost = self._state.now() - LOST
             unreachable = self._state.unreachable
             # Of the neighbour itself too, in case it has been here before.
-            link.untold = {
+            link.unannounced = {
                 node: None
                 for node in self._frames
                 if node == link.node or unreachable.get(node, lost) >= lost
             }
         for _ in range(_STEP):
-            if not link.untold or self._state.links.get(link.node) is not link:
-                link.untold = None
+            if not link.unannounced or self._state.links.get(link.node) is not link:
+                link.unannounced = None
                 return True
             if link.crowded:
                 break
-            node = next(iter(link.untold))
-            del link.untold[node]
+            node = next(iter(link.unannounced))
+            del link.unannounced[node]
             self.send(link, node)
         return False
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pubsubd.mesh.link import Link
     from pubsubd.routing.wildcards import Pattern
 
-WORK_PER_WAY = 100
+WORK_PER_LINK = 100
 """Steps of work of a batch on one link, some 10 µs.
 
 See :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
@@ -40,7 +40,7 @@ class Remote:
 
     Attributes:
         node: its id.
-        wanted: what it subscribes, when all of it is subscribed.
+        interests: what it subscribes, when all of it is subscribed.
     """
 
     remote = True
@@ -53,15 +53,15 @@ class Remote:
     def __init__(self, node: str) -> None:
         self.node = node
         self.label = f"mesh/{node}"
-        self.wanted: tuple[bytes, ...] = ()
+        self.interests: tuple[bytes, ...] = ()
         self.substrings: set[bytes] = set()
         self.pending: list[bytes] = []
 
-    def want(
+    def follow(
         self, router: Router, interests: tuple[bytes, ...], over: Callable[[], bool] = _never
     ) -> bool:
         """Subscribe ``interests`` and nothing else; False if ``over`` said stop before the end."""
-        if interests is self.wanted:
+        if interests is self.interests:
             return True
         wanted = frozenset(interests)
         gone, new = self.substrings - wanted, wanted - self.substrings
@@ -71,7 +71,7 @@ class Remote:
                     change(self, substring)
                     if number % _STEP == 0 and over():
                         return False
-        self.wanted = interests
+        self.interests = interests
         return True
 
     def enqueue(self, chunk: bytes) -> None:
@@ -120,18 +120,18 @@ class Group:
         nodes: their ids.
         messages: put and not counted by a batch.
         work: what a batch for them costs, see :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
-        ways: origin -> the links by which its batches go to them, as :class:`Forwarding` knows.
-        version: of the links and the graph, for which ``ways`` are right.
+        next_hops: origin -> the links by which its batches go on, kept by :class:`Forwarding`.
+        version: of the links and the graph, for which ``next_hops`` are right.
     """
 
     __slots__ = (
         "__weakref__",
         "_outbound",
         "messages",
+        "next_hops",
         "nodes",
         "pending",
         "version",
-        "ways",
         "work",
     )
 
@@ -141,8 +141,8 @@ class Group:
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:
         self.nodes = nodes
         self.messages = 0
-        self.work = 2 * WORK_PER_WAY
-        self.ways: dict[str, tuple[Link, ...]] = {}
+        self.work = 2 * WORK_PER_LINK
+        self.next_hops: dict[str, tuple[Link, ...]] = {}
         self.version = -1
         self.pending: list[bytes] = []  # stays empty: what is put goes to the outbound
         self._outbound = outbound

@@ -209,11 +209,11 @@ class Report:
                 "mesh": mesh.state.config.mesh,
                 "host": mesh.state.config.host,
                 "port": mesh.state.config.port,
-                "life": mesh.state.life,
+                "life": mesh.state.incarnation,
                 "flooding": mesh.forwarding.flooding,
                 "plain": [
                     {"connection": number, "peer": peer.label}
-                    for number, peer in mesh.plain.peers.items()
+                    for number, peer in mesh.legacy.peers.items()
                 ],
                 "dialling": [
                     {"address": address, "attempts": attempts, "error": error}

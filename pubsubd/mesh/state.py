@@ -57,9 +57,9 @@ class State:
     Attributes:
         now: returns seconds that only go forward.
         wall: returns seconds since the epoch.
-        tell: takes events, as ``//pubsubd/events`` has them.
+        emit: takes events, as ``//pubsubd/events`` has them.
         node: the daemon's id.
-        life: see :mod:`pubsubd.mesh.adverts`; ``start`` is the first one.
+        incarnation: see :mod:`pubsubd.mesh.adverts`; ``start`` is the first one.
         table: who is there.
         links: id -> link, of the neighbours.
         counters: what has happened.
@@ -74,14 +74,14 @@ class State:
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        tell: Callable[[dict[str, object]], None],
+        emit: Callable[[dict[str, object]], None],
     ) -> None:
         self.config = config
         self.node = config.node
         self.now = clock
         self.wall = wall
-        self.tell = tell
-        self.start = self.life = int(wall() * 1000)
+        self.emit = emit
+        self.start = self.incarnation = int(wall() * 1000)
         self.table = Table(config.node)
         self.links: dict[str, Link] = {}
         self.counters = MeshCounters()
@@ -101,4 +101,4 @@ class State:
     def refuse(self, code: str, text: str, address: str) -> None:
         """Count and tell that something was refused."""
         self.counters.refused[code] += 1
-        self.tell({"event": "refused", "peer": address, "reason": code, "detail": text})
+        self.emit({"event": "refused", "peer": address, "reason": code, "detail": text})

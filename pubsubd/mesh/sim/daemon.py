@@ -73,7 +73,7 @@ class Daemon:
             wall=lambda: world.wall() + self.skew,
             rng=random.Random(world.rng.random()),
             woken=self._wake,
-            tell=self.note_event,
+            emit=self.note_event,
         )
         self.alive = True
         self._wake()

@@ -113,7 +113,7 @@ class Simulation(World):
             state, config = daemon.mesh.state, daemon.config
             links = tuple(link.report() for link in daemon.mesh.links.values())
             interests = tuple(sorted(daemon.asked))
-            stamp = (state.life, 1, state.start)
+            stamp = (state.incarnation, 1, state.start)
             adverts.append(Advert(node, config.host, config.port, *stamp, links, interests))
         for daemon in self.daemons.values():
             for advert in adverts:

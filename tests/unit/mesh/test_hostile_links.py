@@ -59,7 +59,7 @@ def settle(node: Node) -> int:
 
 def relay(node: Node, sequence: int, frames: bytes, more: bytes = b"") -> bytes:
     """Return the frame of a batch of a daemon."""
-    head = b"%b@%d %d 9 1%b\n" % (node.name.encode(), node.mesh.state.life, sequence, more)
+    head = b"%b@%d %d 9 1%b\n" % (node.name.encode(), node.mesh.state.incarnation, sequence, more)
     return wire.frame(b"//pubsubd/relay", head + frames)
 
 
@@ -74,7 +74,7 @@ def crowd(web: Web, count: int, wants: int = 0) -> bytes:
         told.append(advert(name, 1, links, wanted))
     state = web["b"].mesh.state
     links = (LinkReport("a", False, 0), LinkReport("n0", True, 0))
-    b = Advert("b", "h", 1, state.life, 99, state.start, links, (b"//fwd/b",))
+    b = Advert("b", "h", 1, state.incarnation, 99, state.start, links, (b"//fwd/b",))
     return wire.frame(b"//fwd/peers/default/b", format_advert(b)) + b"".join(told)
 
 
@@ -277,13 +277,13 @@ def test_ways_are_forgotten_with_the_sets_of_daemons_that_they_lead_to(
         assert len(a.mesh.forwarding._groups) <= 2
     finally:
         gc.enable()
-    monkeypatch.setattr(forwarding, "MAX_WAYS", 3)
+    monkeypatch.setattr(forwarding, "MAX_NEXT_HOPS", 3)
     web.run(3)
     for _ in range(3):
         for origin in range(10):
             group = next(iter(a.mesh.forwarding._groups.values()))
-            a.mesh.forwarding._ways(f"x{origin}", group, None)
-            assert len(group.ways) <= 4
+            a.mesh.forwarding._next_hops(f"x{origin}", group, None)
+            assert len(group.next_hops) <= 4
 
 
 # Adverts
@@ -300,7 +300,7 @@ def test_what_one_advert_may_tell_is_bounded() -> None:
         advert("z", wants=wants),
         advert("z", wants=large),
         wire.frame(b"//fwd/peers/default/z", b"h 1\nnode 1 1 1" + b"\n" * 5_000),
-        wire.frame(b"//fwd/peers/default/z", b"h 1\nnode %d 1 1" % (adverts.MAX_LIFE + 1)),
+        wire.frame(b"//fwd/peers/default/z", b"h 1\nnode %d 1 1" % (adverts.MAX_INCARNATION + 1)),
     ):
         tell(a, "b", data)
     assert a.refused == {"bad-advert": 5}
@@ -385,13 +385,13 @@ def test_a_change_of_thousands_of_daemons_is_acted_on_in_turns(
     web = build(["ab"])
     a = web["a"]
     wanted: list[str] = []
-    real = Remote.want
+    real = Remote.follow
 
     def want(remote: Remote, *args: object) -> bool:
         wanted.append(remote.node)
         return real(remote, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Remote, "want", want)
+    monkeypatch.setattr(Remote, "follow", want)
     tell(a, "b", crowd(web, 2_000, wants=1))
     web.now += 0.05
     slow(a)
@@ -413,7 +413,7 @@ def test_an_advert_with_many_interests_is_subscribed_in_turns() -> None:
     state = web["b"].mesh.state
     wants = tuple(b"//fwd/x/%d" % number for number in range(MAX_INTERESTS))
     links = (LinkReport("a", False, 0),)
-    told = Advert("b", "h", 1, state.life, 99, state.start, links, wants)
+    told = Advert("b", "h", 1, state.incarnation, 99, state.start, links, wants)
     slow(a)
     tell(a, "b", wire.frame(b"//fwd/peers/default/b", format_advert(told)))
     assert a.broker.router.subscriptions <= 16 * (LOOKS + 1)
@@ -427,16 +427,16 @@ def test_a_large_graph_is_walked_over_in_steps_to_the_same_end(
     web = build(["ab"])
     tell(web["a"], "b", crowd(web, 3_000))
     table = web["a"].mesh.table
-    expected = dict(table.branches("n7") or {}), dict(table.hops)
+    expected = dict(table.subtree("n7") or {}), dict(table.hops)
     monkeypatch.setattr(linkstate, "_AT_ONCE", 10)
     table.put(Advert("n5", "h", 1, 1, 2, 1))
     table.put(Advert("n5", "h", 1, 1, 3, 1, (LinkReport("n4", True, 0), LinkReport("n6", True, 0))))
     before = table.hops
-    assert table.branches("n7", lambda: True) is None
+    assert table.subtree("n7", lambda: True) is None
     assert not table.find_hops(lambda: True)
     assert table.hops is before  # until the new ones are found
     looks = 0
-    while (found := table.branches("n7", lambda: True)) is None:
+    while (found := table.subtree("n7", lambda: True)) is None:
         looks += 1
     while not table.find_hops(lambda: True):
         looks += 1
@@ -450,10 +450,10 @@ def test_trees_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     tell(web["a"], "b", crowd(web, 300))
     table = web["a"].mesh.table
     for number in range(300):
-        table.branches("a" if number == 0 else f"n{number}")
-        table.branches("a")
-    assert sum(len(tree) + 1 for tree in table._branches.values()) <= 1_000
-    assert table._kept == sum(len(tree) + 1 for tree in table._branches.values())
+        table.subtree("a" if number == 0 else f"n{number}")
+        table.subtree("a")
+    assert sum(len(tree) + 1 for tree in table._subtrees.values()) <= 1_000
+    assert table._kept == sum(len(tree) + 1 for tree in table._subtrees.values())
 
 
 def test_who_publishes_does_not_wait_for_a_walk_over_a_large_graph(
@@ -530,7 +530,7 @@ def test_links_that_others_make_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_stranger_with_the_last_life_that_can_be_does_not_silence_a_daemon() -> None:
     web = build(["ab", "bc"])
     a, b, c = (web[name] for name in "abc")
-    last = Advert("a", "h", 1, adverts.MAX_LIFE, 5, a.mesh.state.start + 1)
+    last = Advert("a", "h", 1, adverts.MAX_INCARNATION, 5, a.mesh.state.start + 1)
     tell(a, "b", wire.frame(b"//fwd/peers/default/a", format_advert(last)))
     a.say("sub", b"sub //fwd/x\n")
     web.run(1)

@@ -96,7 +96,7 @@ def test_a_daemon_that_dials_itself_is_refused_and_told() -> None:
     web.run(10)
     assert connection.refusal.code == "self-link"
     assert web["a"].mesh.links == {}
-    assert web["a"].mesh.plain.peers == {}
+    assert web["a"].mesh.legacy.peers == {}
     assert not any(end.open for end in connection.ends)
 
 
@@ -820,9 +820,9 @@ def test_a_batch_has_messages_and_nothing_else() -> None:
     web.run()
     link = web["b"].mesh.links["a"]
     frames = b"pub //fwd/x 1 1\nsub //fwd/y\npub //pubsubd/ping 1 x\npub //fwd/x 1 2\n"
-    link.say(b"//pubsubd/relay", b"b@%d 900 9 2\n" % web["b"].mesh.state.life + frames)
+    link.say(b"//pubsubd/relay", b"b@%d 900 9 2\n" % web["b"].mesh.state.incarnation + frames)
     forged = b"pub //fwd/peers/default/z 1 1\n"
-    link.say(b"//pubsubd/relay", b"b@%d 901 9 1\n" % web["b"].mesh.state.life + forged)
+    link.say(b"//pubsubd/relay", b"b@%d 901 9 1\n" % web["b"].mesh.state.incarnation + forged)
     web.run(1)
     assert web["a"].hears("sub") == [(b"//fwd/x", b"1"), (b"//fwd/x", b"2")]
     assert dict(web["a"].broker.router.forwarded) == {b"//fwd/": 1}

@@ -17,7 +17,7 @@ from pubsubd.mesh.state import State
 _STEP = 64  # daemons looked at between two looks at the clock
 
 
-class Wants:
+class RemoteInterests:
     """The other daemons, as receivers.
 
     Args:
@@ -28,7 +28,7 @@ class Wants:
 
     Attributes:
         remotes: id -> another daemon, which subscribes what it wants while it can be reached.
-        changed: whether plain peers have to be asked for something else.
+        changed: whether legacy peers have to be asked for something else.
     """
 
     def __init__(self, state: State, broker: Broker, back: Callable[[str], None]) -> None:
@@ -44,20 +44,20 @@ class Wants:
         """Whether nobody has to be looked at."""
         return not self._due
 
-    def look(self, node: str) -> None:
+    def reconcile(self, node: str) -> None:
         """Look at a daemon that wants something else: at once, as far as this turn goes."""
-        if node not in self._due and not self._settle(node):
+        if node not in self._due and not self._reconcile(node):
             self._due[node] = None
 
-    def look_at_all(self) -> None:
-        """Look at all daemons, as :meth:`settling` goes on: the graph has changed."""
+    def reconcile_all(self) -> None:
+        """Look at all daemons, as :meth:`reconciling` goes on: the graph has changed."""
         self._due.update(dict.fromkeys(self._state.table.adverts))
 
-    def settling(self) -> Steps[None]:
+    def reconciling(self) -> Steps[None]:
         """Look at those that have to be, in steps; at each once, as it may change all the time."""
         for done, node in enumerate(list(self._due), 1):
             try:
-                if self._settle(node):
+                if self._reconcile(node):
                     self._due.pop(node, None)
                 else:
                     yield
@@ -67,7 +67,7 @@ class Wants:
             if done % _STEP == 0:
                 yield
 
-    def _settle(self, node: str) -> bool:
+    def _reconcile(self, node: str) -> bool:
         """Let a daemon get what it wants if it can be reached; False if that takes longer."""
         state = self._state
         advert = state.table.adverts.get(node)
@@ -83,17 +83,17 @@ class Wants:
         else:
             self._state.unreachable.setdefault(node, now)
             interests = ()
-        if remote is None or remote.wanted is interests:
+        if remote is None or remote.interests is interests:
             return True
         self.changed = True
-        return remote.want(self._broker.router, interests, self._broker.turn.over)
+        return remote.follow(self._broker.router, interests, self._broker.turn.over)
 
     def forgetting(self, node: str) -> Steps[None]:
         """Forget a daemon, in steps."""
         self._state.unreachable.pop(node, None)
         self._due.pop(node, None)
         remote = self.remotes.pop(node, None)
-        while remote is not None and not remote.want(
+        while remote is not None and not remote.follow(
             self._broker.router, (), self._broker.turn.over
         ):
             yield

@@ -16,8 +16,8 @@ from pubsubd.mesh.interests import generalising
 _STEP = 256  # substrings looked at between two looks at the clock
 
 
-class PlainPeers:
-    """The plain peers of a daemon.
+class LegacyPeers:
+    """The legacy peers of a daemon.
 
     Args:
         faults: mistakes of this program, and what they end.
@@ -32,7 +32,7 @@ class PlainPeers:
         self._asked: dict[int, frozenset[bytes]] = {}
 
     def add(self, peer: Peer) -> None:
-        """Take a peer for a plain one."""
+        """Take a peer for a legacy one."""
         peer.link, peer.echo = None, False
         self.peers[peer.number] = peer
 
@@ -45,7 +45,7 @@ class PlainPeers:
         """Subscribe at all of them what others want, and nothing else, in steps.
 
         Args:
-            near: what this daemon's peers want -> how many of them; the plain ones count too.
+            near: what this daemon's peers want -> how many of them; the legacy ones count too.
             far: what other daemons want.
         """
         for peer in list(self.peers.values()):
