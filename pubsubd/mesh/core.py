@@ -23,21 +23,12 @@ from dataclasses import dataclass
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
-from pubsubd.mesh.adverts import (
-    MAX_INCARNATION,
-    MAX_LINKS,
-    Advert,
-    AdvertError,
-    format_advert,
-    parse_advert,
-    read_stamp,
-)
+from pubsubd.mesh.advertising import CLAIM_TIME, Advertising
+from pubsubd.mesh.adverts import AdvertError
 from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.handshakes import Handshakes
-from pubsubd.mesh.interests import generalising
 from pubsubd.mesh.legacy import LegacyPeers
 from pubsubd.mesh.link import MAX_BATCH, Link
-from pubsubd.mesh.linkstate import MAX_DAEMONS
 from pubsubd.mesh.news import News
 from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import MeshConfig, State
@@ -48,16 +39,9 @@ from pubsubd.protocol.limits import MIB
 MAX_HELD = 4 * MAX_BATCH
 """Bytes of input of all links that are not worked off; the link with which they are more ends."""
 
-_SETTLE = 0.02  # seconds in which changes of the graph are gathered
-_PACE = 0.1  # seconds between two adverts, but for those of links
 _PACE_EACH = 5e-6  # seconds more for each substring that is wanted here: some have to be cut
-_ADVERT_RATE = 50_000.0  # bytes a second that large adverts may come to
-_REFRESH = 10.0  # seconds between two adverts if nothing changes, in a small mesh
-_REFRESH_RATE = 3_000.0  # bytes a second that all adverts together may come to for one daemon
 _FORGET = 300.0  # seconds until a daemon that cannot be reached is forgotten
 _SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is given up
-_CLAIMS = 3  # adverts of our own id by somebody else within _CLAIM_TIME: it runs twice
-_CLAIM_TIME = 10.0
 _DOWN = 1_000  # ended links that are remembered for edge lists
 _STEP = 16  # links looked at between two looks at the clock
 _CROWDED = 0.05  # seconds until it is looked again whether a new neighbour takes more
@@ -115,7 +99,6 @@ class Mesh:
         self.broker = broker
         self.over = broker.turn.over
         self.table, self.links, self.counters = state.table, state.links, state.counters
-        self._rng = rng
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
         self.legacy = LegacyPeers(broker.faults)
@@ -127,17 +110,21 @@ class Mesh:
         self.hint: Callable[[bytes], None] | None = None
         self.due = float("inf")
         self._acting: Steps[None] | None = None
-        self._advert_number = 0
         self.news = News(state, broker, self.forwarding.outbound)
         self.remote_interests = RemoteInterests(state, broker, self.news.announce)
         self.remotes = self.remote_interests.remotes
-        self._interests_size = 0  # bytes of what the last advert asked for
-        self._version = 0
-        self._introduce_at = self._settle_at = self._advert_at = self._legacy_at = float("inf")
-        self._advertised = float("-inf")
-        self._jitter = 1.0
-        self._refresh_at = self._beat_at = self._beaten = clock()
-        self._claims: list[float] = []
+        self.advertising = Advertising(
+            state,
+            broker,
+            self.forwarding,
+            self.news,
+            self.remote_interests,
+            rng=rng,
+            wake=self._wake_at,
+            withdraw=self._withdraw,
+        )
+        self._introduce_at = self._legacy_at = float("inf")
+        self._beat_at = self._beaten = clock()
         broker.router.on_forwarded = self._forwarded
         name = config.mesh.encode()
         broker.reserve((b"//peers/%b/" % name, b"//fwd/peers/%b/" % name), self._forged)
@@ -187,7 +174,7 @@ class Mesh:
         self._acting = None
         if not self.remote_interests.settled or self.news.unpublished:
             self._wake_at(self.now())
-        later = (self._settle_at, self._legacy_at, self._advert_at, self._refresh_at, self._beat_at)
+        later = (self._legacy_at, self._beat_at, self.advertising.settle_at, self.advertising.due)
         self._wake_at(min(self._introduce_at, *later))
 
     def _act(self) -> Steps[None]:
@@ -200,24 +187,16 @@ class Mesh:
         if now >= self._beat_at:
             self._beat_at = now + self.state.config.heartbeat
             yield from self._beating(now)
-        if self.now() >= self._settle_at:
-            self._settle_at = float("inf")
+        if self.now() >= self.advertising.settle_at:
+            self.advertising.settle_at = float("inf")
             yield from self._finding_paths()
             self.remote_interests.reconcile_all()
         yield from self.remote_interests.reconciling()
         yield from self.news.publishing()
         if self.remote_interests.changed or self.now() >= self._legacy_at:
             yield from self._asking_legacy()
-        now = self.now()
-        if now >= min(self._advert_at, self._refresh_at):
-            # What a refresh costs may have changed since it was planned.
-            self._refresh_at = self._advertised + self._refresh_period() * self._jitter
-            if now >= min(self._advert_at, self._refresh_at):
-                yield from self._advertising(now)
-
-    def _refresh_period(self) -> float:
-        """Return the seconds between two adverts if nothing changes."""
-        return max(_REFRESH, self.news.size * max(1, len(self.links)) / _REFRESH_RATE)
+        if (yield from self.advertising.advertise()) and self.legacy.peers:
+            self._legacy_at = min(self._legacy_at, self.now())
 
     def _beating(self, now: float) -> Steps[None]:
         heartbeat = self.state.config.heartbeat
@@ -262,7 +241,7 @@ class Mesh:
             yield
         link.ready = True
         self.forwarding.forget_next_hops()
-        self._advert_at = min(self._advert_at, self.now())
+        self.advertising.links_changed()
 
     def _left(self, link: Link) -> None:
         """Take note that a link has ended; once, however often it is told."""
@@ -271,8 +250,8 @@ class Mesh:
             return
         del self.links[link.node]
         self.forwarding.forget_next_hops()
-        self._advert_at = self.now()
-        self._wake_at(self._advert_at)
+        self.advertising.links_changed()
+        self._wake_at(self.now())
         self.counters.dropped += link.dropped
         messages, size = link.messages_in + link.messages_out, link.bytes_in + link.bytes_out
         self.down.append(Down(link.node, link.dialled, self.state.wall(), messages, size))
@@ -298,109 +277,20 @@ class Mesh:
         if self.legacy.peers:
             self._legacy_at = min(self._legacy_at, now + cost)
             self._wake_at(self._legacy_at)
-        if not news:
-            return
-        self.forwarding.look_closely()
-        pace = max(_PACE, cost, self._interests_size / _ADVERT_RATE)
-        self._advert_at = min(self._advert_at, max(now, self._advertised + pace))
-        self._wake_at(self._advert_at)
-
-    def _advertising(self, now: float) -> Steps[None]:
-        """Tell all what there is to tell of this daemon, in steps."""
-        self._advertised, self._advert_at = now, float("inf")
-        self._jitter = self._rng.uniform(0.75, 1.0)
-        self._refresh_at = now + self._refresh_period() * self._jitter
-        forwarded = self.broker.router.forwarded
-        wanted = yield from generalising(forwarded)
-        self._interests_size = sum(map(len, wanted))
-        self.forwarding.general = any(one not in forwarded for one in wanted)
-        self._advert_number += 1
-        ready = [link for link in self.links.values() if link.ready][:MAX_LINKS]
-        advert = Advert(
-            self.state.node,
-            self.state.config.host,
-            self.state.config.port,
-            self.state.incarnation,
-            self._advert_number,
-            self.state.start,
-            tuple(link.report() for link in ready),
-            wanted,
-        )
-        data = format_advert(advert)
-        self.table.put(advert)
-        self.news.keep(advert.node, self.news.frame(advert.node, data))
-        self._look()
-        yield from self.news.announcing(advert.node)
-        self.news.publish(advert.node, data)
-        if self.legacy.peers:
-            self._legacy_at = min(self._legacy_at, self.now())
+        if news:
+            self.advertising.interests_changed(cost)
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
         """Take an advert that has come by ``link``."""
-        self.counters.adverts_in += 1
-        self.counters.advert_bytes_in += len(data)
-        try:
-            stamp = read_stamp(data)
-            known = self.table.adverts.get(node)
-            if known is not None and stamp <= known.stamp:
-                if stamp[0] < known.incarnation:  # somebody still believes in an earlier life
-                    self.news.send(link, node)
-                return
-            if known is None and len(self.table.adverts) >= MAX_DAEMONS:
-                raise AdvertError(f"there are {MAX_DAEMONS} daemons already")
-            advert = parse_advert(node, data)
-            if node != self.state.node and not self.table.has_room(advert):
-                raise AdvertError("the table of all adverts has no room for it")
-        except AdvertError as error:
-            self.state.refuse("bad-advert", str(error), link.address)
-            return
-        if node == self.state.node:
-            self._claim(advert)
-            return
-        if known is not None and known.incarnation != advert.incarnation:
-            self.forwarding.forget(node)  # what comes of its earlier life is not taken any more
-        self.news.keep(node, self.news.frame(node, data))
-        self.table.put(advert)
-        self._look()
-        self.news.announce(node, link)  # at once: adverts go before the batches that rest on them
-        if known is None or known.interests != advert.interests:
-            self.remote_interests.reconcile(node)
-            self._wake_at(self.now())
-        if not self.news.publish(node, data):
-            self._wake_at(self.now())
+        self.advertising.take(link, node, data)
 
-    def _claim(self, advert: Advert) -> None:
-        """Act on an advert of this daemon's id that is newer than its own.
-
-        It is left from an earlier start, or another daemon has the same id and is alive. Of two
-        such, the one that started later withdraws.
-        """
-        now = self.now()
-        newer = max(self.state.incarnation, advert.incarnation) + 1
-        self.state.incarnation = min(MAX_INCARNATION, newer)
-        if self.state.incarnation == advert.incarnation:
-            self._advert_number = max(self._advert_number, advert.sequence)
-        self._claims = [at for at in self._claims if now - at < _CLAIM_TIME]
-        if advert.start < self.state.start:
-            self._claims.append(now)
-        if len(self._claims) >= _CLAIMS:
-            self._claims.clear()
-            self.handshakes.withdrawn = now + 3 * _CLAIM_TIME
-            error = ProtocolError("duplicate-node", f"another daemon has the id {self.state.node}")
-            for link in list(self.links.values()):
-                self.state.refuse(error.code, error.text, link.address)
-                link.peer.end(error.code, error.text)
-        self._advert_at = now
-        self._wake_at(now)
-
-    def _look(self) -> None:
-        """Act on a change of the graph, if there was one."""
-        if self.table.version != self._version:
-            self._version = self.table.version
-            self.forwarding.flood()
-            if self._settle_at == float("inf"):
-                self._settle_at = self.now() + _SETTLE
-                self._wake_at(self._settle_at)
+    def _withdraw(self) -> None:
+        """End all links and make none for a while: another daemon has this one's id."""
+        self.handshakes.withdrawn = self.now() + 3 * CLAIM_TIME
+        error = ProtocolError("duplicate-node", f"another daemon has the id {self.state.node}")
+        for link in list(self.links.values()):
+            self.state.refuse(error.code, error.text, link.address)
+            link.peer.end(error.code, error.text)
 
     def _finding_paths(self) -> Steps[None]:
         """Find out who can be reached, and how what is published here goes there, in steps."""
