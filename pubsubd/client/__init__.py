@@ -15,29 +15,29 @@
 
 Both take ``tls=True``, or a :class:`Tls`, and ``login=Login("ann", secret)`` or ``Token(text)``.
 
-What they promise:
+Guarantees:
 
-- **Order.** What one task publishes arrives in that order. Publishing puts the command into a
-  bounded outbox, and whatever has gathered there goes out in one send: no timers.
+- **Order.** The messages of one task arrive in the order in which it published them. Publishing
+  puts a command into a bounded outbox, and all of the outbox goes out in one send: no timers.
 - **Certainty on request.** :meth:`Client.publish` returns when the message is in the outbox;
   :meth:`Client.flush` returns when the daemon has carried out everything before it, and raises
   if some of it may have been lost. Leaving the block flushes, unless an exception leaves it.
-  On the hub port a message has an answer of its own, for which :meth:`HubClient.publish`,
-  :meth:`HubClient.ask` and all else but :meth:`HubClient.send` wait; many tasks may do so at once.
-- **Bounds.** A full outbox makes publishers wait. A full receive buffer stops the reading, so that
-  a program which does not read is throttled, and perhaps cut, by the daemon as any slow consumer.
-- **Connections are renewed**, for ever, and subscriptions with them, unless told otherwise; on the
-  hub port also the registration, which is kept from expiring as well. Lost with a connection are
-  the messages published by others until it is back, and those of our own that the old one had taken
-  without confirming them, of which the next flush tells, or the call that waits. Publishing
+  On the hub port each message has its own answer, for which all methods but
+  :meth:`HubClient.send` wait; many tasks may do so at once.
+- **Bounds.** A full outbox makes publishers wait. A full receive buffer stops the reading, so a
+  program that does not read is throttled, and perhaps disconnected, as any slow consumer.
+- **Reconnection.** A broken connection is made again, for ever, with its subscriptions, unless
+  ``reconnect=False``; on the hub port also with the registration, which is kept from expiring. Two
+  kinds of messages are lost with a connection: those that others publish until it is back, and our
+  own that were sent and not confirmed, which the next flush or the waiting call reports. Publishing
   meanwhile waits for as long as the caller's cancel scope allows. No message is ever sent twice.
-- **No fault is silent.** What the daemon objects to is raised as :class:`DaemonError` by the call
-  that caused it, where that can be known, otherwise by the next flush or read. A fault that a new
+- **No silent faults.** An error of the daemon is raised as :class:`DaemonError` by the call that
+  caused it, if that can be known, otherwise by the next flush or read. An error that a new
   connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, a
-  login that is not taken, a certificate that is not to be trusted, an actor that somebody else has
-  registered meanwhile) ends the client: each later call raises it. An exception of a handler, or of
-  the client itself, ends neither the block nor the reconnecting: the logger ``pubsubd.client`` has
-  its traceback, once a minute, and :attr:`Statistics.faults` how many there were.
+  refused login, an untrusted certificate, an actor that somebody else has registered meanwhile)
+  ends the client: each later call raises it. An exception of a handler, or of the client itself,
+  ends neither the block nor the reconnection: the logger ``pubsubd.client`` has its traceback, once
+  a minute, and :attr:`Statistics.faults` counts all of them.
 - **Secrets stay here.** A password or token goes to the daemon alone, and is in no exception, log
   or representation of an object.
 

@@ -1,4 +1,4 @@
-"""Connections to a daemon, made, made again and given up."""
+"""Connecting to a daemon, once or again and again, and closing."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 def address(host: str, port: int, unix: str | None = None) -> str:
-    """Return where a daemon is, in words."""
+    """Return the address of a daemon as text."""
     return unix if unix is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
-    """Return a connection to a daemon.
+    """Connect to a daemon.
 
     Raises:
-        ConnectError: there is none to be had, or none within CONNECT_TIMEOUT.
+        ConnectError: that fails, or takes longer than CONNECT_TIMEOUT.
     """
     where = address(host, port, unix)
     try:
@@ -68,16 +68,16 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
 async def dial_again(
     connect: Connect, attempt: int, longest: float, note: Callable[[str, Exception], None]
 ) -> tuple[trio.abc.Stream, int]:
-    """Return a connection, tried for until there is one, and the number of the next attempt.
+    """Try until there is a connection; return it and the number of the next attempt.
 
     Args:
         connect: makes one.
-        attempt: how many were made in vain, or of no use, before.
-        longest: seconds that may pass between two attempts.
-        note: called with what ``connect`` should not raise; then it is tried again.
+        attempt: the number of attempts before that failed, or whose connection soon broke.
+        longest: the longest wait between two attempts, in seconds.
+        note: called with an unexpected exception of ``connect``, which is tried again then.
 
     Raises:
-        PubsubdError: what each attempt would end with.
+        PubsubdError: every further attempt would end with it.
     """
     while True:
         await trio.sleep(random.uniform(0, min(longest, BACKOFF * 2 ** min(attempt, 10))))
@@ -92,9 +92,9 @@ async def dial_again(
 
 
 def abandon(stream: trio.abc.Stream) -> None:
-    """Make closing reset the connection.
+    """Let closing reset the connection.
 
-    A daemon that only saw the end of our commands would go on delivering, as it does after
+    A daemon that sees only the end of our commands goes on delivering, as it does after
     ``nc -N``, until it notices that nobody is there.
     """
     if isinstance(stream, trio.SSLStream):
@@ -104,7 +104,7 @@ def abandon(stream: trio.abc.Stream) -> None:
 
 
 async def hang_up(stream: trio.abc.Stream) -> None:
-    """Close; what is encrypted says so, for a short time at most."""
+    """Close; on TLS, try for a moment to say goodbye."""
     if isinstance(stream, trio.SSLStream):
         with trio.CancelScope(deadline=trio.current_time() + _FAREWELL, shield=True):
             await stream.aclose()

@@ -1,17 +1,16 @@
-"""Requests to a hub and what comes back, over one connection after another.
+"""The hub's protocol on the client's side: requests, answers, messages, heartbeats.
 
-Strategy: what is to be said waits in a bounded outbox, and whatever has gathered there goes out in
-one send. An answer finds its request by ``correlationId``, so any number of requests can be under
-way, up to :data:`UNDER_WAY`; a ping, which has no identifier, is answered in order. All else that
-comes is kept, as text, until the program reads it.
+Strategy: requests wait in a bounded outbox, and all of it goes out in one send. An answer finds its
+request by ``correlationId``, so up to :data:`UNDER_WAY` requests can be under way; pings have no
+identifier and are answered in order. Messages are kept, as text, until the program reads them.
 
 Invariants:
 
-- A request is on the wire once at most. One that was not sent when its connection broke is sent on
-  the next one if it is ``kept``; any other one has ended by then.
-- A request is in ``_asked`` or ``_pings`` from when it is in the outbox until it is answered or its
-  connection ends, whether or not its caller still waits. So no answer is taken for another's.
-- Nothing is sent before the hub has agreed to the connection; then first what ``restore`` posts.
+- A request is sent once at most. One that was not sent when its connection broke is sent on the
+  next one if it is ``kept``; otherwise it has ended by then.
+- A request is in ``_asked`` or ``_pings`` from its entry into the outbox until it is answered or
+  its connection ends, even if its caller no longer waits. So no answer is mistaken for another's.
+- Nothing is sent before the hub has accepted the connection; then the posts of ``restore`` first.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ UNDER_WAY = 1_024
 """Requests of the program that may wait for their answers at a time; more wait to be sent."""
 
 LINGER = 2.0
-"""Seconds that taking leave may take."""
+"""Seconds that disconnecting may take."""
 
 _OUTBOX = 64 * KIB
 _GRACE = 1.0  # seconds for reading what had come while the program let nothing else run
@@ -71,17 +70,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Exchange(Reconnecting[bytes]):
-    """What a client says to a hub and hears from it; see the module.
+    """The requests and messages of one client; see the module.
 
     Args:
         connect: makes a connection.
         host: for the ``Host`` header.
         path: of the WebSocket.
-        address: what the client calls itself.
+        address: the client's own.
         headers: returns more headers of the request for a WebSocket.
         hello: returns the metadata of ``hub:connect``.
-        restore: called when the hub has agreed to a connection, to post what is to be said first;
-            tasks in the nursery that it gets end with the connection.
+        restore: called when the hub has accepted a connection, to post the first requests; tasks in
+            the nursery that it gets end with the connection.
 
     The others are those of :func:`~pubsubd.client.open_hub_client`.
     """
@@ -147,7 +146,7 @@ class Exchange(Reconnecting[bytes]):
         id: str | None = None,  # noqa: A002
         **more: bool,
     ) -> Request:
-        """Return a request that says this; ``more`` are arguments of :class:`Request`."""
+        """Return a new request; ``more`` are arguments of :class:`Request`."""
         outgoing = Outgoing(
             id=id or str(uuid.uuid4()),
             sender=self._address,
@@ -170,7 +169,7 @@ class Exchange(Reconnecting[bytes]):
         await self._take_turn()
 
     async def ask(self, request: Request) -> Incoming:
-        """Put a request into the outbox and return its answer; raises what it is refused with."""
+        """Put a request into the outbox and return its answer, or raise the hub's refusal."""
         await self._slots.acquire()
         request.slot = True
         try:
@@ -182,7 +181,7 @@ class Exchange(Reconnecting[bytes]):
         return await self._wait_for(request.wait)
 
     def post(self, request: Request) -> Request:
-        """Put a request of the client's own into the outbox, whatever is there."""
+        """Put one of the client's own requests into the outbox, however full that is."""
         self._append(request)
         request.mark = 0  # it may go before messages of the program's that wait
         return request
@@ -202,7 +201,7 @@ class Exchange(Reconnecting[bytes]):
         self._outbox_fed.unpark()
 
     def forget(self, request: Request) -> None:
-        """Do not wait for the answer to a request that was posted."""
+        """Stop waiting for the answer to a posted request."""
         self._asked.pop(request.id, None)
 
     async def flush(self) -> None:
@@ -216,11 +215,11 @@ class Exchange(Reconnecting[bytes]):
         return to_program(decode(await self._take()))
 
     async def receive_all(self) -> list[HubMessage]:
-        """Return all messages that have come, at least one; waits for it."""
+        """Return all received messages, at least one; waits for it."""
         return [to_program(decode(text)) for text in await self._take_all()]
 
     def object(self, error: PubsubdError) -> None:
-        """Let the next flush or read raise an error that no call has caused."""
+        """Let the next flush or read raise an error that belongs to no call."""
         self._errors.append(error)
         self._inbox_fed.unpark_all()
 
@@ -236,7 +235,7 @@ class Exchange(Reconnecting[bytes]):
         return self._failure is not None
 
     async def wait_met(self) -> None:
-        """Wait until the hub has agreed to the first connection; raises why it has not."""
+        """Wait until the hub has accepted the first connection; raise its refusal otherwise."""
         await self._met.wait()
         self._check()
 
@@ -252,7 +251,7 @@ class Exchange(Reconnecting[bytes]):
         self._scope.cancel()
 
     async def _leave(self) -> None:
-        """Flush if that tells anything, and disconnect from the hub."""
+        """Flush if anything is unconfirmed, and disconnect from the hub."""
         if self._put_last > self._confirmed or self._doubt is not None:
             await self.flush()
         if not self._connected:
@@ -275,7 +274,7 @@ class Exchange(Reconnecting[bytes]):
         return self._final
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
-        waiting, self._outbox = self._outbox, deque()  # for when the hub has agreed
+        waiting, self._outbox = self._outbox, deque()  # until the hub has accepted this one
         self._outbox_size = 0
         reply = b""
         try:
@@ -306,7 +305,7 @@ class Exchange(Reconnecting[bytes]):
         self._final = self._sending = self._stalled = False
 
     async def _introduce(self, nursery: trio.Nursery, waiting: deque[Request]) -> None:
-        """Agree with the hub on the connection, restore what was there, and go on."""
+        """Open the connection with the hub, restore its state, and keep it alive."""
         with trio.move_on_after(CONNECT_TIMEOUT) as scope:
             await self._upgraded.wait()
             request = self.post(self.request("hub:connect", metadata=self._hello()))
@@ -333,7 +332,7 @@ class Exchange(Reconnecting[bytes]):
         await self._keep_alive(connected.heartbeat_interval / 1000)
 
     def _renew(self, request: Request) -> None:
-        """Put a request that waited for this connection into the outbox; its mark still holds."""
+        """Put a request that waited for this connection into the outbox, with its old mark."""
         if len(request.text) > self._most:
             details = {"actualSize": len(request.text), "maxSize": self._most}
             error = DaemonError("message_too_large", "larger than the new hub takes", details)
@@ -400,7 +399,7 @@ class Exchange(Reconnecting[bytes]):
         answer: Incoming | None = None,
         error: PubsubdError | None = None,
     ) -> None:
-        """Give a request what it waits for, once it is in none of the tables."""
+        """Wake the waiting caller of a request that is in none of the tables any more."""
         if request.slot:
             request.slot = False
             self._slots.release()
@@ -463,11 +462,11 @@ class Exchange(Reconnecting[bytes]):
                 self._inbox_fed.unpark_all()
 
     async def _wait_for_room(self) -> None:
-        # Before the hub has agreed to the connection, it can say nothing that would be kept.
+        # Before the hub has accepted the connection, nothing that it sends is kept.
         self._stalled = True
         await super()._wait_for_room()
         self._stalled = False
-        self._heard += 1  # as far as heartbeats go: nobody has listened
+        self._heard += 1  # nobody has listened, so no heartbeat is overdue
 
     def _drop_waiting(self, why: PubsubdError) -> None:
         for request in (*self._asked.values(), *self._pings):

@@ -1,4 +1,4 @@
-"""The hub client: actors, topics, and what is restored with each connection."""
+"""The hub client: topics, actors, and restoring them with each connection."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from pubsubd.protocol.errors import ProtocolError, PubsubdError
 from pubsubd.protocol.limits import MIB
 
 PATH = "/ws"
-"""Where a hub port is a WebSocket."""
+"""The path of the WebSocket on a hub port."""
 
 MAX_MESSAGE = 8 * MIB
 """Bytes of one message received: text of 1 MiB all of whose bytes JSON has to escape fits."""
@@ -54,7 +54,7 @@ _RIGHTS = ("send", "receive", "discover")  # that a connection says it wants
 
 
 class Subscription:
-    """A topic that is subscribed.
+    """A subscribed topic.
 
     Attributes:
         topic: as it was given.
@@ -156,7 +156,7 @@ class HubClient:
         return await self.publish(topic, RAW, raw_payload(topic, data))
 
     async def subscribe(self, topic: str) -> Subscription:
-        """Ask for all that is published to a topic, until :meth:`unsubscribe`.
+        """Receive all messages that are published to a topic, until :meth:`unsubscribe`.
 
         In a topic, ``+`` stands for any one level between slashes, and ``#`` at the end for any
         number of levels. A message comes once, however many topics match. Returns when it is in
@@ -210,7 +210,7 @@ class HubClient:
         return convert(answer.payload, Topics)
 
     async def topic_info(self, topic: str) -> Topic:
-        """Return what the hub knows of a topic; a DaemonError tells that it knows nothing."""
+        """Return what the hub knows of a topic; raises DaemonError if it knows nothing."""
         answer = await self._ask("hub:topic_info", {"topic": topic})
         return convert(answer.payload, Topic)
 
@@ -326,11 +326,11 @@ class HubClient:
         return _object(await self._ask("hub:metrics", {}))
 
     async def queue_stats(self) -> dict[str, Any]:
-        """Return how much waits for this connection, as in pubsubd-hub(7)."""
+        """Return the size of this connection's queue, as in pubsubd-hub(7)."""
         return _object(await self._ask("hub:queue_stats", {}))
 
     async def refresh_token(self) -> int:
-        """Change the token for a new one, for this connection and later ones.
+        """Exchange the token for a new one, for this connection and later ones.
 
         Returns until when that one holds, in epoch milliseconds.
         """
@@ -422,7 +422,7 @@ class HubClient:
             nursery.start_soon(self._understand, self._stay_subscribed, waiting)
 
     async def _understand(self, task: Callable[..., Awaitable[None]], argument: Any) -> None:
-        """Run a task of the connection; an answer that makes no sense to it ends that."""
+        """Run a task of the connection; an answer that it cannot read ends the connection."""
         try:
             await task(argument)
         except DisconnectedError as error:
@@ -438,7 +438,7 @@ class HubClient:
             request = self._register()
 
     async def _hear_registered(self, request: Request) -> float:
-        """Return in how many seconds to register again."""
+        """Return the seconds after which to register again."""
         try:
             answer = await request.wait()
         except DaemonError as error:
@@ -485,7 +485,7 @@ def _object(answer: Incoming) -> dict[str, Any]:
 
 
 def _retry_after(error: DaemonError) -> float | None:
-    """Return in how many seconds to try again, if it was only too much at a time."""
+    """Return the seconds after which to try again, if only the rate was too high."""
     if error.code != "rate_limited":
         return None
     return 1.0 if error.retry_after is None else max(error.retry_after, 0.01)
@@ -510,7 +510,7 @@ async def open_hub_client(
     on_connect: Callable[[], object] | None = None,
     connect: Connect | None = None,
 ) -> AsyncIterator[HubClient]:
-    """Connect and register, and take leave at the end of the block.
+    """Connect and register; disconnect at the end of the block.
 
     It flushes before that if there are messages without an answer of their own.
 

@@ -1,9 +1,9 @@
-"""What the hub client says and hears, as types.
+"""Messages of the hub client, as types.
 
 Invariants:
 
-- A message is another's if the hub has marked it as ``forwarded``, which it does to all of them;
-  what is not marked is the hub's own. So nobody can send an answer, or an end, by its type.
+- A message of another client is marked by the hub as ``forwarded``; an unmarked one is the hub's
+  own. So nobody can forge an answer, or an end, by its type.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ HUB = "@(cloudflare/signal-hub)"
 """The hub's own address."""
 
 VERSION = "0.1.0"
-"""The version of the dialect that is spoken."""
+"""The version of the dialect."""
 
 RAW = "pubsub:message"
-"""The type of what was published on the line port, as text or bytes."""
+"""The type of messages that were published on the line port, as text or bytes."""
 
 PING = b'{"type":"ping"}'
 """Answered by ``{"type":"pong"}`` when everything before it is carried out."""
@@ -34,13 +34,13 @@ class HubMessage(NamedTuple):
     """A message as it was received.
 
     Attributes:
-        topic: what it was published to; None if it was sent to this actor, or to all of them.
-        type: what kind of message it is.
+        topic: the one it was published to; None if it was sent to this actor, or to all of them.
+        type: its kind.
         data: its JSON value.
-        sender: the address of who has sent it; the hub vouches for it.
+        sender: the address of its sender, for which the hub vouches.
         id: its identifier.
-        correlation_id: the identifier of what it is an answer to; of an ask, its own.
-        metadata: what the sender and the hub have added.
+        correlation_id: the identifier of the message that it answers; of an ask, its own.
+        metadata: added by the sender and the hub.
         broadcast: whether it was sent to all actors.
     """
 
@@ -55,7 +55,7 @@ class HubMessage(NamedTuple):
 
     @property
     def raw(self) -> bytes | None:
-        """What was published on the line port as text or bytes; None of any other message."""
+        """The bytes that were published on the line port; None of any other message."""
         if self.type != RAW or not isinstance(self.data, dict):
             return None
         text, coded = self.data.get("data"), self.data.get("dataBase64")
@@ -68,7 +68,7 @@ class HubMessage(NamedTuple):
 
 
 def raw_payload(topic: str, data: bytes) -> dict[str, str]:
-    """Return what stands for text or bytes, so that it arrives as such at the line port."""
+    """Return a payload that arrives at the line port as this text or these bytes."""
     try:
         return {"name": topic, "data": data.decode()}
     except UnicodeDecodeError:
@@ -217,7 +217,7 @@ class Incoming(Struct, rename={"sender": "from", "correlation_id": "correlationI
 
     @property
     def forwarded(self) -> bool:
-        """Whether it is another's, and not the hub's own."""
+        """Whether it comes from another client, not from the hub itself."""
         return self.metadata is not None and self.metadata.get("forwarded") is True
 
 
@@ -225,10 +225,10 @@ _decode = msgspec.json.Decoder(Incoming).decode
 
 
 def decode(text: bytes) -> Incoming:
-    """Return what a text says.
+    """Parse a message.
 
     Raises:
-        DisconnectedError: it is no message.
+        DisconnectedError: it is none.
     """
     try:
         return _decode(text)
@@ -237,7 +237,7 @@ def decode(text: bytes) -> Incoming:
 
 
 def to_program(message: Incoming) -> HubMessage:
-    """Return what the program gets of another's message."""
+    """Return another client's message as the program gets it."""
     metadata = message.metadata or {}
     # The rest of the metadata is the sender's in what was sent, and only the hub's in what was
     # published; and of what was sent the hub always tells its original identifier.
@@ -272,7 +272,7 @@ class _End(Struct):
 
 
 def error_of(message: Incoming) -> DaemonError | None:
-    """Return what an answer refuses with, if it does."""
+    """Return the error in an answer, if it is one."""
     if message.type == "hub:error":
         fault = convert(message.payload, _Fault)
         return DaemonError(printable(fault.code), printable(fault.message), fault.details)
@@ -284,7 +284,7 @@ def error_of(message: Incoming) -> DaemonError | None:
 
 
 def end_of(message: Incoming) -> DaemonError:
-    """Return why the hub ends the connection with ``hub:disconnect``."""
+    """Return the reason of a ``hub:disconnect``."""
     end = convert(message.payload, _End)
     return DaemonError(printable(end.reason), printable(end.message))
 
@@ -293,10 +293,10 @@ Shape = TypeVar("Shape", bound=Struct)
 
 
 def convert(payload: Any, shape: type[Shape]) -> Shape:
-    """Return a payload as what it should be.
+    """Return a payload as the type that it should have.
 
     Raises:
-        DisconnectedError: it is something else.
+        DisconnectedError: it has another one.
     """
     try:
         return msgspec.convert(payload if payload is not None else {}, shape)

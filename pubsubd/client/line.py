@@ -1,4 +1,4 @@
-"""The client of the line protocol: what goes out, what comes in, and connecting again."""
+"""The client of the line protocol."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Message(NamedTuple):
 
 
 class _Names(dict[str | bytes, bytes]):
-    """Names as they are sent, by how they were given; each is checked once."""
+    """Names as the program gives them -> as they are sent; each is checked once."""
 
     def __missing__(self, name: str | bytes) -> bytes:
         raw = _name_bytes(name, "name")
@@ -74,7 +74,7 @@ def _name_bytes(name: str | bytes, what: str) -> bytes:
 
 
 class _Question:
-    """A request on its way, and then its answer."""
+    """A request, and then its answer."""
 
     __slots__ = ("answer", "done", "error", "mark", "name", "subscribing")
 
@@ -180,7 +180,7 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
     # Subscribing
 
     async def subscribe(self, *substrings: str | bytes) -> None:
-        """Ask for all messages whose names contain one of ``substrings``.
+        """Receive all messages whose names contain one of ``substrings``.
 
         Returns when they are in force. After a cancellation they may or may not be.
 
@@ -361,7 +361,7 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
             question.end(error=fresh(why))
 
     def _is_answer(self, name: bytes, data: bytes) -> bool:
-        """Handle a message of the daemon's own; return False if it is for the program."""
+        """Handle a message of the daemon itself; return False if it is for the program."""
         if name == wire.ERROR:
             self._hear_error(data)
             return True
@@ -377,7 +377,7 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
         return name == PING
 
     def _give_up(self, question: _Question) -> None:
-        """End a question that the daemon has passed over, as it may not be asked."""
+        """End a question that the daemon has passed over, as it is not allowed."""
         if self._errors and getattr(self._errors[-1], "code", "") in _REFUSED:
             question.end(error=self._errors.pop())
         else:

@@ -1,4 +1,4 @@
-"""Who a client is: what proves it, and connections on which the daemon has taken it."""
+"""Credentials of a client, and connections that begin with a login."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import KIB
 
 LOGIN_TIMEOUT = 60.0
-"""Seconds for the answer to a login: it is slow on purpose, and many may wait for theirs."""
+"""Seconds for the answer to a login: checking is slow on purpose, and many may be waiting."""
 
 AUTH = b"//pubsubd/auth"
 PING = b"//pubsubd/ping"
@@ -33,7 +33,7 @@ _ANSWER = 64 * KIB  # bytes that an answer may have
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A name and its password, or other secret. The secret is in no text of this object.
+    """A name and its password, or other secret, which ``repr`` does not show.
 
     Raises:
         ValueError: one of them is empty or cannot be sent.
@@ -49,17 +49,17 @@ class Login:
         _check_secret(self.secret)
 
     def words(self) -> bytes:
-        """Return what is sent on the line port."""
+        """Return the credentials as the line port takes them."""
         return f"{self.name} {self.secret}".encode()
 
     def header(self) -> bytes:
-        """Return what is sent as ``Authorization`` on the hub port."""
+        """Return the value of ``Authorization`` on the hub port."""
         return b"Basic " + base64.b64encode(f"{self.name}:{self.secret}".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A text that tells the daemon who has it; in no text of this object.
+    """A token that proves who has it; ``repr`` does not show it.
 
     Raises:
         ValueError: it cannot be sent.
@@ -73,16 +73,16 @@ class Token:
         _check_secret(self.text)
 
     def words(self) -> bytes:
-        """Return what is sent on the line port."""
+        """Return the credentials as the line port takes them."""
         return self.text.encode()
 
     def header(self) -> bytes:
-        """Return what is sent as ``Authorization`` on the hub port."""
+        """Return the value of ``Authorization`` on the hub port."""
         return b"Bearer " + self.text.encode()
 
 
 Credentials: TypeAlias = Login | Token
-"""What a client logs in with."""
+"""The two ways to log in."""
 
 
 def _check_secret(text: str) -> None:
@@ -91,15 +91,15 @@ def _check_secret(text: str) -> None:
 
 
 class Introduced:
-    """Connections on which the daemon has agreed to who we are, before anything else is said.
+    """Connections on which the daemon has accepted the client before anything else is sent.
 
-    Without a login, that is a certificate, which a server may refuse after it was told that all is
-    well (RFC 8446, section 4.4.2.4): its first answer says that it has not.
+    Without a login this is about the certificate, which a server may refuse after the handshake is
+    complete for the client (RFC 8446, section 4.4.2.4): its first answer shows that it has not.
 
     Args:
         connect: makes a connection.
-        where: what it is to.
-        login: what to log in with; None for nothing.
+        where: the daemon's address.
+        login: name and secret, or token; None for none.
     """
 
     def __init__(self, connect: Connect, where: str, login: Credentials | None) -> None:
@@ -108,13 +108,13 @@ class Introduced:
         self._login = login
 
     async def __call__(self) -> trio.abc.Stream:
-        """Return a connection.
+        """Return a new connection.
 
         Raises:
             ConnectError: there is none.
-            LoginError: the daemon does not know us.
-            DaemonError: it has another reason to refuse the connection.
-            DisconnectedError: what is there is no pubsubd.
+            LoginError: the daemon refuses the login.
+            DaemonError: it refuses the connection for another reason.
+            DisconnectedError: the peer is no pubsubd.
         """
         stream = await self._connect()
         try:

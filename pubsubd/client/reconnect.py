@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class Reconnecting(State[Item]):
-    """A client on one connection after another; subclasses speak the protocol.
+    """A client that reconnects; subclasses speak the protocol.
 
     Args:
         connect: makes a connection.
@@ -57,7 +57,7 @@ class Reconnecting(State[Item]):
 
     @abstractmethod
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
-        """Use one connection until it ends, and return why it did."""
+        """Use one connection until it ends; return the reason."""
 
     @abstractmethod
     def _lasts(self, why: PubsubdError) -> bool:
@@ -73,7 +73,7 @@ class Reconnecting(State[Item]):
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Say what is to be said at the end of the block."""
+        """Finish the conversation at the end of the block."""
 
     def _go_on(self) -> None:
         """Let calls use a new connection, once what has to be restored is in the outbox."""

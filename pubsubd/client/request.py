@@ -1,4 +1,4 @@
-"""One thing that is said to a hub, and what comes of it."""
+"""One request to a hub, and its answer."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pubsubd.protocol.errors import PubsubdError
 
 
 class Request:
-    """Something to say, and what came of it.
+    """A request, and then its answer.
 
     Args:
         text: JSON.
-        id: what the answer refers to; empty for a ping.
+        id: the identifier that its answer refers to; empty for a ping.
         answered: whether there is an answer to it.
         kept: whether it may wait for the next connection while it is not sent.
         counted: whether it is a message of the program's, so that its fate matters.
 
     Attributes:
-        answer: what came, if it was not refused.
-        error: why there is no answer.
-        lost: whether that is because the connection ended.
+        answer: the answer, unless that is a refusal.
+        error: the refusal, or another reason why there is no answer.
+        lost: whether there is no answer because the connection ended.
     """
 
     __slots__ = (

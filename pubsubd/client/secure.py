@@ -1,4 +1,4 @@
-"""TLS: what a client trusts and shows, and connections that are encrypted."""
+"""TLS of the clients: trust, certificates, encrypted connections."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom to trust, and what to show; the files are read anew for each connection.
+    """The authorities to trust and the certificate to show; files are read for each connection.
 
     Attributes:
         ca: PEM file with the authorities to trust; None for those that the system trusts.
         certificate: PEM file with our own certificate; None for none.
         key: PEM file with its private key; None if that is in the same file.
-        server_name: what the server's certificate has to be for; None for the host.
+        server_name: the name that the server's certificate must have; None for the host.
     """
 
     ca: _Path | None = None
@@ -58,7 +58,7 @@ class Tls:
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings as Python takes them: TLS 1.2 or newer, names checked.
+        """Return a context for these settings: TLS 1.2 or newer, names checked.
 
         Raises:
             ConfigError: a file cannot be used.
@@ -70,13 +70,13 @@ class Tls:
 
 
 class Secured:
-    """Connections that are encrypted.
+    """Encrypted connections.
 
     Args:
-        connect: makes one that is not.
-        where: what it is to.
-        tls: what to trust and to show.
-        host: what the server's certificate has to be for, unless ``tls`` says so.
+        connect: makes an unencrypted one.
+        where: the daemon's address.
+        tls: trust and certificate.
+        host: the name that the server's certificate must have, unless ``tls`` has another.
     """
 
     def __init__(self, connect: Connect, where: str, tls: Tls | ssl.SSLContext, host: str) -> None:
@@ -111,7 +111,7 @@ class Secured:
         return secured
 
     def _load(self) -> None:
-        """Read the files again, as certificates are renewed; what cannot be used changes nothing.
+        """Read the files again, as certificates are renewed; unusable ones change nothing.
 
         So a file that is being written is no reason to give up.
         """
@@ -136,7 +136,7 @@ class Secured:
 
 
 def certificate_refused(where: str, exc: trio.BrokenResourceError) -> TlsError | None:
-    """Return what to raise if a connection broke because of our certificate, or as it has none."""
+    """Return the exception if a connection broke because of our certificate, or for lack of one."""
     cause = exc.__cause__
     if not isinstance(cause, ssl.SSLError) or not (cause.reason or "").endswith(_REFUSALS):
         return None

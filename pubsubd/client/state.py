@@ -1,7 +1,7 @@
-"""What every client keeps: whether it goes on, what has come and is not read, what may be lost.
+"""The state that both clients share: received messages, the outbox's bounds, faults, the end.
 
-The clients differ in what they say and hear; that calls wait, turns, bounds and the certainty of
-:meth:`State._flush` are the same, is here.
+The clients differ in their protocols. Waiting, turns, bounds and the certainty of
+:meth:`State._flush` are the same, and here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The client at one moment."""
+    """A snapshot of the client."""
 
     connected: bool
     connections: int
@@ -54,11 +54,11 @@ class Statistics:
 
 
 class State(Generic[Item]):
-    """A client without its protocol; ``Item`` is what is kept of a message that has come.
+    """A client without its protocol; ``Item`` is a received message as it is kept.
 
     Args:
-        receive_buffer: bytes of messages not read at which no more is read from the socket.
-        outbox: bytes that may wait to be sent before those who say more have to wait.
+        receive_buffer: bytes of unread messages at which reading from the socket stops.
+        outbox: bytes that may wait to be sent; above that, callers wait.
         measure: returns the bytes of an item.
     """
 
@@ -111,7 +111,7 @@ class State(Generic[Item]):
     # Faults
 
     def _call(self, what: str, handler: Callable[..., object] | None, *arguments: object) -> None:
-        """Call a handler of the program's, if there is one; what it raises goes no further."""
+        """Call a handler of the program, if there is one; its exceptions go no further."""
         if handler is None:
             return
         try:
@@ -141,7 +141,7 @@ class State(Generic[Item]):
             self._check()
 
     async def _flush(self, ping: Callable[[], Awaitable[object]]) -> None:
-        """Return when ``ping`` has; raise if what was said before may be lost, or was refused."""
+        """Return when ``ping`` does; raise if messages before it may be lost, or were refused."""
         if self._doubt is None:
             try:
                 await ping()
@@ -171,7 +171,7 @@ class State(Generic[Item]):
         return item
 
     async def _take_all(self) -> list[Item]:
-        """Return all messages that have come, at least one; waits for it."""
+        """Return all received messages, at least one; waits for it."""
         await self._wait_for_messages()
         items = list(self._inbox)
         self._clear_inbox()

@@ -1,8 +1,7 @@
-"""Adverts in and out, without I/O: what this daemon reports, and what it learns from others.
+"""Adverts sent and received, without I/O.
 
-An advert of this daemon follows each change of its links at once and a change of its interests
-after a pause, and is repeated now and then. An advert of another daemon is passed on at once if it
-is newer than the one that is known, and to nobody if it is not.
+This daemon advertises at once when its links change, after a pause when its interests change, and
+otherwise now and then. A newer advert of another daemon is passed on at once, any other to nobody.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ class Advertising:
     Args:
         state: the daemon's.
         broker: the daemon's.
-        forwarding: where messages go.
-        news: the adverts as they came.
-        remote_interests: what other daemons are subscribed to here.
+        forwarding: batches of messages.
+        news: the adverts as they are sent.
+        remote_interests: the subscriptions of other daemons.
         rng: for jitter.
         wake: called with a time at which something has to be done.
         withdraw: called when another daemon has this one's id, and this one has to give way.
@@ -91,7 +90,7 @@ class Advertising:
 
     @property
     def due(self) -> float:
-        """When the next advert of this daemon is to be sent."""
+        """The time at which this daemon's next advert is to be sent."""
         return min(self._changed_at, self._refresh_at)
 
     def links_changed(self) -> None:
@@ -112,7 +111,7 @@ class Advertising:
         return max(_REFRESH, self._news.size * links / _REFRESH_RATE)
 
     def advertise(self) -> Steps[bool]:
-        """Send an advert if one is due, in steps; whether one was."""
+        """Send an advert if one is due, in steps; return whether one was sent."""
         state, now = self._state, self._state.now()
         if now < self.due:
             return False
@@ -150,7 +149,7 @@ class Advertising:
     # In
 
     def take(self, link: Link, node: str, data: bytes) -> None:
-        """Take an advert that has come by ``link``."""
+        """Take an advert from ``link``."""
         state, table, news = self._state, self._state.table, self._news
         state.counters.adverts_in += 1
         state.counters.advert_bytes_in += len(data)

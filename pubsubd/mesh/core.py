@@ -1,16 +1,16 @@
-"""A daemon's part in the mesh, without I/O: its links, its adverts, and what others want.
+"""A daemon's part in the mesh, without I/O: its links, its timers, and the parts they drive.
 
-Strategy. Each daemon keeps the table of all adverts (:mod:`pubsubd.mesh.linkstate`). What another
-daemon wants is subscribed in the router for it (:mod:`pubsubd.mesh.remotes`), so a local message
-costs nothing more unless somebody wants it; :mod:`pubsubd.mesh.forwarding` sends what is wanted.
-Nothing here waits: :meth:`Mesh.act` does what is due, and says when it wants to be called again.
-What takes longer than a turn is done in steps; then that is at once.
+Strategy. Each daemon keeps the table of all adverts (:mod:`pubsubd.mesh.linkstate`). The interests
+of another daemon are subscribed in the router for it (:mod:`pubsubd.mesh.remotes`), so a local
+message that no other daemon subscribes costs nothing more; :mod:`pubsubd.mesh.forwarding` sends
+the others. Nothing here waits: :meth:`Mesh.act` does what is due and sets :attr:`Mesh.due` to the
+time of its next call. Work that is longer than a turn is done in steps, and due at once.
 
 Invariants:
 
-- ``links`` has one link for each neighbour, which is used once it was told all that is known.
+- ``links`` has one link for each neighbour. It is used once it has carried all known adverts.
 - Another daemon's interests are subscribed while it can be reached, and only then.
-- What is news of a daemon goes to all neighbours but the one it came from; what is not, to none.
+- A newer advert goes to all neighbours but the one that sent it; any other advert goes to none.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MIB
 
 MAX_HELD = 4 * MAX_BATCH
-"""Bytes of input of all links that are not worked off; the link with which they are more ends."""
+"""Bytes of unprocessed input of all links; a link that takes it above that is closed."""
 
-_PACE_EACH = 5e-6  # seconds more for each substring that is wanted here: some have to be cut
+_PACE_EACH = 5e-6  # seconds more between adverts for each interest: some have to be cut
 _FORGET = 300.0  # seconds until a daemon that cannot be reached is forgotten
-_SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is given up
+_SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is closed
 _DOWN = 1_000  # ended links that are remembered for edge lists
 _STEP = 16  # links looked at between two looks at the clock
-_CROWDED = 0.05  # seconds until it is looked again whether a new neighbour takes more
+_CROWDED = 0.05  # seconds until a new neighbour with a full outbox is looked at again
 
 
 @dataclass(slots=True)
 class Down:
-    """A link that has ended: who, and when by the clock."""
+    """A link that has ended, with the time since the epoch."""
 
     node: str
     dialled: bool
@@ -59,7 +59,7 @@ class Down:
 
 
 class Mesh:
-    """The daemon's part in the mesh.
+    """A daemon's part in the mesh.
 
     Args:
         broker: the daemon's.
@@ -71,16 +71,17 @@ class Mesh:
         emit: called with events, as ``//pubsubd/events`` has them.
 
     Attributes:
-        state: who it is, and what it knows; ``table``, ``links`` and ``counters`` are of it.
-        forwarding: where messages go.
-        handshakes: who becomes a neighbour.
+        state: shared by all parts; ``table``, ``links`` and ``counters`` are its.
+        forwarding: batches of messages.
+        handshakes: connections that are not links yet.
         greet: says hello to a daemon that was dialled, see :meth:`Handshakes.greet`.
         legacy: peers that know three commands and no hello.
-        down: links that have ended, the last ones.
-        news: what neighbours are told of all daemons.
-        wants: what other daemons are subscribed to here; ``remotes`` are of it.
-        due: the time at which :meth:`act` wants to be called.
-        hint: takes the data of an advert by a client; None to refuse such ones.
+        down: the last links that have ended.
+        news: the adverts as they are sent to neighbours.
+        remote_interests: the subscriptions of other daemons; ``remotes`` are its.
+        advertising: adverts sent and received.
+        due: when :meth:`act` is to be called.
+        hint: takes the data of a client's advert; None to refuse those.
         over: whether the present turn is over.
     """
 
@@ -135,15 +136,15 @@ class Mesh:
         return self.state.now()
 
     def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch that has come by ``link``; whether work is left for :meth:`go_on`."""
+        """Take a batch from ``link``; return whether work is left for :meth:`go_on`."""
         return self.forwarding.relay(link, data)
 
     def go_on(self, link: Link) -> bool:
-        """Go on with a batch; whether work is still left of it."""
+        """Go on with a batch; return whether work is left of it."""
         return self.forwarding.go_on(link)
 
     def hold(self, link: Link, more: int) -> None:
-        """Take note that so many more bytes of input wait to be worked off for ``link``."""
+        """Count ``more`` bytes of unprocessed input of ``link``, or fewer if it is negative."""
         self.state.held += more
         if more > 0 and self.state.held > MAX_HELD:
             text = f"input of links that waits is over {MAX_HELD // MIB} MiB"
@@ -157,7 +158,7 @@ class Mesh:
             self._woken()
 
     def act(self) -> None:
-        """Do what is due, as far as one turn goes."""
+        """Do what is due, up to the end of the turn."""
         self.broker.turn.begin()
         self.due = float("inf")
         if self._acting is None:
@@ -178,7 +179,7 @@ class Mesh:
         self._wake_at(min(self._introduce_at, *later))
 
     def _act(self) -> Steps[None]:
-        """Do what is due, in steps. What becomes due meanwhile is left to the next time."""
+        """Do what is due now, in steps; work that becomes due meanwhile waits for the next call."""
         self._introduce_at = float("inf")
         for link in list(self.links.values()):
             if not link.ready:
@@ -228,12 +229,12 @@ class Mesh:
     # Links
 
     def _linked(self, link: Link) -> None:
-        """Take note of a new link."""
+        """Begin to use a new link."""
         self.forwarding.forget_next_hops()
         self._wake_at(self.now())
 
     def _introducing(self, link: Link) -> Steps[None]:
-        """Tell a new neighbour all that is known, in steps, as fast as it takes that."""
+        """Send a new neighbour all known adverts, in steps, as fast as it takes them."""
         while not self.news.introduce(link):
             if link.crowded:
                 self._introduce_at = self.now() + _CROWDED
@@ -244,7 +245,7 @@ class Mesh:
         self.advertising.links_changed()
 
     def _left(self, link: Link) -> None:
-        """Take note that a link has ended; once, however often it is told."""
+        """Remove a link that has ended; further calls for it do nothing."""
         link.release()
         if self.links.get(link.node) is not link:
             return
@@ -268,10 +269,10 @@ class Mesh:
     # Adverts
 
     def _forwarded(self, news: bool) -> None:
-        """Take note that what this daemon's peers want of others has changed.
+        """Act on a change of this daemon's own interests.
 
-        It is no news to other daemons if it is only wanted by more or fewer; but a legacy peer is
-        not asked for what it alone wants.
+        Other daemons need not know how many peers share an interest (then it is no ``news``). A
+        legacy peer does: it is not asked for what nobody else subscribes.
         """
         now, cost = self.now(), len(self.broker.router.forwarded) * _PACE_EACH
         if self.legacy.peers:
@@ -281,7 +282,7 @@ class Mesh:
             self.advertising.interests_changed(cost)
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
-        """Take an advert that has come by ``link``."""
+        """Take an advert from ``link``."""
         self.advertising.take(link, node, data)
 
     def _withdraw(self) -> None:
@@ -293,14 +294,14 @@ class Mesh:
             link.peer.end(error.code, error.text)
 
     def _finding_paths(self) -> Steps[None]:
-        """Find out who can be reached, and how what is published here goes there, in steps."""
+        """Find the daemons that can be reached, and the tree of this one, in steps."""
         while not self.table.find_hops(self.over):
             yield
         while self.table.large and self.table.subtree(self.state.node, self.over) is None:
             yield
 
     def _forged(self, name: bytes, data: bytes) -> None:
-        """Refuse an advert by somebody who is not a linked daemon, or take the hint it gives."""
+        """Refuse an advert that comes from no link, or take it as a hint whom to dial."""
         if self.hint is not None:
             try:
                 self.hint(data)
@@ -315,7 +316,7 @@ class Mesh:
     # Legacy peers
 
     def _asking_legacy(self) -> Steps[None]:
-        """Subscribe at legacy peers what others want, in steps."""
+        """Subscribe the interests of all others at legacy peers, in steps."""
         self.remote_interests.changed, self._legacy_at = False, float("inf")
         if not self.legacy.peers:
             return
@@ -327,7 +328,7 @@ class Mesh:
         yield from self.legacy.asking(self.broker.router.forwarded, far)
 
     def _meet_legacy(self, peer: Peer) -> None:
-        """Take note that a peer knows of no hello."""
+        """Take a peer that knows no hello for a legacy peer."""
         ended = peer.gone
 
         def gone() -> None:

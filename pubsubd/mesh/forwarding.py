@@ -1,18 +1,18 @@
-"""Where messages go in the mesh, without I/O.
+"""Forwarding of messages between daemons, without I/O.
 
-Messages for other daemons leave as batches of whole frames, which stay whole all the way. All
-frames of a batch are wanted by the same daemons, so its first one tells where it goes on: down the
-tree of its origin, along the branches that lead to those daemons. While the graph is changing,
-batches go over all links for a while instead, behind the advert of the change.
+Messages for other daemons leave as batches of whole frames, and a batch stays whole all the way.
+All frames of a batch have the same receiving daemons, so its first frame decides the next hops:
+down the tree of its origin, into the subtrees that have receivers. For a while after a change of
+the graph, batches go over all links instead, behind the advert of the change.
 
 Invariants:
 
-- A batch is taken once: its number goes through the window of its origin's life first.
-- Nothing of a batch is taken, kept or passed on before its header and its first name were checked,
-  and it is known where it goes.
-- A batch never goes back over the link that it came by, nor in again by way of the router.
-- What a batch says of who has sent its messages is believed only if it is marked as *vouched*: the
-  daemon that it is of has taken them in on its hub port, and says who it was.
+- A batch is taken once: its number passes the window of its origin's incarnation first.
+- Nothing of a batch is taken, kept or passed on before its header and its first name are checked
+  and its next hops are known.
+- A batch never goes back over the link that it came by, nor into the mesh again by the router.
+- The senders that a batch names are believed only if it is marked as *vouched*: its origin has
+  taken the messages in on its hub port, and knows who sent them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ VOUCHED = b"vouched"
 """The last word of the head of a batch whose origin vouches for the senders that it names."""
 
 MAX_NEXT_HOPS = 65_536
-"""Answers to where batches of an origin for a group go, some 200 bytes each, that are kept."""
+"""Cached next hops, each for an origin and a group, some 200 bytes."""
 
 _HEAD = re.compile(
     rb"([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})( %b)?\n"
@@ -53,11 +53,11 @@ _HEAD = re.compile(
 
 
 class Forwarding:
-    """What this daemon sends, passes on and takes.
+    """The batches that this daemon sends, passes on and takes.
 
     Attributes:
-        outbound: what was put for other daemons.
-        general: whether others believe that more is wanted here than is.
+        outbound: messages for other daemons that are not sent yet.
+        general: whether this daemon has advertised more than its interests.
     """
 
     def __init__(self, state: State, broker: Broker) -> None:
@@ -78,7 +78,7 @@ class Forwarding:
         broker.ship = self._ship
 
     def forget_next_hops(self) -> None:
-        """Forget where batches go: the links have changed."""
+        """Forget all next hops: the links have changed."""
         self._version += 1
         self._known = 0
 
@@ -88,11 +88,11 @@ class Forwarding:
         self._flood_until = self._state.now() + FLOOD + self._state.spread
 
     def look_closely(self) -> None:
-        """Look through all that comes for a while: others may not know yet what is wanted here."""
+        """Look through all batches for a while: others may not know this daemon's interests yet."""
         self._unsettled = self._state.now() + FLOOD + self._state.spread
 
     def forget(self, node: str) -> None:
-        """Forget what has come of a daemon."""
+        """Forget which batches of a daemon have come."""
         self._windows.pop(self._origins.pop(node, b""), None)
 
     def _bundle(self, remotes: frozenset[Receiver]) -> Group:
@@ -108,10 +108,10 @@ class Forwarding:
         return self._state.now() < self._flood_until
 
     def _next_hops(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
-        """Return the links by which a batch of ``origin`` for ``group`` goes on.
+        """Return the links over which a batch of ``origin`` for ``group`` goes on.
 
         Raises:
-            Unfinished: that takes longer to find out than this turn has.
+            Unfinished: finding them takes longer than this turn.
         """
         links = self._state.links
         if self._state.now() < self._flood_until:
@@ -141,14 +141,14 @@ class Forwarding:
         return [one for one in next_hops if one.ready and one is not arrival]
 
     def _send(self, link: Link, frame: Pieces, count: int) -> None:
-        """Send a batch by one of several links; what goes wrong there ends that link alone."""
+        """Send a batch over one of several links; an error ends that link alone."""
         try:
             link.send(frame, count)
         except Exception as error:  # noqa: BLE001  (the other links get theirs)
             self._broker.faults.end(link.peer, error)
 
     def _ship(self) -> None:
-        """Send what was put for other daemons."""
+        """Send all messages for other daemons, as batches."""
         runs = self.outbound.runs[:]
         self.outbound.runs.clear()
         batches: list[tuple[Group, bool, list[bytes | Pieces]]] = []
@@ -191,11 +191,11 @@ class Forwarding:
         group.messages = 0
 
     def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch that has come by ``link``; whether work is left for :meth:`go_on`.
+        """Take a batch from ``link``; return whether work is left for :meth:`go_on`.
 
         Raises:
-            Unfinished: where it goes takes longer to find out than this turn has; nothing has
-                happened yet, and it is to be taken again in the next turn.
+            Unfinished: finding its next hops takes longer than this turn; nothing has happened
+                yet, and it is to be taken again in the next turn.
         """
         state, counters, router = self._state, self._state.counters, self._broker.router
         head = _HEAD(data)
@@ -239,21 +239,25 @@ class Forwarding:
         return False
 
     def _meet(self, origin: bytes) -> tuple[str, Window | None]:
-        """Return the id of an origin that has no window, and a new one for it if it may have one.
+        """Return the id of an origin without a window, and a new window for it.
 
-        The life has to be the one that its daemon tells.
+        None if the incarnation is not the one that the daemon has advertised.
         """
-        node, _, life = origin.decode().rpartition("@")
+        node, _, incarnation = origin.decode().rpartition("@")
         advert = self._state.table.adverts.get(node)
-        known = advert is not None and node != self._state.node and str(advert.incarnation) == life
+        known = (
+            advert is not None
+            and node != self._state.node
+            and str(advert.incarnation) == incarnation
+        )
         return node, Window() if known else None
 
     def go_on(self, link: Link) -> bool:
-        """Go on with the batch that was the last to come by ``link``; whether work is left."""
+        """Go on with the last batch of ``link``; return whether work is left of it."""
         return self._deliver(link, b"")
 
     def _deliver(self, link: Link, frames: bytes) -> bool:
-        """Give a batch's messages to those of this daemon's peers that want them."""
+        """Deliver the messages of a batch to this daemon's own subscribers."""
         broker, inner = self._broker, link.inner
         speaker = broker.speaker
         self.outbound.closed = True
@@ -270,7 +274,7 @@ class Forwarding:
 
 
 def _is_forwarded(name: bytes) -> bool:
-    """Return whether a name is one that goes from daemon to daemon, and legal."""
+    """Return whether a name is legal and goes from daemon to daemon."""
     return name.startswith(wire.FORWARD) and (name.isascii() or wire.is_utf8(name))
 
 

@@ -1,7 +1,7 @@
-"""The table of adverts, and the trees it leads to, without I/O.
+"""The table of adverts, and the graph and trees that follow from it, without I/O.
 
 All daemons of a mesh have the same table once they have heard the same adverts. A link counts if
-both of its ends tell of it. From each origin a breadth-first walk over these links, neighbours in
+both of its ends report it. From each origin a breadth-first walk over these links, neighbours in
 the order of their ids, gives the same tree of shortest paths at every daemon: a message goes down
 the tree of its origin, as in multicast OSPF (RFC 1584), so it crosses each link of it once.
 
@@ -10,7 +10,7 @@ over, and goes on when it is asked for again.
 
 Invariants:
 
-- ``graph[u]`` has v if and only if the adverts of both u and v tell of a link between them.
+- ``graph[u]`` has v if and only if the adverts of both u and v report a link between them.
 - What was derived from the graph is thrown away whenever the graph changes; but of a large graph,
   ``hops`` is the one before until the new one is made.
 """
@@ -34,7 +34,7 @@ MAX_TABLE = 128 * MIB
 """Bytes of memory that all adverts together may take, see :func:`weigh`."""
 
 MAX_ALL_LINKS = 200_000
-"""Links that all adverts together may tell of, each counted at both ends: they are walked over."""
+"""Links in all adverts together, each counted at both ends: walks go over all of them."""
 
 MAX_TREES = 1_000_000
 """Daemons in all trees that are kept, some 40 bytes each: all trees of a mesh of 1,000."""
@@ -47,7 +47,7 @@ _WALKS = 64  # unfinished walks that are kept
 
 
 def weigh(advert: Advert) -> int:
-    """Return about how many bytes it costs to know an advert, and to act on it."""
+    """Return about how many bytes of memory an advert and its consequences take."""
     count = len(advert.links) + len(advert.interests)
     return _ADVERT + advert.size + _EACH * count + sum(map(len, advert.interests))
 
@@ -57,7 +57,7 @@ def _never() -> bool:
 
 
 class Table:
-    """The adverts that are known, and what follows from them.
+    """The newest advert of each daemon, and the graph that they make.
 
     Args:
         me: the daemon whose table it is.
@@ -67,7 +67,7 @@ class Table:
         graph: id -> ids of its neighbours, in order.
         version: goes up whenever the graph changes.
         weight: bytes that all adverts cost, see :func:`weigh`.
-        links: how many links they tell of.
+        links: how many links they report.
         longest: id -> milliseconds, the longest round trip of its links.
     """
 
@@ -96,7 +96,7 @@ class Table:
         return weight <= MAX_TABLE and links <= MAX_ALL_LINKS
 
     def put(self, advert: Advert) -> None:
-        """Take an advert that is newer than what is known of its daemon."""
+        """Take an advert that is newer than the daemon's last one."""
         node = advert.node
         self._weigh(node, -1)
         self.adverts[node] = advert
@@ -150,16 +150,16 @@ class Table:
 
     @property
     def hops(self) -> dict[str, int]:
-        """Id -> links on the way there, of all who can be reached, this daemon included.
+        """Id -> number of links on the way, of all reachable daemons, this one included.
 
-        As it is; of a large graph, as it was found by the last :meth:`find_hops`.
+        Of a large graph, the result of the last :meth:`find_hops`.
         """
         if self._stale and not self.large:
             self.find_hops()
         return self._hops
 
     def find_hops(self, over: Callable[[], bool] = _never) -> bool:
-        """Find :attr:`hops` anew if the graph has changed; False if ``over`` said stop before."""
+        """Update :attr:`hops` if the graph has changed; False if ``over`` said stop first."""
         if self._stale:
             if self._measuring is None:
                 self._measuring = self._measure()
@@ -188,9 +188,9 @@ class Table:
         yield hops
 
     def subtree(self, origin: str, over: Callable[[], bool] = _never) -> dict[str, str] | None:
-        """Return what lies below this daemon in the tree of ``origin``.
+        """Return the daemons below this one in the tree of ``origin``.
 
-        Id -> the neighbour by which it is reached. None if the graph is large and ``over`` said
+        Id -> the next hop to it. None if the graph is large and ``over`` said
         stop before that was found: asked again, it goes on.
         """
         subtree = self._subtrees.get(origin)
@@ -235,7 +235,7 @@ class Table:
 
 
 def _advance(walk: Iterator[Found | None], over: Callable[[], bool]) -> Found | None:
-    """Go on with a walk until ``over`` says stop; return what it has found, once it has."""
+    """Go on with a walk until ``over`` says stop; return its result at the end."""
     for found in walk:
         if found is not None or over():
             return found

@@ -1,9 +1,9 @@
-"""Whether all tables tell what is true, found by comparing them with the graph itself.
+"""Convergence of a simulated mesh: the tables of all daemons, compared with the graph itself.
 
-A change has *converged* when there are the links that there have to be, and the table of every
-living daemon tells these, and who subscribes what, for all the daemons that can be reached from
-it. There has to be a link of any two of which one dials the other, which live, and which are not
-cut off: where it has to be dialled again first, that is part of the time.
+A change has *converged* when every required link is up, and the table of every living daemon has
+these links, and the interests, of all daemons that can be reached from it. A link is required
+between two living daemons of which one dials the other, unless it is cut: the time to dial it again
+is part of the time to converge.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ class AdvertBytes:
 
 
 class Convergence:
-    """What is true of a mesh, and whether its daemons agree with that.
+    """The truth about a mesh, and whether its daemons agree with it.
 
     Args:
         world: where they are.
         daemons: id -> daemon.
-        graph: who dials whom.
-        mail: is told when messages are no longer stable.
+        graph: pairs of daemons, the first of which dials.
+        mail: the messages, which a change makes unstable.
         grace: seconds after converging in which a daemon may still hear something older.
 
     Attributes:
         converged: whether all agree, as far as has been looked.
-        changes: what has happened so far.
+        changes: the changes so far.
         parts: id -> the daemons that can be reached from it.
         relapses: how often tables disagreed although nothing had happened.
-        adverts: what the daemons have sent.
+        adverts: the bytes that the daemons have sent.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Convergence:
         self._world.schedule(at + _STEP, self._look)
 
     def note_change(self, what: str) -> None:
-        """Take note of something that changes what is true, before it happens."""
+        """Record a change before it happens."""
         now = self._world.now
         self.adverts.book(converged=self.converged)
         self.converged = False
@@ -122,7 +122,7 @@ class Convergence:
         self._mail.disturb(now)
 
     def find_truth(self) -> None:
-        """Find out what is true after a change, and let all be compared with it."""
+        """Find the truth after a change, and compare all daemons with it."""
         daemons = self._daemons
         living = [
             (src, dst)
@@ -157,7 +157,7 @@ class Convergence:
         return found
 
     def least_edges(self, origin: str, receivers: frozenset[str]) -> list[Edge]:
-        """Return the links that a message has to cross to get to all of its receivers."""
+        """Return the links that a message has to cross on its way to all receivers."""
         edges = self._least.get((origin, receivers))
         if edges is None:
             edges = least_edges(self._truth, origin, receivers)
@@ -169,7 +169,7 @@ class Convergence:
         self._world.schedule(self._world.now + _STEP, self._look)
 
     def _look(self) -> None:
-        """See whether all have converged: the last one that has not is asked first."""
+        """Check for convergence, first at the last daemon that has not converged."""
         while self._pending and self._agrees(self._pending[-1]):
             self._pending.pop()
         if not self._pending:
@@ -189,7 +189,7 @@ class Convergence:
             last.advert_bytes = (self.adverts.sent - self._bytes_before) / max(living, 1)
 
     def watch(self) -> None:
-        """Notice tables that change although nothing has happened, from now on."""
+        """Look from now on for tables that change although nothing has happened."""
         self._world.schedule(self._world.now + _WATCH, self._watch)
 
     def _watch(self) -> None:
@@ -200,7 +200,7 @@ class Convergence:
                 self.adverts.book(converged=self.converged)
                 if self._world.now - self._converged_at > self._grace:
                     self.relapses += 1
-                else:  # some had not heard of anything yet, and so agreed with what is true again
+                else:  # some had not heard of a change yet that was undone meanwhile
                     self.changes[-1].took = None
                 self._mail.disturb(self._world.now)
                 self.converged = False
@@ -211,7 +211,7 @@ class Convergence:
         return [daemon for daemon in self.living() if not self._agrees(daemon)]
 
     def _agrees(self, daemon: Member) -> bool:
-        """Return whether a daemon's table tells what is true."""
+        """Return whether a daemon's table is true."""
         if not daemon.alive:
             return True
         graph, adverts = daemon.mesh.table.graph, daemon.mesh.table.adverts
@@ -224,7 +224,7 @@ class Convergence:
         return True
 
     def _linked(self) -> bool:
-        """Return whether there is a whole link wherever there has to be one."""
+        """Return whether all required links are up."""
         return all(
             {end.other.daemon.node for end in daemon.ends if end.linked and end.other.linked}
             >= set(self._truth[daemon.node])

@@ -79,7 +79,7 @@ class Daemon:
         self._wake()
 
     def end(self, *, silent: bool = False) -> None:
-        """End it; if ``silent``, its neighbours are not told."""
+        """End it; if ``silent``, its connections are not closed."""
         self.alive, self.vanished = False, silent
         for end in self.ends:
             end.open = False
@@ -112,7 +112,7 @@ class Daemon:
         """Take a message that a client has received."""
 
     def carry(self, end: End, data: bytes) -> None:
-        """Take note of what is sent over a connection: whole frames."""
+        """Take whole frames that are sent over a connection."""
 
     def note_event(self, event: dict[str, object]) -> None:
         """Take an event, as ``//pubsubd/events`` has it."""
@@ -139,7 +139,7 @@ class End:
     """One end of a connection: a peer of a daemon.
 
     Attributes:
-        connection: the whole.
+        connection: the connection.
         daemon: the daemon that has this end.
         other: the other end.
         open: whether this end has not been closed.
@@ -205,7 +205,7 @@ class End:
         return self._arrived
 
     def _end(self, code: str, text: str) -> None:
-        """Close the connection, for a reason that the other end is told."""
+        """Send the reason, then close the connection."""
         if self.open and self.peer.ending is None:
             self.peer.ending = ProtocolError(code, text)
             self._say(wire.error_frame(self.peer.ending))
@@ -225,7 +225,7 @@ class End:
             self._closed()
 
     def hang_up(self) -> None:
-        """Tell the other end that this one is closed."""
+        """Close the other end once that arrives there."""
         if not self.connection.deaf:
             self.daemon.world.schedule(self._arrival(), self.other.close)
 
@@ -239,8 +239,8 @@ class Connection:
 
     Attributes:
         ends: of ``src`` and of ``dst``.
-        deaf: whether nothing arrives any more, and neither end is told.
-        refusal: why ``dst`` has refused the link, if it has.
+        deaf: whether nothing arrives any more, and neither end notices.
+        refusal: the reason why the link was refused, if it was.
     """
 
     def __init__(self, src: Daemon, dst: Daemon, closed: Callable[[], None] | None = None) -> None:

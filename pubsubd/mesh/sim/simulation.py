@@ -43,7 +43,7 @@ class Simulation(World):
     """Daemons, connections and a clock.
 
     Args:
-        graph: who dials whom.
+        graph: pairs of daemons, the first of which dials.
         seed: of all that is left to chance.
         latency: seconds from one daemon to another, on average.
         jitter: the part of it by which it may be less or more.
@@ -53,8 +53,8 @@ class Simulation(World):
 
     Attributes:
         daemons: id -> daemon.
-        convergence: what is true, and whether all agree.
-        mail: the messages, and what has become of them.
+        convergence: the truth, and whether all tables agree with it.
+        mail: the messages and their deliveries.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Simulation(World):
         self.schedule(asleep_until, self._keep_frames, adverts)
 
     def _keep_frames(self, adverts: list[Advert]) -> None:
-        """Let all have the adverts as they have come, for those who link to them later on."""
+        """Keep the frames of all adverts at each daemon, for neighbours that come later."""
         frames = [
             (
                 one.node,
@@ -135,7 +135,7 @@ class Simulation(World):
                     daemon.mesh.news.keep(node, frame)
 
     def run_until_converged(self, limit: float) -> bool:
-        """Let time pass until all have converged, up to ``limit``; whether they have."""
+        """Let time pass until all have converged, or it is ``limit``; return whether they have."""
         while not self.converged and self.next_event <= limit:
             self.run_until(self.next_event)
         return self.converged
@@ -190,7 +190,7 @@ class Simulation(World):
         self.convergence.find_truth()
 
     def swallow(self, one: str, another: str) -> None:
-        """Let the link of two daemons lose all that is sent, without telling anybody."""
+        """Let the link of two daemons lose all bytes, so that neither notices."""
         pair = self.find_pair(one, another)
         self.convergence.note_change(f"swallow {one} {another}")
         self.swallowed_pairs.add(pair)
@@ -282,7 +282,7 @@ class Simulation(World):
         return rows
 
     def results(self) -> Results:
-        """Return what has been seen so far. What was published just now may be under way still."""
+        """Return the results so far; the last messages may still be under way."""
         convergence, adverts = self.convergence, self.convergence.adverts
         adverts.book(converged=self.converged)
         self.mail.disturb(self.now)

@@ -1,7 +1,7 @@
 """A clock that jumps from event to event, and the wires between daemons.
 
-Whatever happens is an event in one heap, so a run is the same each time for the same seed, and
-takes as long as the daemons' own work takes.
+Everything that happens is an event in one heap, so a run is the same each time for the same seed,
+and takes as long as the daemons' own work takes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class World:
         rng: the source of chance.
         events: how many have happened.
         cut_pairs: pairs of daemons that cannot connect.
-        swallowed_pairs: pairs of daemons between which everything is lost without a word.
+        swallowed_pairs: pairs of daemons between which all bytes are lost.
     """
 
     def __init__(self, *, seed: int = 0, latency: float = 0.001, jitter: float = 0.0) -> None:
@@ -70,7 +70,7 @@ class World:
 
     @property
     def next_event(self) -> float:
-        """When the next event happens; infinite if there is none."""
+        """The time of the next event; infinite if there is none."""
         return self._heap[0][0] if self._heap else float("inf")
 
     def run_until(self, until: float) -> None:
