@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pubsubd.broker.peer import Peer
-from pubsubd.mesh import sim
 from pubsubd.mesh.report import Report
-from pubsubd.mesh.sim import End, World
+from pubsubd.mesh.sim import daemon
+from pubsubd.mesh.sim.world import World
 from pubsubd.mesh.state import MeshConfig
 
 
-class Node(sim.Daemon):
+class Node(daemon.Daemon):
     """One daemon.
 
     Attributes:
@@ -49,7 +49,7 @@ class Node(sim.Daemon):
     def hear(self, client: str, name: bytes, data: bytes) -> None:
         self._heard.setdefault(client, []).append((name, data))
 
-    def carry(self, end: End, data: bytes) -> None:
+    def carry(self, end: daemon.End, data: bytes) -> None:
         if isinstance(end.connection, Connection):  # and not a dialler's
             end.connection.sent.append((end, data))
 
@@ -57,11 +57,11 @@ class Node(sim.Daemon):
         self.events.append(event)
 
 
-class Connection(sim.Connection):
+class Connection(daemon.Connection):
     """A connection between two nodes, the first of which has dialled."""
 
     def __init__(self, near: Node, far: Node) -> None:
-        self.sent: list[tuple[End, bytes]] = []
+        self.sent: list[tuple[daemon.End, bytes]] = []
         self.nodes = (near, far)
         super().__init__(near, far)
 

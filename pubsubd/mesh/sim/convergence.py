@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import asdict
 
-from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.graphs import Edge, Graph, least_edges, neighbours, reach
 from pubsubd.mesh.interests import MAX_INTERESTS
 from pubsubd.mesh.sim.mail import Mail
@@ -31,8 +30,6 @@ class AdvertBytes:
         sent: how many so far.
         times: daemon-seconds.
         sizes: bytes.
-        counters: those of the daemons that have ended, added up.
-        refused: their refusals.
     """
 
     def __init__(self, world: World, daemons: Mapping[str, Member]) -> None:
@@ -41,21 +38,27 @@ class AdvertBytes:
         self.sent, self._booked_at = 0, 0.0
         self.times = {True: 0.0, False: 0.0}
         self.sizes = {True: 0, False: 0}
-        self.counters: Counter[str] = Counter()
-        self.refused: Counter[str] = Counter()
+        self._ended: tuple[Counter[str], Counter[str]] = Counter(), Counter()
 
     def book(self, *, converged: bool) -> None:
         """Book what was sent since the last call."""
         living = [daemon.mesh.counters for daemon in self._daemons.values() if daemon.alive]
-        sent = self.counters["advert_bytes_out"] + sum(one.advert_bytes_out for one in living)
+        sent = self._ended[0]["advert_bytes_out"] + sum(one.advert_bytes_out for one in living)
         self.times[converged] += (self._world.now - self._booked_at) * len(living)
         self.sizes[converged] += sent - self.sent
         self.sent, self._booked_at = sent, self._world.now
 
     def bury(self, daemon: Member) -> None:
         """Keep the counters of a daemon that ends."""
-        self.counters.update(numbers(daemon.mesh))
-        self.refused.update(daemon.mesh.counters.refused)
+        _add_counters(daemon, *self._ended)
+
+    def add_up(self) -> tuple[Counter[str], Counter[str]]:
+        """Return the counters of all daemons, dead or alive, and their refusals by code."""
+        found = Counter(self._ended[0]), Counter(self._ended[1])
+        for daemon in self._daemons.values():
+            if daemon.alive:
+                _add_counters(daemon, *found)
+        return found
 
 
 class Convergence:
@@ -235,10 +238,8 @@ class Convergence:
         return sum(daemon.mesh.table.version for daemon in self.living())
 
 
-def numbers(mesh: Mesh) -> dict[str, int]:
-    """Return the counters of a mesh that are numbers."""
-    return {
-        counter.name: value
-        for counter in fields(mesh.counters)
-        if isinstance(value := getattr(mesh.counters, counter.name), int)
-    }
+def _add_counters(daemon: Member, counters: Counter[str], refused: Counter[str]) -> None:
+    found = asdict(daemon.mesh.counters)
+    del found["refused"]  # which asdict() does not copy right
+    counters.update(found)
+    refused.update(daemon.mesh.counters.refused)

@@ -18,14 +18,14 @@ true advert of every daemon first, and links are opened after that.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
 from pubsubd.mesh.adverts import Advert, format_advert
 from pubsubd.mesh.graphs import Edge, Graph, neighbours
 from pubsubd.mesh.report import Report
-from pubsubd.mesh.sim.convergence import Convergence, numbers
+from pubsubd.mesh.sim.convergence import Convergence
 from pubsubd.mesh.sim.daemon import Connection
 from pubsubd.mesh.sim.dialler import Dialler
 from pubsubd.mesh.sim.mail import Mail
@@ -69,7 +69,6 @@ class Simulation(World):
         mesh: str = "sim",
     ) -> None:
         super().__init__(seed=seed, latency=latency, jitter=jitter)
-        self.mesh = mesh
         self.graph = sorted(set(graph))
         grace = _GRACE + _longest_path(self.graph) * self.longest_delay
         self.mail = Mail(grace)
@@ -122,13 +121,10 @@ class Simulation(World):
 
     def _keep_frames(self, adverts: list[Advert]) -> None:
         """Keep the frames of all adverts at each daemon, for neighbours that come later."""
-        frames = [
-            (
-                one.node,
-                wire.frame(f"//fwd/peers/{self.mesh}/{one.node}".encode(), format_advert(one)),
-            )
-            for one in adverts
-        ]
+        frames = []
+        for advert in adverts:
+            news = self.daemons[advert.node].mesh.news
+            frames.append((advert.node, news.frame(advert.node, format_advert(advert))))
         for daemon in self.daemons.values():
             for node, frame in frames:
                 if node != daemon.node:
@@ -185,7 +181,7 @@ class Simulation(World):
         pair = self.find_pair(one, another)
         self.convergence.note_change(f"cut {one} {another}")
         self.cut_pairs.add(pair)
-        for connection in self._connections(one, another):
+        for connection in self._connections(pair):
             self.schedule(self.now, connection.close)
         self.convergence.find_truth()
 
@@ -194,7 +190,7 @@ class Simulation(World):
         pair = self.find_pair(one, another)
         self.convergence.note_change(f"swallow {one} {another}")
         self.swallowed_pairs.add(pair)
-        for connection in self._connections(one, another):
+        for connection in self._connections(pair):
             connection.deaf = True
         self.convergence.find_truth()
 
@@ -265,12 +261,11 @@ class Simulation(World):
             raise ScriptError(f"there is no link of {one} and {another}")
         return frozenset((one, another))
 
-    def _connections(self, one: str, another: str) -> list[Connection]:
+    def _connections(self, pair: frozenset[str]) -> list[Connection]:
         """Return all connections between two daemons."""
-        first, second = sorted((one, another))
-        ends = [end for end in self.daemons[first].ends if end.other.daemon.node == second]
-        ends += [end for end in self.daemons[second].ends if end.other.daemon.node == first]
-        return list(dict.fromkeys(end.connection for end in ends))
+        ends = [end for node in sorted(pair) for end in self.daemons[node].ends]
+        both = [end for end in ends if end.other.daemon.node in pair - {end.daemon.node}]
+        return list(dict.fromkeys(end.connection for end in both))
 
     # Results
 
@@ -286,19 +281,15 @@ class Simulation(World):
         convergence, adverts = self.convergence, self.convergence.adverts
         adverts.book(converged=self.converged)
         self.mail.disturb(self.now)
-        counters = Counter(adverts.counters)
-        refused = Counter(adverts.refused)
+        counters, refused = adverts.add_up()
         living = list(self.living())
         running = {daemon.key for daemon in living}
-        for daemon in living:
-            counters.update(numbers(daemon.mesh))
-            refused.update(daemon.mesh.counters.refused)
         rates = [
             daemon.mesh.counters.advert_bytes_out / (self.now - daemon.started)
             for daemon in living
             if daemon.started < self.now
         ]
-        times = sum(adverts.times.values())
+        calm, times = adverts.times[True], sum(adverts.times.values())
         pairs = {edge for edge in map(_pair, self.graph) if edge[0] != edge[1]}
         return Results(
             daemons=len(self.daemons),
@@ -313,9 +304,7 @@ class Simulation(World):
             link_messages=self.mail.links,
             advert_rate=adverts.sent / times if times else 0.0,
             advert_rate_most=max(rates, default=0.0),
-            advert_rate_stable=adverts.sizes[True] / adverts.times[True]
-            if adverts.times[True]
-            else None,
+            advert_rate_stable=adverts.sizes[True] / calm if calm else None,
             counters=dict(counters),
             refused=dict(refused),
         )
