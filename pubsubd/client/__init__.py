@@ -13,38 +13,43 @@
         async for message in hub:
             print(message.topic, message.type, message.data)
 
-Both take ``tls=True``, or a :class:`Tls`, and ``login=Login("ann", secret)`` or ``Token(text)``.
+Both take ``tls=True`` or a :class:`Tls`, and ``login=Login("ann", secret)`` or
+``login=Token(text)``.
 
-Guarantees:
+Both clients promise this:
 
-- **Order.** The messages of one task arrive in the order in which it published them. Publishing
-  puts a command into a bounded outbox, and all of the outbox goes out in one send: no timers.
-- **Certainty on request.** :meth:`Client.publish` returns when the message is in the outbox;
-  :meth:`Client.flush` returns when the daemon has carried out everything before it, and raises
-  if some of it may have been lost. Leaving the block flushes, unless an exception leaves it.
-  On the hub port each message has its own answer, for which all methods but
-  :meth:`HubClient.send` wait; many tasks may do so at once.
-- **Bounds.** A full outbox makes publishers wait. A full receive buffer stops the reading, so a
-  program that does not read is throttled, and perhaps disconnected, as any slow consumer.
-- **Reconnection.** A broken connection is made again, for ever, with its subscriptions, unless
-  ``reconnect=False``; on the hub port also with the registration, which is kept from expiring. Two
-  kinds of messages are lost with a connection: those that others publish until it is back, and our
-  own that were sent and not confirmed, which the next flush or the waiting call reports. Publishing
-  meanwhile waits for as long as the caller's cancel scope allows. No message is ever sent twice.
-- **No silent faults.** An error of the daemon is raised as :class:`DaemonError` by the call that
-  caused it, if that can be known, otherwise by the next flush or read. An error that a new
-  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, a
-  refused login, an untrusted certificate, an actor that somebody else has registered meanwhile)
-  ends the client: each later call raises it. An exception of a handler, or of the client itself,
-  ends neither the block nor the reconnection: the logger ``pubsubd.client`` has its traceback, once
-  a minute, and :attr:`Statistics.faults` counts all of them.
-- **Secrets stay here.** A password or token goes to the daemon alone, and is in no exception, log
-  or representation of an object.
+- **Order.** Messages published by one task arrive in the order in which they were published.
+  Publishing puts the command into a bounded outbox. A background task sends everything in the
+  outbox at once. No timers are used.
+- **Confirmation on request.** :meth:`Client.publish` returns when the message is in the outbox.
+  :meth:`Client.flush` returns when the daemon has processed everything before it, and raises an
+  exception if messages may have been lost. Leaving the block flushes, unless an exception leaves
+  it. On the hub port each message has its own answer. :meth:`HubClient.publish`,
+  :meth:`HubClient.ask` and all other methods except :meth:`HubClient.send` wait for it; many tasks
+  may do so at the same time.
+- **Bounded memory.** While the outbox is full, publishers wait. While the receive buffer is full,
+  the client stops reading, and the daemon treats it as any slow consumer: publishers wait for it,
+  and it may be disconnected.
+- **Reconnecting.** The client reconnects for ever, unless told otherwise, and subscribes again. On
+  the hub port it also registers its actor again, and renews the registration before it expires.
+  Two kinds of messages are lost with a connection: those that others publish before it is back,
+  and those of this client that were sent and not confirmed. The latter are reported by the next
+  flush, or by the call that waits. While there is no connection, publishing waits for as long as
+  the caller's cancel scope allows. No message is ever sent twice.
+- **No silent faults.** An error from the daemon is raised as :class:`DaemonError` by the call that
+  caused it if that is known, otherwise by the next flush or read. Some faults would only occur
+  again on a new connection: a payload over the daemon's limit, a peer that is not pubsubd, a
+  rejected login, an untrusted certificate, an actor that another client has registered meanwhile.
+  They end the client, and each later call raises them. An exception in a handler or a bug in the
+  client ends neither the block nor the reconnecting. Its traceback is logged to the logger
+  ``pubsubd.client``, at most once a minute, and :attr:`Statistics.faults` counts it.
+- **Secrets are kept.** A password or token is sent to the daemon only. It appears in no exception,
+  no log and no ``repr()``.
 
-Every exception raised on purpose is a :class:`~pubsubd.protocol.errors.PubsubdError`, never in a
-group.
-Every waiting method checks for cancellation; those that did not have to wait let other tasks run
-at every 64th call rather than each time, which is what makes batches.
+Every exception that is raised on purpose is a :class:`~pubsubd.protocol.errors.PubsubdError`. It is
+never wrapped in an exception group. Every method that can wait is a checkpoint for cancellation. If
+it did not have to wait, it lets other tasks run only at every 64th call, so that messages gather
+into batches.
 """
 
 from typing import TYPE_CHECKING, Any

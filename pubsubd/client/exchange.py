@@ -1,8 +1,9 @@
-"""The hub's protocol on the client's side: requests, answers, messages, heartbeats.
+"""Requests to a hub and their answers, over one connection after another.
 
-Strategy: requests wait in a bounded outbox, and all of it goes out in one send. An answer finds its
-request by ``correlationId``, so up to :data:`UNDER_WAY` requests can be under way; pings have no
-identifier and are answered in order. Messages are kept, as text, until the program reads them.
+Strategy: requests wait in a bounded outbox, and everything in it is sent at once. An answer is
+matched to its request by ``correlationId``, so up to :data:`UNDER_WAY` requests can wait for
+answers at the same time. A ping has no identifier; pings are answered in order. All other messages
+are kept as text until the program reads them.
 
 Invariants:
 
@@ -56,7 +57,7 @@ from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import HUB_READ_SIZE, KIB
 
 UNDER_WAY = 1_024
-"""Requests of the program that may wait for their answers at a time; more wait to be sent."""
+"""Requests that may wait for answers at the same time; further ones wait to be sent."""
 
 LINGER = 2.0
 """Seconds that disconnecting may take."""
@@ -146,7 +147,7 @@ class Exchange(Reconnecting[bytes]):
         id: str | None = None,  # noqa: A002
         **more: bool,
     ) -> Request:
-        """Return a new request; ``more`` are arguments of :class:`Request`."""
+        """Return a request; ``more`` are arguments of :class:`Request`."""
         outgoing = Outgoing(
             id=id or str(uuid.uuid4()),
             sender=self._address,
@@ -162,14 +163,14 @@ class Exchange(Reconnecting[bytes]):
         return Request(_encode(outgoing), outgoing.id, **more)
 
     async def put(self, request: Request) -> None:
-        """Put a request into the outbox; waits while that is full or there is no connection."""
+        """Put a request into the outbox. Waits while it is full or there is no connection."""
         await self._wait_for_outbox()
         wire.check_size(len(request.text), self._most)
         self._append(request)
         await self._take_turn()
 
     async def ask(self, request: Request) -> Incoming:
-        """Put a request into the outbox and return its answer, or raise the hub's refusal."""
+        """Put a request into the outbox and return its answer; raise the error if it is refused."""
         await self._slots.acquire()
         request.slot = True
         try:
@@ -181,7 +182,7 @@ class Exchange(Reconnecting[bytes]):
         return await self._wait_for(request.wait)
 
     def post(self, request: Request) -> Request:
-        """Put one of the client's own requests into the outbox, however full that is."""
+        """Put a request of the client itself into the outbox, even if that is full."""
         self._append(request)
         request.mark = 0  # it may go before messages of the program's that wait
         return request
@@ -205,17 +206,17 @@ class Exchange(Reconnecting[bytes]):
         self._asked.pop(request.id, None)
 
     async def flush(self) -> None:
-        """Wait until the hub has carried out everything before; see :meth:`HubClient.flush`."""
+        """Wait until the hub has processed everything before; see :meth:`HubClient.flush`."""
         await self._flush(lambda: self.ask(Request(PING)))
 
     # Hearing
 
     async def receive(self) -> HubMessage:
-        """Return the next message; waits for one."""
+        """Return the next message, and wait for one if necessary."""
         return to_program(decode(await self._take()))
 
     async def receive_all(self) -> list[HubMessage]:
-        """Return all received messages, at least one; waits for it."""
+        """Return all received messages, and wait for at least one."""
         return [to_program(decode(text)) for text in await self._take_all()]
 
     def object(self, error: PubsubdError) -> None:
@@ -231,11 +232,11 @@ class Exchange(Reconnecting[bytes]):
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the client has ended."""
         return self._failure is not None
 
     async def wait_met(self) -> None:
-        """Wait until the hub has accepted the first connection; raise its refusal otherwise."""
+        """Wait until the hub has accepted the first connection; raise the error if it has not."""
         await self._met.wait()
         self._check()
 
@@ -244,7 +245,7 @@ class Exchange(Reconnecting[bytes]):
 
         Args:
             why: the reason.
-            final: whether the next one would end likewise.
+            final: whether the next one would end in the same way.
         """
         self._reason = self._reason or why
         self._final = self._final or final
@@ -305,7 +306,7 @@ class Exchange(Reconnecting[bytes]):
         self._final = self._sending = self._stalled = False
 
     async def _introduce(self, nursery: trio.Nursery, waiting: deque[Request]) -> None:
-        """Open the connection with the hub, restore its state, and keep it alive."""
+        """Connect to the hub, restore the registration and subscriptions, and go on."""
         with trio.move_on_after(CONNECT_TIMEOUT) as scope:
             await self._upgraded.wait()
             request = self.post(self.request("hub:connect", metadata=self._hello()))
@@ -399,7 +400,7 @@ class Exchange(Reconnecting[bytes]):
         answer: Incoming | None = None,
         error: PubsubdError | None = None,
     ) -> None:
-        """Wake the waiting caller of a request that is in none of the tables any more."""
+        """Settle a request that has been removed from all tables."""
         if request.slot:
             request.slot = False
             self._slots.release()

@@ -1,4 +1,4 @@
-"""Credentials of a client, and connections that begin with a login."""
+"""Logins, and connections on which the daemon has accepted one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import KIB
 
 LOGIN_TIMEOUT = 60.0
-"""Seconds for the answer to a login: checking is slow on purpose, and many may be waiting."""
+"""Seconds for the answer to a login. Checks are slow on purpose, and may have to queue."""
 
 AUTH = b"//pubsubd/auth"
 PING = b"//pubsubd/ping"
@@ -33,10 +33,10 @@ _ANSWER = 64 * KIB  # bytes that an answer may have
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A name and its password, or other secret, which ``repr`` does not show.
+    """A user name with its password or another secret. ``repr()`` does not show the secret.
 
     Raises:
-        ValueError: one of them is empty or cannot be sent.
+        ValueError: the name or the secret is empty or cannot be sent.
     """
 
     name: str
@@ -49,20 +49,20 @@ class Login:
         _check_secret(self.secret)
 
     def words(self) -> bytes:
-        """Return the credentials as the line port takes them."""
+        """Return the data of the login on the line port."""
         return f"{self.name} {self.secret}".encode()
 
     def header(self) -> bytes:
-        """Return the value of ``Authorization`` on the hub port."""
+        """Return the ``Authorization`` header for the hub port."""
         return b"Basic " + base64.b64encode(f"{self.name}:{self.secret}".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token that proves who has it; ``repr`` does not show it.
+    """A token to log in with. ``repr()`` does not show it.
 
     Raises:
-        ValueError: it cannot be sent.
+        ValueError: the token cannot be sent.
     """
 
     text: str = field(repr=False)
@@ -73,16 +73,16 @@ class Token:
         _check_secret(self.text)
 
     def words(self) -> bytes:
-        """Return the credentials as the line port takes them."""
+        """Return the data of the login on the line port."""
         return self.text.encode()
 
     def header(self) -> bytes:
-        """Return the value of ``Authorization`` on the hub port."""
+        """Return the ``Authorization`` header for the hub port."""
         return b"Bearer " + self.text.encode()
 
 
 Credentials: TypeAlias = Login | Token
-"""The two ways to log in."""
+"""The credentials of a client."""
 
 
 def _check_secret(text: str) -> None:
@@ -91,15 +91,16 @@ def _check_secret(text: str) -> None:
 
 
 class Introduced:
-    """Connections on which the daemon has accepted the client before anything else is sent.
+    """Connections on which the daemon has accepted the login or the certificate of the client.
 
-    Without a login this is about the certificate, which a server may refuse after the handshake is
-    complete for the client (RFC 8446, section 4.4.2.4): its first answer shows that it has not.
+    With a certificate alone, a ping is sent. In TLS 1.3 a server may refuse a certificate after the
+    client has finished its handshake (RFC 8446, section 4.4.2.4), so only the first answer shows
+    that it has accepted it.
 
     Args:
         connect: makes a connection.
-        where: the daemon's address.
-        login: name and secret, or token; None for none.
+        where: the address of the daemon, for error texts.
+        login: the credentials; None for none.
     """
 
     def __init__(self, connect: Connect, where: str, login: Credentials | None) -> None:
@@ -108,13 +109,13 @@ class Introduced:
         self._login = login
 
     async def __call__(self) -> trio.abc.Stream:
-        """Return a new connection.
+        """Return a connection.
 
         Raises:
-            ConnectError: there is none.
-            LoginError: the daemon refuses the login.
-            DaemonError: it refuses the connection for another reason.
-            DisconnectedError: the peer is no pubsubd.
+            ConnectError: no connection could be made.
+            LoginError: the daemon rejects the login.
+            DaemonError: the daemon refuses the connection for another reason.
+            DisconnectedError: the peer is not a pubsubd daemon.
         """
         stream = await self._connect()
         try:

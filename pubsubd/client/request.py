@@ -1,4 +1,4 @@
-"""One request to a hub, and its answer."""
+"""A message to a hub, and its outcome."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pubsubd.protocol.errors import PubsubdError
 
 
 class Request:
-    """A request, and then its answer.
+    """A message to the hub, and its outcome.
 
     Args:
-        text: JSON.
-        id: the identifier that its answer refers to; empty for a ping.
-        answered: whether there is an answer to it.
-        kept: whether it may wait for the next connection while it is not sent.
-        counted: whether it is a message of the program's, so that its fate matters.
+        text: the message as JSON.
+        id: the identifier to which the answer refers; empty for a ping.
+        answered: whether the hub answers it.
+        kept: whether it may wait for the next connection if it has not been sent.
+        counted: whether it is a message from the program, which a flush has to confirm.
 
     Attributes:
-        answer: the answer, unless that is a refusal.
-        error: the refusal, or another reason why there is no answer.
-        lost: whether there is no answer because the connection ended.
+        answer: the answer, if the request was not refused.
+        error: the reason why there is no answer.
+        lost: whether the reason is that the connection ended.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Request:
         self.lost = False
 
     async def wait(self) -> Incoming:
-        """Return the answer; waits for it."""
+        """Wait for the answer and return it."""
         assert self.done is not None
         await self.done.wait()
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""TLS of the clients: trust, certificates, encrypted connections."""
+"""TLS settings of a client, and encrypted connections."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The authorities to trust and the certificate to show; files are read for each connection.
+    """TLS settings. The files are read again for each connection.
 
     Attributes:
-        ca: PEM file with the authorities to trust; None for those that the system trusts.
-        certificate: PEM file with our own certificate; None for none.
-        key: PEM file with its private key; None if that is in the same file.
-        server_name: the name that the server's certificate must have; None for the host.
+        ca: PEM file with the certificate authorities to trust; None for those of the system.
+        certificate: PEM file with the client's certificate; None for none.
+        key: PEM file with its private key; None if the key is in the same file.
+        server_name: the name that the server's certificate must be for; None for the host.
     """
 
     ca: _Path | None = None
@@ -58,7 +58,7 @@ class Tls:
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for these settings: TLS 1.2 or newer, names checked.
+        """Return an ``SSLContext`` with these settings, TLS 1.2 or newer, and host name checks.
 
         Raises:
             ConfigError: a file cannot be used.
@@ -73,10 +73,10 @@ class Secured:
     """Encrypted connections.
 
     Args:
-        connect: makes an unencrypted one.
-        where: the daemon's address.
-        tls: trust and certificate.
-        host: the name that the server's certificate must have, unless ``tls`` has another.
+        connect: makes an unencrypted connection.
+        where: the address of the daemon, for error texts.
+        tls: the TLS settings.
+        host: the name that the server's certificate must be for, unless ``tls`` has one.
     """
 
     def __init__(self, connect: Connect, where: str, tls: Tls | ssl.SSLContext, host: str) -> None:
@@ -91,8 +91,8 @@ class Secured:
         """Return a connection.
 
         Raises:
-            TlsError: what is there does not speak TLS, or not with us, or we do not trust it.
-            ConnectError: there is no connection.
+            TlsError: the peer does not speak TLS, refuses the client, or is not trusted.
+            ConnectError: no connection could be made.
         """
         self._load()
         stream = await self._connect()
@@ -111,9 +111,9 @@ class Secured:
         return secured
 
     def _load(self) -> None:
-        """Read the files again, as certificates are renewed; unusable ones change nothing.
+        """Read the files again, because certificates are renewed. Unusable files change nothing.
 
-        So a file that is being written is no reason to give up.
+        So a file that is just being written does not end the client.
         """
         if self._fresh:
             self._fresh = False
@@ -136,7 +136,7 @@ class Secured:
 
 
 def certificate_refused(where: str, exc: trio.BrokenResourceError) -> TlsError | None:
-    """Return the exception if a connection broke because of our certificate, or for lack of one."""
+    """Return the error of a connection that broke because our certificate is missing or refused."""
     cause = exc.__cause__
     if not isinstance(cause, ssl.SSLError) or not (cause.reason or "").endswith(_REFUSALS):
         return None
