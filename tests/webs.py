@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pubsubd.broker.peer import Peer
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.sim import daemon
 from pubsubd.mesh.sim.world import World
@@ -64,12 +63,6 @@ class Connection(daemon.Connection):
         self.sent: list[tuple[daemon.End, bytes]] = []
         self.nodes = (near, far)
         super().__init__(near, far)
-
-    @property
-    def peers(self) -> tuple[Peer, Peer]:
-        """The peers at its ends."""
-        near, far = self.ends
-        return near.peer, far.peer
 
     @property
     def carried(self) -> tuple[list[bytes], list[bytes]]:

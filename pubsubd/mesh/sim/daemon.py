@@ -146,22 +146,15 @@ class End:
         peer: the broker's side of it.
     """
 
-    __slots__ = ("_arrived", "_closed", "_reset", "connection", "daemon", "open", "other", "peer")
+    __slots__ = ("_arrived", "_reset", "connection", "daemon", "open", "other", "peer")
 
     other: End
 
-    def __init__(
-        self,
-        connection: Connection,
-        daemon: Daemon,
-        label: str,
-        closed: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, connection: Connection, daemon: Daemon, label: str) -> None:
         self.connection = connection
         self.daemon = daemon
         self._arrived = 0.0
         self._reset = False
-        self._closed = closed
         self.open = True
         self.peer = daemon.broker.join(label, self._send, self._end)
         daemon.ends[self] = None
@@ -221,8 +214,8 @@ class End:
             pass
         self.peer.release()
         self.hang_up()
-        if self._closed is not None:
-            self._closed()
+        if self is self.connection.ends[0]:
+            self.connection.closed(self.connection.refusal)
 
     def hang_up(self) -> None:
         """Close the other end once that arrives there."""
@@ -235,7 +228,7 @@ class Connection:
 
     Args:
         src, dst: the daemons.
-        closed: called once ``src`` has noticed the end, unless it has ended itself.
+        closed: called with any refusal once ``src`` has noticed the end, unless it has ended.
 
     Attributes:
         ends: of ``src`` and of ``dst``.
@@ -243,11 +236,17 @@ class Connection:
         refusal: the reason why the link was refused, if it was.
     """
 
-    def __init__(self, src: Daemon, dst: Daemon, closed: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        src: Daemon,
+        dst: Daemon,
+        closed: Callable[[ProtocolError | None], None] = lambda _refusal: None,
+    ) -> None:
+        self.closed = closed
         self.deaf = False
         self.refusal: ProtocolError | None = None
         address = f"{dst.config.host}:{dst.config.port}"
-        near = End(self, src, address, closed)
+        near = End(self, src, address)
         far = End(self, dst, f"{src.config.host}:{40_000 + len(dst.ends)}")
         near.other, far.other = far, near
         self.ends = near, far

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from pubsubd.mesh.sim.daemon import Connection, Daemon
+from pubsubd.protocol.errors import ProtocolError
 
 # As the dialler of a daemon has them:
 _CONNECT_TIMEOUT = 10.0  # seconds until an address that does not answer is given up
@@ -18,7 +19,6 @@ class Dialler:
     def __init__(self, src: Daemon, dst: Daemon) -> None:
         self._world = src.world
         self._src, self._dst = src, dst
-        self._connection: Connection | None = None
         self._attempts = 0
 
     def dial(self) -> None:
@@ -45,12 +45,11 @@ class Dialler:
         if not src.alive or starts != src.starts:
             return
         if dst.alive and world.passable(src.node, dst.node):
-            self._connection = Connection(src, dst, partial(self._closed, starts, world.now))
+            Connection(src, dst, partial(self._closed, starts, world.now))
         else:
             self._again(starts)
 
-    def _closed(self, starts: int, begun: float) -> None:
-        refusal = self._connection.refusal if self._connection is not None else None
+    def _closed(self, starts: int, begun: float, refusal: ProtocolError | None) -> None:
         if refusal is not None and refusal.code == "self-link":
             return
         if self._world.now - begun > _STEADY:

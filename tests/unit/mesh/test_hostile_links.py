@@ -33,10 +33,13 @@ def slow(node: Node) -> None:
 
 
 def advert(
-    node: str, sequence: int = 1, links: tuple[LinkReport, ...] = (), wants: tuple[bytes, ...] = ()
+    node: str,
+    sequence: int = 1,
+    links: tuple[LinkReport, ...] = (),
+    interests: tuple[bytes, ...] = (),
 ) -> bytes:
     """Return the frame of an advert."""
-    told = Advert(node, "h", 1, 1, sequence, 1, links, wants)
+    told = Advert(node, "h", 1, 1, sequence, 1, links, interests)
     return wire.frame(b"//fwd/peers/default/%b" % node.encode(), format_advert(told))
 
 
@@ -64,14 +67,14 @@ def relay(node: Node, sequence: int, frames: bytes, more: bytes = b"") -> bytes:
     return wire.frame(b"//pubsubd/relay", head + frames)
 
 
-def crowd(web: Web, count: int, wants: int = 0) -> bytes:
+def crowd(web: Web, count: int, interests: int = 0) -> bytes:
     """Return adverts of a ring of further daemons of which the first one is linked to b."""
     names = [f"n{number}" for number in range(count)]
     told = []
     for number, name in enumerate(names):
         near = [names[number - 1], names[(number + 1) % count], *(["b"] if number == 0 else [])]
         links = tuple(LinkReport(other, True, 0, 1.0) for other in near)
-        wanted = tuple(b"//fwd/%b/%d" % (name.encode(), one) for one in range(wants))
+        wanted = tuple(b"//fwd/%b/%d" % (name.encode(), one) for one in range(interests))
         told.append(advert(name, 1, links, wanted))
     state = web["b"].mesh.state
     links = (LinkReport("a", False, 0), LinkReport("n0", True, 0))
@@ -294,18 +297,18 @@ def test_what_one_advert_may_tell_is_bounded() -> None:
     web = build(["ab"])
     a = web["a"]
     links = tuple(LinkReport(f"x{number}", True, 0) for number in range(adverts.MAX_LINKS + 1))
-    wants = tuple(b"//fwd/%d" % number for number in range(MAX_INTERESTS + 1))
+    interests = tuple(b"//fwd/%d" % number for number in range(MAX_INTERESTS + 1))
     large = tuple(b"//fwd/" + b"x" * 1_000 + b"%d" % number for number in range(70))
     for data in (
         advert("z", links=links),
-        advert("z", wants=wants),
-        advert("z", wants=large),
+        advert("z", interests=interests),
+        advert("z", interests=large),
         wire.frame(b"//fwd/peers/default/z", b"h 1\nnode 1 1 1" + b"\n" * 5_000),
         wire.frame(b"//fwd/peers/default/z", b"h 1\nnode %d 1 1" % (adverts.MAX_INCARNATION + 1)),
     ):
         tell(a, "b", data)
     assert a.refused == {"bad-advert": 5}
-    tell(a, "b", advert("z", links=links[:-1], wants=wants[:-1]))
+    tell(a, "b", advert("z", links=links[:-1], interests=interests[:-1]))
     assert "z" in a.mesh.table.adverts
 
 
@@ -393,7 +396,7 @@ def test_a_change_of_thousands_of_daemons_is_acted_on_in_turns(
         return real(remote, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Remote, "follow", want)
-    tell(a, "b", crowd(web, 2_000, wants=1))
+    tell(a, "b", crowd(web, 2_000, interests=1))
     web.now += 0.05
     slow(a)
     wanted.clear()
@@ -412,9 +415,9 @@ def test_an_advert_with_many_interests_is_subscribed_in_turns() -> None:
     web = build(["ab"])
     a = web["a"]
     state = web["b"].mesh.state
-    wants = tuple(b"//fwd/x/%d" % number for number in range(MAX_INTERESTS))
+    interests = tuple(b"//fwd/x/%d" % number for number in range(MAX_INTERESTS))
     links = (LinkReport("a", False, 0),)
-    told = Advert("b", "h", 1, state.incarnation, 99, state.start, links, wants)
+    told = Advert("b", "h", 1, state.incarnation, 99, state.start, links, interests)
     slow(a)
     tell(a, "b", wire.frame(b"//fwd/peers/default/b", format_advert(told)))
     assert a.broker.router.subscriptions <= 16 * (LOOKS + 1)
@@ -481,14 +484,14 @@ def test_a_new_neighbour_is_told_what_is_known_as_fast_as_it_takes_it() -> None:
     web.run(1)
     web.add("c")
     (connection,) = web.link("ac")
-    outbox = connection.peers[0].outbox
+    outbox = connection.ends[0].peer.outbox
     outbox.size = 10**9  # it takes nothing at present
     web.run(1)
     told = [data for data in connection.carried[0] if b"/peers/default/n" in data]
     assert told == []
     assert not a.mesh.links["c"].ready
     outbox.size = 0
-    tell(a, "b", advert("n3", 2, wants=(b"//fwd/late",)))
+    tell(a, "b", advert("n3", 2, interests=(b"//fwd/late",)))
     web.run(1)
     assert a.mesh.links["c"].ready
     assert len(web["c"].mesh.table.adverts) == 503
@@ -528,7 +531,7 @@ def test_links_that_others_make_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(web["a"].mesh.links) == ["b", "c", "e"]
 
 
-def test_a_stranger_with_the_last_life_that_can_be_does_not_silence_a_daemon() -> None:
+def test_a_stranger_with_the_last_incarnation_does_not_silence_a_daemon() -> None:
     web = build(["ab", "bc"])
     a, b, c = (web[name] for name in "abc")
     last = Advert("a", "h", 1, adverts.MAX_INCARNATION, 5, a.mesh.state.start + 1)

@@ -506,13 +506,13 @@ def test_edges_are_told_by_both_ends_and_links_that_ended_too() -> None:
 # Peers that know three commands
 
 
-def test_a_plain_peer_is_asked_for_what_is_wanted_and_hears_what_it_asks_for() -> None:
+def test_a_legacy_peer_is_asked_for_what_is_wanted_and_hears_what_it_asks_for() -> None:
     web = build(["ab"])
     web["b"].say("sub", b"sub //fwd/chat/\n")
     web.run()
     said: list[bytes] = []
-    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
-    web["a"].mesh.greet(peer, "plain")
+    peer = web["a"].broker.join("legacy", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "legacy")
     web["a"].broker.receive(peer, b"sub //fwd/news/\n")
     web.run(5)
     assert said[1:] == [b"sub //fwd/chat/\n"]
@@ -527,13 +527,13 @@ def test_a_plain_peer_is_asked_for_what_is_wanted_and_hears_what_it_asks_for() -
     assert said[4:] == [b"unsub //fwd/chat/\n"]
 
 
-def test_a_peer_that_says_nothing_at_all_is_taken_for_a_plain_one() -> None:
+def test_a_peer_that_says_nothing_at_all_is_taken_for_a_legacy_one() -> None:
     web = Web()
     web.add("a")
     web["a"].say("sub", b"sub //fwd/x\n")
     said: list[bytes] = []
-    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
-    web["a"].mesh.greet(peer, "plain")
+    peer = web["a"].broker.join("legacy", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "legacy")
     web.run(6)
     assert said[1:] == [b"sub //fwd/x\n"]
 
@@ -705,7 +705,7 @@ def test_a_daemon_is_not_sent_what_it_wants_while_it_cannot_be_reached() -> None
     assert web["a"].broker.router.subscriptions == 0
 
 
-def test_a_daemon_with_an_older_life_is_told_by_those_who_know_a_newer_one() -> None:
+def test_a_daemon_with_an_older_incarnation_is_told_by_those_who_know_a_newer_one() -> None:
     """Its new neighbour knows nothing of it; those behind that one do."""
     web = build(["ab", "bc"])
     web.kill("c")
@@ -766,12 +766,12 @@ def test_adverts_come_as_seldom_as_their_number_makes_it(monkeypatch: pytest.Mon
     assert 90 < web["a"].mesh.counters.adverts_out < 150
 
 
-def test_a_plain_peer_is_asked_at_once_for_what_it_wants_too() -> None:
+def test_a_legacy_peer_is_asked_at_once_for_what_it_wants_too() -> None:
     web = Web()
     web.add("a")
     said: list[bytes] = []
-    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
-    web["a"].mesh.greet(peer, "plain")
+    peer = web["a"].broker.join("legacy", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "legacy")
     web["a"].broker.receive(peer, b"sub //fwd/news/\n")
     web.run(1)
     assert said[1:] == []
@@ -783,18 +783,18 @@ def test_a_plain_peer_is_asked_at_once_for_what_it_wants_too() -> None:
     assert said[2:] == [b"unsub //fwd/news/\n"]
 
 
-def test_what_has_come_of_an_earlier_life_is_not_kept() -> None:
+def test_what_has_come_of_an_earlier_incarnation_is_not_kept() -> None:
     web = build(["ab"])
     web["a"].say("sub", b"sub //fwd/x\n")
-    for life in range(5):
+    for incarnation in range(5):
         web.run(1)
-        web["b"].say("pub", b"pub //x 1 %d\n" % life)
+        web["b"].say("pub", b"pub //x 1 %d\n" % incarnation)
         web.run(1)
         web.kill("b")
         web.add("b")
         web.link("ab")
     web.run(1)
-    assert [data for _, data in web["a"].hears("sub")] == [b"%d" % life for life in range(5)]
+    assert [data for _, data in web["a"].hears("sub")] == [b"0", b"1", b"2", b"3", b"4"]
     assert len(web["a"].mesh.forwarding._windows) <= 1
 
 
