@@ -417,7 +417,7 @@ def _mesh(report: Report) -> Iterator[Metric]:
         "Addresses that were dialled in vain and are dialled again.",
         len(report.dialling),
     )
-    yield _gauge("mesh_plain_peers", "Peers that know of no hello.", len(mesh.plain.peers))
+    yield _gauge("mesh_plain_peers", "Peers that know of no hello.", len(mesh.legacy.peers))
     yield _gauges(
         "mesh_daemons",
         "Daemons of the mesh that are known, this one included, by whether they can be reached.",
