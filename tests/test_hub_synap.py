@@ -31,7 +31,7 @@ from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
 
 
-class Talk:
+class Connection:
     """A connection that holds each name and pattern once, whoever asks."""
 
     def __init__(self, bench: Bench, name: str) -> None:
@@ -77,23 +77,23 @@ class Bench:
         self.topics = TopicTable(self.limits.max_topics, self.limits.topic_idle)
         self.now = 1_000.5
         self.synap = Synap(self.table.broker, self.topics, self.limits, lambda: self.now)
-        self.talks: dict[str, Talk] = {}
+        self.connections: dict[str, Connection] = {}
 
     def join(self, *names: str) -> None:
         for name in names:
-            self.talks[name] = Talk(self, name)
+            self.connections[name] = Connection(self, name)
 
     def leave(self, name: str) -> None:
-        talk = self.talks.pop(name)
-        self.synap.drop(talk)
-        for topic in talk.names:
+        connection = self.connections.pop(name)
+        self.synap.drop(connection)
+        for topic in connection.names:
             self.topics.release(topic)
         self.table.leave(name)
 
     def run(self, who: str | None, command: str, /, **payload: Any) -> dict[str, Any]:
         """Carry out a command of a connection, or over HTTP, and send what it leads to."""
-        talk = self.talks[who] if who is not None else None
-        answer = finished(self.synap.run(f"pubsub.{command}", payload, talk))
+        connection = self.connections[who] if who is not None else None
+        answer = finished(self.synap.run(f"pubsub.{command}", payload, connection))
         self.table.broker.flush()
         json.dumps(answer)
         return answer
@@ -273,9 +273,9 @@ def test_what_a_connection_has_taken_over_does_not_go_until_it_does() -> None:
     bench.now += 200
     assert bench.synap.expire(bench.now) == 0
     assert bench.run("ann", "publish", topic="u.1", payload=1)["subscribers_matched"] == 1
-    talk = bench.talks["ann"]
+    connection = bench.connections["ann"]
     bench.leave("ann")
-    assert talk.subscriber is None
+    assert connection.subscriber is None
     assert len(bench.synap.subscribers) == 0
 
 
@@ -302,7 +302,7 @@ def test_a_refused_subscribe_leaves_nothing_behind(bench: Bench) -> None:
         text = refused(bench, who, "subscribe", topics=["ok", "#.no"], subscriber_id="x")
         assert text == "Invalid value: # wildcard must be at the end of pattern"
         refused(bench, who, "subscribe", topics=["ok", ""], subscriber_id="new")
-    assert bench.talks["ann"].subscriber is None
+    assert bench.connections["ann"].subscriber is None
     assert bench.run(None, "stats")["total_subscribers"] == 1
     assert bench.run(None, "topics") == {"topics": ["t"], "count": 1}
 
@@ -319,7 +319,7 @@ def test_what_a_connection_subscribed_is_gone_with_it(bench: Bench) -> None:
 def test_the_first_frame_of_a_push_stream_lists_the_topics(bench: Bench) -> None:
     bench.run(None, "subscribe", topics=["t"], subscriber_id="x")
     bench.run("ann", "subscribe", topics=["u.#"], subscriber_id="x")
-    subscriber = bench.talks["ann"].subscriber
+    subscriber = bench.connections["ann"].subscriber
     assert subscriber is not None
     assert connected(subscriber) == {
         "type": "connected",
@@ -623,11 +623,13 @@ def test_messages_to_those_without_a_connection_stay_together(bench: Bench) -> N
     bench.run(None, "subscribe", topics=["t"], subscriber_id="x")
     bench.run("ann", "subscribe", topics=["t"])
     chunks: list[bytes] = []
-    peer = bench.talks["ann"].peer
+    peer = bench.connections["ann"].peer
     peer.enqueue = chunks.append
     bench.table.broker.router.clear()
     for number in range(5):
-        bench.synap.run("pubsub.publish", {"topic": "t", "payload": number}, bench.talks["bob"])
+        bench.synap.run(
+            "pubsub.publish", {"topic": "t", "payload": number}, bench.connections["bob"]
+        )
     bench.table.broker.flush()
     assert bench.synap.deliveries == 5
     assert bench.synap.subscribers["x"].peer.pending == []
@@ -638,7 +640,7 @@ def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
     topics = [f"t{number}" for number in range(1_000)]
     bench.run("ann", "subscribe", topics=topics)
     bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
-    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.talks["ann"])
+    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.connections["ann"])
     assert not isinstance(answer, dict)
     assert bench.table.broker.router.subscriptions == 800
     bench.run("ann", "publish", topic="t999", payload=1)
@@ -649,7 +651,7 @@ def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
 def test_what_leaves_while_its_topics_are_taken_back_takes_them_along(bench: Bench) -> None:
     bench.run("ann", "subscribe", topics=[f"t{number}" for number in range(1_000)])
     bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
-    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.talks["ann"])
+    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.connections["ann"])
     bench.leave("ann")
     assert finished(answer) == {"unsubscribed": 200}
     assert len(bench.topics) == 1_000
@@ -815,7 +817,7 @@ class SynapAgainstScan(RuleBasedStateMachine):
         answer = self.bench.run(who, "publish", topic=topic, payload=self.number)
         assert answer["subscribers_matched"] == len(getting)
         self.messages[topic] = self.messages.get(topic, 0) + 1
-        for name in self.bench.talks:
+        for name in self.bench.connections:
             expected = [self.number] if self.owners.get(name) in getting else []
             assert self.bench.payloads(name) == expected
 
@@ -854,14 +856,14 @@ class SynapAgainstScan(RuleBasedStateMachine):
 
     @invariant()
     def the_connections_have_what_their_subscribers_have(self) -> None:
-        for name, talk in self.bench.talks.items():
+        for name, connection in self.bench.connections.items():
             mine = self.topics.get(self.owners.get(name, ""), [])
-            held = {topic.decode() for topic in talk.names}
-            assert held | {pattern.text for pattern in talk.patterns} == set(mine)
-            assert (talk.subscriber is None) == (name not in self.owners)
-            if talk.subscriber is not None:
-                assert list(talk.subscriber.topics) == mine
-                assert talk.subscriber.session is talk
+            held = {topic.decode() for topic in connection.names}
+            assert held | {pattern.text for pattern in connection.patterns} == set(mine)
+            assert (connection.subscriber is None) == (name not in self.owners)
+            if connection.subscriber is not None:
+                assert list(connection.subscriber.topics) == mine
+                assert connection.subscriber.session is connection
 
     @invariant()
     def the_table_counts_subscribers(self) -> None:

@@ -209,7 +209,7 @@ class Metrics:
         )
 
     def _count_connections(self) -> Steps[_SubscriberSet]:
-        broker, talks = self._sources.broker, self._sources.hub.talks
+        broker, connections = self._sources.broker, self._sources.hub.connections
         kinds: Counter[tuple[str, str, str]] = Counter()
         backlog = largest = 0
         share = 0.0
@@ -217,13 +217,13 @@ class Metrics:
             if done % _AT_ONCE == 0 and broker.turn.over():
                 yield
             terms = peer.terms
-            talk = talks.get(number)
-            if talk is not None:
-                kinds[terms.name, *talk.spoken] += 1
+            connection = connections.get(number)
+            if connection is not None:
+                kinds[terms.name, *connection.spoken] += 1
             else:
                 kinds[terms.name, "line", "line" if peer.link is None else "mesh"] += 1
             if size := peer.outbox.size:
-                limits = terms.limits if talk is None else terms.hub_limits
+                limits = terms.limits if connection is None else terms.hub_limits
                 backlog += size
                 largest = max(largest, size)
                 share = max(share, size / limits.max_pending)

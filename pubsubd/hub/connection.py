@@ -159,7 +159,7 @@ class HubConnection:
         self._close: ProtocolError | None = None
         self._request_since: float | None = None  # since when a request comes, if one does
         self.holdings = Subscriptions(hub, self.peer)
-        hub.talks[self.peer.number] = self
+        hub.connections[self.peer.number] = self
 
     # What the session asks
 
@@ -272,7 +272,7 @@ class HubConnection:
 
     def _leave(self) -> tuple[()]:
         hub = self.hub
-        if hub.talks.pop(self.peer.number, None) is None:
+        if hub.connections.pop(self.peer.number, None) is None:
             return ()
         if self.halfway and self.peer.ending is None:
             hub.broker.counters.half_frames += 1

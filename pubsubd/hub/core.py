@@ -10,7 +10,7 @@ send a connection when :meth:`Hub.flush` is called.
 
 Invariants:
 
-- A talk is in ``touched`` if and only if its ``out`` is not empty.
+- A connection is in ``touched`` if and only if its ``out`` is not empty.
 - What is done to a connection that does not speak is done by :meth:`Hub.spare`, so that a fault
   ends that one alone.
 - ``batches`` holds the chunks it is keyed by, so that an id is never that of another chunk.
@@ -56,8 +56,8 @@ class Hub:
 
     Attributes:
         terms: of connections that come by no listener.
-        talks: those of all connections, by the number of the peer.
-        touched: talks that have something to send.
+        connections: those of all connections, by the number of the peer.
+        touched: connections that have something to send.
         ignored: envelopes that were malformed.
         processed, failed: ``hub:*`` messages carried out, and refused.
         hosts: names under which browsers may reach this port, besides localhost and addresses.
@@ -88,7 +88,7 @@ class Hub:
         self.registry = Registry(limits.max_actors)
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
         self.synap = Synap(broker, self.topics, limits, clock, wall)
-        self.talks: dict[int, HubConnection] = {}
+        self.connections: dict[int, HubConnection] = {}
         self.touched: dict[HubConnection, None] = {}
         self.ignored = 0
         self.processed = 0
@@ -158,9 +158,9 @@ class Hub:
         """Return the address of who speaks, and whether to trust the one inside its messages."""
         if speaker is None:  # a request over HTTP, which says so inside, or the daemon itself
             return messages.HUB, True
-        talk = self.talks.get(speaker.number)
-        if talk is not None and not speaker.relayed:
-            return talk.sender, True
+        connection = self.connections.get(speaker.number)
+        if connection is not None and not speaker.relayed:
+            return connection.sender, True
         return address(speaker), speaker.vouched  # as the daemon has that took it in
 
     def flush(self) -> None:
@@ -168,15 +168,15 @@ class Hub:
         try:
             self.broker.flush()
         finally:
-            for talk in list(self.touched):
-                self.spare(talk, talk.flush)
+            for connection in list(self.touched):
+                self.spare(connection, connection.flush)
 
-    def spare(self, talk: HubConnection, call: Callable[[], object]) -> bool:
+    def spare(self, connection: HubConnection, call: Callable[[], object]) -> bool:
         """Do something to a connection; what is raised ends that one, and is told by False."""
         try:
             call()
         except Exception as error:  # noqa: BLE001  (it is nobody else's)
-            self.broker.faults.end(talk.peer, error)
+            self.broker.faults.end(connection.peer, error)
             return False
         return True
 
@@ -205,19 +205,19 @@ class Hub:
         for _ in range(most):
             if not over:
                 for actor in self.registry.expire(self.ticks()):
-                    talk = cast("HubConnection", actor.owner)
-                    if talk.signal is not None:
-                        over.append((talk, talk.signal.forget(actor)))
+                    connection = cast("HubConnection", actor.connection)
+                    if connection.signal is not None:
+                        over.append((connection, connection.signal.forget(actor)))
                 if not over:
                     return False
-            talk, steps = over[0]
+            connection, steps = over[0]
             try:
                 next(steps)
             except StopIteration:
                 over.popleft()
             except Exception as error:  # noqa: BLE001  (as above)
                 over.popleft()
-                self.broker.faults.end(talk.peer, error)
+                self.broker.faults.end(connection.peer, error)
             if self.broker.turn.over():
                 break
         return True
@@ -227,7 +227,7 @@ class Hub:
         counters = self.broker.counters
         return messages.Metrics(
             actors=len(self.registry),
-            connections=len(self.talks),
+            connections=len(self.connections),
             topics=len(self.topics),
             subscriptions=self.broker.router.subscriptions,
             messages_processed=self.processed,

@@ -98,7 +98,7 @@ class Actor:
         entry: what stands in the heap for it; None at first.
         version: how often it was registered.
         token: what renews it.
-        owner: the connection that registered it.
+        connection: by which it was registered.
     """
 
     @property
@@ -109,11 +109,11 @@ class Actor:
     __slots__ = (
         "address",
         "capabilities",
+        "connection",
         "entry",
         "expires_at",
         "key",
         "metadata",
-        "owner",
         "registered_at",
         "size",
         "text",
@@ -121,11 +121,11 @@ class Actor:
         "version",
     )
 
-    def __init__(self, address: str, key: str, owner: object, registered_at: int) -> None:
+    def __init__(self, address: str, key: str, connection: object, registered_at: int) -> None:
         self.address = address
         self.key = key
         self.text = key.encode()
-        self.owner = owner
+        self.connection = connection
         self.registered_at = registered_at
         self.capabilities: tuple[str, ...] = ()
         self.metadata = b"{}"
@@ -165,7 +165,7 @@ class Registry:
         self._clock = clock
         self._actors: dict[str, Actor] = {}
         self._by_token: dict[str, Actor] = {}
-        self._by_owner: dict[object, dict[str, Actor]] = {}
+        self._by_connection: dict[object, dict[str, Actor]] = {}
         self._by_capability: dict[str, dict[str, Actor]] = {}
         self._heap: list[tuple[int, str]] = []
         self._gone: list[Actor] = []  # removed because they were over, and not yet told
@@ -179,7 +179,7 @@ class Registry:
         capabilities: tuple[str, ...],
         metadata: bytes,
         ttl_ms: int,
-        owner: object,
+        connection: object,
         now: int,
     ) -> Actor:
         """Register ``address``, which is legal, or register it again.
@@ -200,7 +200,7 @@ class Registry:
                 f"metadata and capabilities take {size} bytes, of {MAX_DETAILS} that one actor has"
             )
         actor = self._actors.get(key)
-        if actor is not None and actor.owner is not owner:
+        if actor is not None and actor.connection is not connection:
             assert actor.expires_at <= now
             self._end(actor)
             actor = None
@@ -213,8 +213,8 @@ class Registry:
                 f"what actors tell about themselves takes {self._max_details} bytes, the limit"
             )
         if actor is None:
-            actor = self._actors[key] = Actor(address, key, owner, now)
-            self._by_owner.setdefault(owner, {})[key] = actor
+            actor = self._actors[key] = Actor(address, key, connection, now)
+            self._by_connection.setdefault(connection, {})[key] = actor
         else:
             del self._by_token[actor.token]
             actor.address = address
@@ -255,19 +255,19 @@ class Registry:
         del self._by_token[actor.token]
         self._details -= actor.size
         self._forget_capabilities(actor)
-        owned = self._by_owner[actor.owner]
+        owned = self._by_connection[actor.connection]
         del owned[key]
         if not owned:
-            del self._by_owner[actor.owner]
+            del self._by_connection[actor.connection]
         return actor
 
-    def of(self, owner: object) -> Collection[Actor]:
+    def of(self, connection: object) -> Collection[Actor]:
         """Return the actors of a connection, in the order in which it has registered them."""
-        return self._by_owner.get(owner, {}).values()
+        return self._by_connection.get(connection, {}).values()
 
-    def latest(self, owner: object) -> Actor | None:
+    def latest(self, connection: object) -> Actor | None:
         """Return the actor that a connection has registered last."""
-        return next(reversed(self._by_owner.get(owner, {}).values()), None)
+        return next(reversed(self._by_connection.get(connection, {}).values()), None)
 
     def keys(self, capability: str | None = None) -> list[str]:
         """Return the keys of all actors, or of those with a capability."""
@@ -278,8 +278,8 @@ class Registry:
     def expire(self, now: int) -> list[Actor]:
         """Remove actors whose time is over, as many as take some 2 ms, and return them.
 
-        So are those that had to make room since. One that its owner has registered anew meanwhile
-        is not returned.
+        Actors that had to make room since are among them. An actor that the same connection has
+        registered anew meanwhile is not returned.
         """
         self._reap(now)
         gone, self._gone = self._gone[:_EXPIRED], self._gone[_EXPIRED:]
@@ -287,7 +287,7 @@ class Registry:
         return [
             actor
             for actor in gone
-            if (new := held(actor.key)) is None or new.owner is not actor.owner
+            if (new := held(actor.key)) is None or new.connection is not actor.connection
         ]
 
     def page(self, offset: int, limit: int, now: int) -> Generator[None, None, Found]:

@@ -54,40 +54,40 @@ _INLINE = {
 }
 
 
-def check_command(talk: HubConnection, command: str, *, counted: bool = False) -> None:
+def check_command(connection: HubConnection, command: str, *, counted: bool = False) -> None:
     """Raise SynapError if this connection may not give ``command``.
 
     Args:
-        talk: the connection.
+        connection: the connection.
         command: for example ``pubsub.publish``.
         counted: whether it has been counted as a request already.
     """
-    if command in _ANSWERED and not counted and (wait := _wait(talk)):
-        raise SynapError(_rate_text(talk, wait), 429)
+    if command in _ANSWERED and not counted and (wait := _wait(connection)):
+        raise SynapError(_rate_text(connection, wait), 429)
     action = _ACTIONS.get(command, "")
-    if not talk.may(action):
+    if not connection.may(action):
         raise SynapError(
             f"Unauthorized: the token does not allow {command}"
-            if talk.known
+            if connection.known
             else "Unauthorized: a token is required"
         )
 
 
-def _wait(talk: HubConnection) -> float:
+def _wait(connection: HubConnection) -> float:
     """Count a request; return in how many seconds it may be made, 0 for now."""
-    return 0.0 if talk.again else talk.hub.broker.wait_for_request(talk.peer)
+    return 0.0 if connection.again else connection.hub.broker.wait_for_request(connection.peer)
 
 
-def _rate_text(talk: HubConnection, wait: float) -> str:
-    talk.hub.broker.counters.errors["rate-limited"] += 1
-    rate = talk.peer.terms.limits.request_rate
+def _rate_text(connection: HubConnection, wait: float) -> str:
+    connection.hub.broker.counters.errors["rate-limited"] += 1
+    rate = connection.peer.terms.limits.request_rate
     return f"Rate limited: over {rate:g} requests a second; try again in {wait:.2g} s"
 
 
-def refuse(talk: HubConnection, error: HttpError) -> None:
+def refuse(connection: HubConnection, error: HttpError) -> None:
     """Answer a request that is none, and end the connection."""
-    _answer(talk, error.status, {"error": error.text}, close=True)
-    talk.close(ProtocolError("bad-http", f"{error.status} {error.text}"))
+    _answer(connection, error.status, {"error": error.text}, close=True)
+    connection.close(ProtocolError("bad-http", f"{error.status} {error.text}"))
 
 
 def refusal(error: ProtocolError) -> bytes:
@@ -96,51 +96,51 @@ def refusal(error: ProtocolError) -> bytes:
     return HttpReader(0).respond(503, body, close=True)
 
 
-def answer(talk: HubConnection, request: Request, events: deque[Any]) -> None:
+def answer(connection: HubConnection, request: Request, events: deque[Any]) -> None:
     """Answer one request, or go on as a WebSocket."""
-    hub = talk.hub
+    hub = connection.hub
     host, origin = request.headers.get("host"), request.headers.get("origin")
     if not check_host(host, hub.hosts):
-        _answer(talk, 421, {"error": "this Host is not served here"})
+        _answer(connection, 421, {"error": "this Host is not served here"})
         return
     if not check_origin(origin, host or "", hub.origins):
-        _answer(talk, 403, {"error": "this Origin is not allowed"})
+        _answer(connection, 403, {"error": "this Origin is not allowed"})
         return
     cors: _Headers = []
     if origin is not None:
         cors = cors_headers(origin)
         if request.method == "OPTIONS":
-            talk.put_raw(talk.http.respond(204, headers=cors))
+            connection.put_raw(connection.http.respond(204, headers=cors))
             return
     if request.upgrade:
-        _upgrade(talk, request, events)
+        _upgrade(connection, request, events)
         return
-    if request.method != "POST" and (wait := _wait(talk)):
+    if request.method != "POST" and (wait := _wait(connection)):
         headers = [("Retry-After", str(math.ceil(wait))), *cors]
-        _answer(talk, 429, {"error": _rate_text(talk, wait)}, headers)
+        _answer(connection, 429, {"error": _rate_text(connection, wait)}, headers)
         return
     if request.path in ("/health", "/healthz", "/readyz"):
         state = hub.state if request.path == "/readyz" else "ok"
-        if _reads(talk, request, cors):
-            _answer(talk, 200 if state == "ok" else 503, _health(talk, state), cors)
+        if _reads(connection, request, cors):
+            _answer(connection, 200 if state == "ok" else 503, _health(connection, state), cors)
     elif request.path == "/":
-        _console(talk, request)
+        _console(connection, request)
     elif request.path in _SOCKETS:
         headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"), *cors]
-        _answer(talk, 426, {"error": "this is a WebSocket: ask for an upgrade"}, headers)
-    elif not _log_in(talk, request, events, cors, needed=True):
+        _answer(connection, 426, {"error": "this is a WebSocket: ask for an upgrade"}, headers)
+    elif not _log_in(connection, request, events, cors, needed=True):
         pass
     elif request.path == "/metrics":
-        if _reads(talk, request, cors):
-            _metrics(talk, request, cors)
+        if _reads(connection, request, cors):
+            _metrics(connection, request, cors)
     elif request.path == "/api/v1/command":
-        _command(talk, request, cors)
+        _command(connection, request, cors)
     else:
-        _rest(talk, request, cors)
+        _rest(connection, request, cors)
 
 
 def _answer(
-    talk: HubConnection,
+    connection: HubConnection,
     status: int,
     value: Any,
     headers: _Headers | None = None,
@@ -148,50 +148,50 @@ def _answer(
     close: bool = False,
 ) -> None:
     body = _encode(value)
-    talk.put_raw(talk.http.respond(status, body, headers=headers or [], close=close))
+    connection.put_raw(connection.http.respond(status, body, headers=headers or [], close=close))
 
 
-def _reads(talk: HubConnection, request: Request, cors: _Headers) -> bool:
+def _reads(connection: HubConnection, request: Request, cors: _Headers) -> bool:
     """Return whether a request is for what can only be read; if not, it is answered."""
     if request.method in ("GET", "HEAD"):
         return True
-    _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "GET, HEAD"), *cors])
+    _answer(connection, 405, {"error": "method not allowed"}, [("Allow", "GET, HEAD"), *cors])
     return False
 
 
-def _metrics(talk: HubConnection, request: Request, cors: _Headers) -> None:
+def _metrics(connection: HubConnection, request: Request, cors: _Headers) -> None:
     """Tell the metrics to who may receive the statistics, of which they are another form."""
-    scrape, permission = talk.hub.scrape, talk.peer.permission
+    scrape, permission = connection.hub.scrape, connection.peer.permission
     if scrape is None:
-        _answer(talk, 404, {"error": "no such path"}, cors)
-    elif not talk.may("receive") or (
+        _answer(connection, 404, {"error": "no such path"}, cors)
+    elif not connection.may("receive") or (
         permission is not None and not permission.may_receive(STATISTICS)
     ):
-        talk.hub.broker.counters.errors["not-allowed"] += 1
-        _answer(talk, 403, {"error": f"no right to receive {STATISTICS.decode()}"}, cors)
+        connection.hub.broker.counters.errors["not-allowed"] += 1
+        _answer(connection, 403, {"error": f"no right to receive {STATISTICS.decode()}"}, cors)
     else:
-        talk.step = _tell_metrics(talk, scrape(request.headers.get("accept", "")), cors)
+        connection.step = _tell_metrics(connection, scrape(request.headers.get("accept", "")), cors)
 
 
 def _tell_metrics(
-    talk: HubConnection, making: Steps[tuple[bytes, str]], cors: _Headers
+    connection: HubConnection, making: Steps[tuple[bytes, str]], cors: _Headers
 ) -> Iterator[None]:
     body, kind = yield from making
-    talk.put_raw(talk.http.respond(200, body, content_type=kind, headers=cors))
+    connection.put_raw(connection.http.respond(200, body, content_type=kind, headers=cors))
 
 
-def _health(talk: HubConnection, status: str) -> dict[str, Any]:
-    now = datetime.datetime.fromtimestamp(talk.hub.wall(), datetime.UTC)
+def _health(connection: HubConnection, status: str) -> dict[str, Any]:
+    now = datetime.datetime.fromtimestamp(connection.hub.wall(), datetime.UTC)
     stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"status": status, "service": "pubsubd", "version": __version__, "timestamp": stamp}
 
 
-def _console(talk: HubConnection, request: Request) -> None:
-    if not _reads(talk, request, []):
+def _console(connection: HubConnection, request: Request) -> None:
+    if not _reads(connection, request, []):
         return
     kind = "text/html; charset=utf-8"
     page, headers = _page()
-    talk.put_raw(talk.http.respond(200, page, content_type=kind, headers=headers))
+    connection.put_raw(connection.http.respond(200, page, content_type=kind, headers=headers))
 
 
 @functools.cache
@@ -211,41 +211,41 @@ def _page() -> tuple[bytes, _Headers]:
 
 
 def _log_in(
-    talk: HubConnection, request: Request, events: deque[Any], cors: _Headers, *, needed: bool
+    connection: HubConnection, request: Request, events: deque[Any], cors: _Headers, *, needed: bool
 ) -> bool:
     """Take what a request says of who sends it.
 
     False if it is not to be gone on with: it is answered already, or a password has to be checked
     before, and then it is the first of ``events`` again.
     """
-    access = talk.hub.broker.access
+    access = connection.hub.broker.access
     given = _credentials(request, signed=access.authority is not None)
-    verdict, talk.verdict = talk.verdict, None
-    talk.leave_request()
+    verdict, connection.verdict = connection.verdict, None
+    connection.leave_request()
     status = 401
     if given is None or not access.able:
-        if talk.known or not needed:
+        if connection.known or not needed:
             return True
-        talk.hub.broker.counters.errors["login-required"] += 1
+        connection.hub.broker.counters.errors["login-required"] += 1
     else:
         try:
-            found = verdict or access.check(origin(talk.peer), *given, talk.hub.wall())
+            found = verdict or access.check(origin(connection.peer), *given, connection.hub.wall())
             if isinstance(found, AuthError):
                 raise found
             if isinstance(found, Login):
-                talk.enter_for_request(found)
+                connection.enter_for_request(found)
                 return True
-            talk.peer.job = _Waiting(talk, found)
+            connection.peer.job = _Waiting(connection, found)
             events.appendleft(request)
             return False
         except AuthError as error:
-            talk.hub.broker.counters.errors[error.code] += 1
+            connection.hub.broker.counters.errors[error.code] += 1
             if error.code == "login-throttled":
                 status = 429
     headers = [] if status == 429 else [("WWW-Authenticate", "Bearer")]
     if headers and access.users:
         headers.append(("WWW-Authenticate", 'Basic realm="pubsubd", charset="UTF-8"'))
-    talk.put_raw(talk.http.respond(status, headers=[*headers, *cors]))
+    connection.put_raw(connection.http.respond(status, headers=[*headers, *cors]))
     return False
 
 
@@ -266,65 +266,67 @@ def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | 
 class _Waiting:
     """A password that is to be checked for a request; see :class:`pubsubd.broker.peer.Job`."""
 
-    __slots__ = ("_talk", "check")
+    __slots__ = ("_connection", "check")
 
-    def __init__(self, talk: HubConnection, check: Check) -> None:
-        self._talk, self.check = talk, check
+    def __init__(self, connection: HubConnection, check: Check) -> None:
+        self._connection, self.check = connection, check
 
     def finish(self) -> None:
         """Let the request be answered."""
         try:
-            self._talk.verdict = self.check.result
+            self._connection.verdict = self.check.result
         except AuthError as error:
-            self._talk.verdict = error
+            self._connection.verdict = error
 
 
-def _upgrade(talk: HubConnection, request: Request, events: deque[Any]) -> None:
+def _upgrade(connection: HubConnection, request: Request, events: deque[Any]) -> None:
     if request.path not in _SOCKETS:
-        _answer(talk, 404, {"error": "no WebSocket here: use /ws"})
+        _answer(connection, 404, {"error": "no WebSocket here: use /ws"})
         return
     # Others may still say who they are in hub:connect.
-    if not _log_in(talk, request, events, [], needed=request.path == "/pubsub/ws"):
+    if not _log_in(connection, request, events, [], needed=request.path == "/pubsub/ws"):
         return
     topics = [
         topic for text in request.query.get("topics", []) for topic in text.split(",") if topic
     ]
     if request.path != "/pubsub/ws":
-        talk.upgrade(talk.http)
+        connection.upgrade(connection.http)
         return
     if not topics:
-        _answer(talk, 400, {"error": "Invalid request: At least one topic required"})
+        _answer(connection, 400, {"error": "Invalid request: At least one topic required"})
         return
     try:
-        check_command(talk, "pubsub.subscribe")
-        answer = _run(talk, "pubsub.subscribe", {"topics": topics}, talk)
+        check_command(connection, "pubsub.subscribe")
+        answer = _run(connection, "pubsub.subscribe", {"topics": topics}, connection)
     except SynapError as error:
-        _refuse_command(talk, error, [])
+        _refuse_command(connection, error, [])
         return
-    talk.reply(answer, partial(_connect, talk), partial(_refuse_command, talk, cors=[]))
+    connection.reply(
+        answer, partial(_connect, connection), partial(_refuse_command, connection, cors=[])
+    )
 
 
-def _connect(talk: HubConnection, _payload: dict[str, Any]) -> None:
-    talk.upgrade(talk.http)
-    assert talk.subscriber is not None
-    talk.put(_encode(synap.connected(talk.subscriber)))
+def _connect(connection: HubConnection, _payload: dict[str, Any]) -> None:
+    connection.upgrade(connection.http)
+    assert connection.subscriber is not None
+    connection.put(_encode(synap.connected(connection.subscriber)))
 
 
-def _refuse_command(talk: HubConnection, error: SynapError, cors: _Headers) -> None:
-    _answer(talk, synap.status(error), {"error": error.text}, cors)
+def _refuse_command(connection: HubConnection, error: SynapError, cors: _Headers) -> None:
+    _answer(connection, synap.status(error), {"error": error.text}, cors)
 
 
 def _run(
-    talk: HubConnection, command: str, payload: object, session: HubConnection | None = None
+    connection: HubConnection, command: str, payload: object, session: HubConnection | None = None
 ) -> synap.Answer:
     """Carry out a command of Synap's; what it leads to is not the connection's, but a session's."""
-    peer = talk.peer
-    return talk.hub.synap.run(command, payload, session, peer.permission, peer.identity)
+    peer = connection.peer
+    return connection.hub.synap.run(command, payload, session, peer.permission, peer.identity)
 
 
-def _command(talk: HubConnection, request: Request, cors: _Headers) -> None:
+def _command(connection: HubConnection, request: Request, cors: _Headers) -> None:
     if request.method != "POST":
-        _answer(talk, 405, {"error": "method not allowed"}, [("Allow", "POST"), *cors])
+        _answer(connection, 405, {"error": "method not allowed"}, [("Allow", "POST"), *cors])
         return
     reply: dict[str, Any] = {"success": False, "request_id": None, "payload": None, "error": None}
     answer: synap.Answer | SynapError
@@ -333,39 +335,39 @@ def _command(talk: HubConnection, request: Request, cors: _Headers) -> None:
         if not isinstance(value, dict) or not isinstance(value.get("command"), str):
             raise SynapError("Invalid request: Missing 'command' field")
         reply["request_id"] = value.get("request_id")
-        check_command(talk, value["command"])
-        answer = _run(talk, value["command"], value.get("payload"))
+        check_command(connection, value["command"])
+        answer = _run(connection, value["command"], value.get("payload"))
     except JsonError as error:
         answer = SynapError(f"Invalid request: not JSON: {error.text}")
     except SynapError as error:
         answer = error
 
     def done(payload: dict[str, Any]) -> None:
-        _answer(talk, 200, {**reply, "success": True, "payload": payload}, cors)
+        _answer(connection, 200, {**reply, "success": True, "payload": payload}, cors)
 
     def refused(error: SynapError) -> None:
-        _answer(talk, 200, {**reply, "error": error.text}, cors)
+        _answer(connection, 200, {**reply, "error": error.text}, cors)
 
     if isinstance(answer, SynapError):
         refused(answer)
     else:
-        talk.reply(answer, done, refused)
+        connection.reply(answer, done, refused)
 
 
-def _rest(talk: HubConnection, request: Request, cors: _Headers) -> None:
+def _rest(connection: HubConnection, request: Request, cors: _Headers) -> None:
     try:
         found = synap.rest(request.method, request.path, request.body)
         if found is None:
-            _answer(talk, 404, {"error": "no such path"}, cors)
+            _answer(connection, 404, {"error": "no such path"}, cors)
             return
         command, payload = found
-        check_command(talk, command, counted=True)
-        talk.reply(
-            _run(talk, command, payload),
-            lambda value: _answer(talk, 200, value, cors),
-            partial(_refuse_command, talk, cors=cors),
+        check_command(connection, command, counted=True)
+        connection.reply(
+            _run(connection, command, payload),
+            lambda value: _answer(connection, 200, value, cors),
+            partial(_refuse_command, connection, cors=cors),
         )
     except JsonError as error:
-        _answer(talk, 400, {"error": f"Invalid request: not JSON: {error.text}"}, cors)
+        _answer(connection, 400, {"error": f"Invalid request: not JSON: {error.text}"}, cors)
     except SynapError as error:
-        _refuse_command(talk, error, cors)
+        _refuse_command(connection, error, cors)

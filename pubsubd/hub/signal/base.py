@@ -4,8 +4,8 @@ Invariants:
 
 - ``from`` of what others receive is an address this connection has registered, or where it comes
   from, never what it claims.
-- Each registration of this connection is in the registry with the talk as its owner; when it is
-  over, whatever ended it, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
+- Each registration of this connection is in the registry under it; when the registration is over,
+  whatever ended it, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
 - ``_under[key][topic]`` is ``topics[topic]``, for those made under a registration that is not over.
 """
 
@@ -106,21 +106,21 @@ class Signal:
         "_bucket",
         "_under",
         "address",
+        "connection",
         "dialect",
         "failed",
         "processed",
         "publications",
         "session_id",
         "since",
-        "talk",
         "to",
         "topics",
         "wrapped",
     )
 
-    def __init__(self, talk: HubConnection) -> None:
-        limits = talk.limits
-        self.talk = talk
+    def __init__(self, connection: HubConnection) -> None:
+        limits = connection.limits
+        self.connection = connection
         self.dialect = ""  # "A" or "B", once it is known; B until then
         self.session_id = ""
         self.address = ""  # where it is reached, as it writes it
@@ -131,15 +131,15 @@ class Signal:
         self.publications: dict[Any, tuple[bytes, bytes, str, bytes]] = {}
         self.processed = 0
         self.failed = 0
-        self.since = talk.hub.clock()
+        self.since = connection.hub.clock()
         self.wrapped = False
         self.to = b""
-        self.locate(talk.sender)
+        self.locate(connection.sender)
 
     @property
     def expects_heartbeat(self) -> bool:
         """Whether silence means that it is gone: it has introduced or registered itself."""
-        return bool(self.session_id or self.talk.hub.registry.of(self.talk))
+        return bool(self.session_id or self.connection.hub.registry.of(self.connection))
 
     # In
 
@@ -150,24 +150,24 @@ class Signal:
 
     def invalid(self) -> None:
         """Answer what is JSON and no message."""
-        self.talk.hub.processed += 1
+        self.connection.hub.processed += 1
         self.error("internal_error", "Invalid SharedMessage structure")
 
     def unknown(self, message: m.Incoming) -> None:
         """Answer a message whose type is nobody's."""
-        self.talk.hub.processed += 1
+        self.connection.hub.processed += 1
         self.error(
             "internal_error", f"Unknown message type: {shown(str(message.type))}", message=message
         )
 
     def admit(self, kind: str, message: m.Incoming, action: str) -> None:
         """Raise RefusedError for a message over its rate, malformed, too old or not allowed."""
-        hub = self.talk.hub
+        hub = self.connection.hub
         connecting = kind == "hub:connect"
         if not connecting:
-            wait = 0.0 if self.talk.again else self._bucket.take(hub.clock())
+            wait = 0.0 if self.connection.again else self._bucket.take(hub.clock())
             if wait:
-                per_minute = f"{self.talk.limits.rate:g} messages a minute"
+                per_minute = f"{self.connection.limits.rate:g} messages a minute"
                 seconds = math.ceil(wait)
                 raise RefusedError("rate_limited", f"over {per_minute}", {"retryAfter": seconds})
             addressed = isinstance(message.sender, str) and isinstance(message.to, str)
@@ -182,22 +182,22 @@ class Signal:
                 f"sent at {sent:.0f} with a ttl of {ttl:.0f} ms",
                 {"timestamp": whole(sent), "ttl": whole(ttl)},
             )
-        if not connecting and not self.talk.may(action):
-            if not self.talk.known:
+        if not connecting and not self.connection.may(action):
+            if not self.connection.known:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
             raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
     def forget(self, actor: Actor) -> Iterator[None]:
         """Take the subscriptions made under a registration that is over, in steps."""
         self.publications.clear()
-        talk = self.talk
-        if talk.sender == actor.key:
+        connection = self.connection
+        if connection.sender == actor.key:
             left = self.latest_actor()
-            talk.sender = left.key if left is not None else talk.origin
+            connection.sender = left.key if left is not None else connection.origin
             self.locate(left.address if left is not None else actor.address)
         under = self._under.pop(actor.key, {})
         for done, (topic, subscription) in enumerate(under.items(), 1):
-            if talk.left:
+            if connection.left:
                 return
             if self.topics.get(topic) is subscription:
                 self.drop_topic(topic)
@@ -208,7 +208,7 @@ class Signal:
 
     def parse_topic(self, topic: str) -> bytes | Pattern:
         """Return the name or the pattern that a topic to subscribe is; raises TopicError."""
-        limits = self.talk.hub.limits
+        limits = self.connection.hub.limits
         pattern = hub_pattern(topic, limits.any_topic, limits.topic_length)
         if pattern is not None:
             return pattern
@@ -220,7 +220,7 @@ class Signal:
         subscription = self.topics[topic] = Subscription(f"sub-{new_id()}", held, key)
         if key is not None:
             self._under.setdefault(key, {})[topic] = subscription
-        self.talk.holdings.add(held, Form.HUB)
+        self.connection.holdings.add(held, Form.HUB)
         return subscription
 
     def drop_topic(self, topic: str) -> None:
@@ -231,7 +231,7 @@ class Signal:
             if not self._under[actor]:
                 del self._under[actor]
         del self.topics[topic]
-        self.talk.holdings.remove(subscription.held, Form.HUB)
+        self.connection.holdings.remove(subscription.held, Form.HUB)
 
     def is_over(self, topic: str, subscription: Subscription) -> bool:
         """Return whether the registration is over under which it was made: it is about to end."""
@@ -249,8 +249,8 @@ class Signal:
     ) -> None:
         """Put a hub:error."""
         self.failed += 1
-        self.talk.hub.failed += 1
-        self.talk.hub.broker.counters.errors[f"hub:{code}"] += 1
+        self.connection.hub.failed += 1
+        self.connection.hub.broker.counters.errors[f"hub:{code}"] += 1
         self.reply(message, "hub:error", self._fault(code, text, details))
 
     def farewell(self, code: str, text: str, details: dict[str, Any]) -> bytes:
@@ -270,7 +270,9 @@ class Signal:
         self, message: m.Incoming | None, name: str, payload: Any, metadata: Any = None
     ) -> None:
         """Put an answer; ``to`` and ``correlationId`` are those that ``message`` calls for."""
-        self.talk.put(self._text(message, name, payload, {} if metadata is None else metadata))
+        self.connection.put(
+            self._text(message, name, payload, {} if metadata is None else metadata)
+        )
 
     def _text(self, message: m.Incoming | None, name: str, payload: Any, metadata: Any) -> bytes:
         to, correlation = self.address, None
@@ -287,7 +289,7 @@ class Signal:
                 type=name,
                 payload=payload,
                 correlation_id=correlation,
-                timestamp=self.talk.hub.now(),
+                timestamp=self.connection.hub.now(),
                 metadata=metadata,
             )
         )
@@ -296,7 +298,7 @@ class Signal:
 
     def latest_actor(self) -> Actor | None:
         """Return the actor that this connection has registered last."""
-        return self.talk.hub.registry.latest(self.talk)
+        return self.connection.hub.registry.latest(self.connection)
 
     def locate(self, address: str) -> None:
         """Take ``address`` for where this connection is reached."""
@@ -310,20 +312,20 @@ class Signal:
 
     def sender_of(self, message: m.Incoming) -> str:
         """Return who publishes: the address it claims if that is registered here, or its last."""
-        talk, hub = self.talk, self.talk.hub
+        connection, hub = self.connection, self.connection.hub
         claimed = text_of(message.sender)
         if claimed is not None:
             key = key_of(claimed)
-            if key == talk.sender:
+            if key == connection.sender:
                 return key
             actor = hub.registry.get(key, hub.ticks())
-            if actor is not None and actor.owner is talk:
+            if actor is not None and actor.connection is connection:
                 return key
-        return talk.sender
+        return connection.sender
 
     def page(self, payload: m.Discover) -> tuple[int, int]:
         """Return how many to list, and from where on; raises RefusedError."""
-        most = self.talk.hub.limits.page
+        most = self.connection.hub.limits.page
         if self.dialect == "A":
             most = min(most, PAGE_A)
         limit = min(PAGE_A, most) if payload.limit is None else payload.limit

@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     """Hand a message to one actor."""
     _check_right(signal, SEND)
-    hub, in_a = signal.talk.hub, signal.dialect == "A"
+    hub, in_a = signal.connection.hub, signal.dialect == "A"
     target = payload.to or text_of(message.to) or ""
     key = canonical(target)
     if key is None:
@@ -65,33 +65,33 @@ def broadcast(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     _check_right(signal, BROADCAST)
     delivery = _delivery(signal, message, payload, {"broadcast": True})
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
-    signal.talk.step = _broadcast(signal, message, delivery, capability, payload.exclude_self)
+    signal.connection.step = _broadcast(signal, message, delivery, capability, payload.exclude_self)
 
 
 def _check_right(signal: Signal, name: bytes) -> None:
     """Raise ForbiddenError if sending to actors is not allowed."""
-    signal.talk.hub.synap.check_publishing(name, signal.talk.peer.permission)
+    signal.connection.hub.synap.check_publishing(name, signal.connection.peer.permission)
 
 
 def _broadcast(
     signal: Signal, message: m.Incoming, delivery: m.Delivery, capability: str | None, exclude: bool
 ) -> Iterator[None]:
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     delivered = failed = 0
     halves = {wrapped: _halves(delivery, wrapped) for wrapped in (False, True)}
     for key in hub.registry.keys(capability):
         if hub.broker.turn.over():
             yield
         actor = hub.registry.get(key, hub.ticks())
-        if actor is None or (exclude and actor.owner is signal.talk):
+        if actor is None or (exclude and actor.connection is signal.connection):
             continue
         before, after = halves[actor.address.startswith("@(")]
         if _put(signal, actor, b'%b"%b"%b' % (before, actor.address.encode(), after)):
             delivered += 1
         else:
             failed += 1
-        talk = cast("HubConnection", actor.owner)
-        if talk.peer.outbox.size > talk.max_pending // 2:
+        connection = cast("HubConnection", actor.connection)
+        if connection.peer.outbox.size > connection.max_pending // 2:
             yield  # it may have to be waited for
     signal.reply(
         message,
@@ -137,7 +137,7 @@ def _delivery(
     correlation = text_of(message.correlation_id)
     if correlation is None and message.pattern == "ask":
         correlation = original or None
-    signal.talk.hub.broker.flush()  # what was published before stays before it
+    signal.connection.hub.broker.flush()  # what was published before stays before it
     return m.Delivery(
         id=new_id(),
         sender=signal.sender_of(message),
@@ -146,7 +146,7 @@ def _delivery(
         payload=data,
         pattern=text_of(message.pattern) or "tell",
         correlation_id=correlation,
-        timestamp=signal.talk.hub.now(),
+        timestamp=signal.connection.hub.now(),
         metadata=metadata,
     )
 
@@ -158,9 +158,13 @@ def _hand(signal: Signal, actor: Actor, delivery: m.Delivery) -> bool:
 
 
 def _put(signal: Signal, actor: Actor, text: bytes) -> bool:
-    talk = cast("HubConnection", actor.owner)
-    hub = signal.talk.hub
-    if talk.peer.ending is not None or talk.left or not hub.spare(talk, partial(talk.put, text)):
+    connection = cast("HubConnection", actor.connection)
+    hub = signal.connection.hub
+    if (
+        connection.peer.ending is not None
+        or connection.left
+        or not hub.spare(connection, partial(connection.put, text))
+    ):
         return False
     hub.broker.counters.messages_out += 1
     return True

@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
     """Subscribe a topic, or a wildcard over topics."""
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     topic = payload.topic or ""
     subscription = signal.topics.get(topic)
     if subscription is not None and signal.is_over(topic, subscription):
@@ -43,17 +43,17 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         subscription = None
     if subscription is None:
         held = signal.parse_topic(topic)
-        most = talk.peer.terms.limits.max_subscriptions
-        if len(talk.holdings) >= most:
+        most = connection.peer.terms.limits.max_subscriptions
+        if len(connection.holdings) >= most:
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
             hub.synap.check_pattern(held)
-            talk.holdings.check_patterns(1, Form.HUB)
+            connection.holdings.check_patterns(1, Form.HUB)
         else:
-            hub.synap.check_name(held, talk.peer.permission)
+            hub.synap.check_name(held, connection.peer.permission)
         given = payload.actor_address or text_of(message.sender)
         actor = hub.registry.get(key_of(given), hub.ticks()) if given else None
-        if actor is None or actor.owner is not talk:
+        if actor is None or actor.connection is not connection:
             actor = signal.latest_actor()
         subscription = signal.add_topic(topic, held, actor)
     subscribed = m.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
@@ -71,19 +71,19 @@ def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> No
         topic = next((name for name, one in topics.items() if one.id == wanted), wanted)
     if topic in topics:
         signal.drop_topic(topic)
-    at = signal.talk.hub.now()
+    at = signal.connection.hub.now()
     signal.reply(message, "hub:unsubscribed", m.Unsubscribed(topic=topic, unsubscribed_at=at))
 
 
 def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     """Publish to a topic."""
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     data, kind = payload.data, payload.type
     if kind is None and bytes(payload.message):
         data = payload.message
         kind = read_payload(data, m.Typed).type
     # Hot path: scripts/bench hub-fan-100 ws-one-acked. A client says the same of many messages.
-    key = payload.topic, kind, message.sender, talk.peer.permission
+    key = payload.topic, kind, message.sender, connection.peer.permission
     known = signal.publications.get(key)
     if known is None:
         known = _prepare(signal, message, payload.topic, kind)
@@ -95,18 +95,18 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
     line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
-    most = signal.talk.peer.terms.limits.max_payload
+    most = signal.connection.peer.terms.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
     note = None if plain else Message(name, kind or "", text, sender)
-    count = hub.broker.enqueue(talk.peer, name, line, note=note)
+    count = hub.broker.enqueue(connection.peer, name, line, note=note)
     hub.topics.note(name, hub.clock())
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):
         correlation = message.correlation_id
     now = hub.now()
-    talk.put(
+    connection.put(
         ack
         % (
             new_id().encode(),
@@ -128,9 +128,9 @@ def _prepare(
     That is the name; how the line data begins; the sender; and the acknowledgement, with gaps for
     its id, two counts, whether it was delivered, the time, the correlation and the time again.
     """
-    limits = signal.talk.hub.limits
+    limits = signal.connection.hub.limits
     name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
-    signal.talk.hub.synap.check_publishing(name, signal.talk.peer.permission)
+    signal.connection.hub.synap.check_publishing(name, signal.connection.peer.permission)
     kind = checked_type(kind)
     sender = signal.sender_of(message)
     head = to_line(name, kind, sender, b"null").removesuffix(b"null}")
@@ -147,11 +147,11 @@ def _prepare(
 def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
     """List the topics of this port, in steps: who receives each of them may have to be found."""
     limit, offset = signal.page(payload)
-    signal.talk.step = _list_topics(signal, message, limit, offset)
+    signal.connection.step = _list_topics(signal, message, limit, offset)
 
 
 def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
-    hub, rights = signal.talk.hub, signal.talk.peer.permission
+    hub, rights = signal.connection.hub, signal.connection.peer.permission
     over, room = hub.broker.turn.over, ANSWER
     names, total = hub.topics.page(offset, limit)
     looked, found = 0, []
@@ -187,7 +187,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
 
 def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
     """Tell what is known of a topic."""
-    hub, rights = signal.talk.hub, signal.talk.peer.permission
+    hub, rights = signal.connection.hub, signal.connection.peer.permission
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
     if name not in hub.topics or not (rights is None or rights.may_receive(name)):
         raise RefusedError("internal_error", f"Topic {shown(payload.topic or '')} not found")
@@ -195,7 +195,7 @@ def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> Non
 
 
 def _summary(signal: Signal, name: bytes) -> m.TopicSummary:
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     topic = hub.topics.get(name)
     assert topic is not None
     return m.TopicSummary(

@@ -35,7 +35,7 @@ _FRAME = 150  # bytes of one actor in an answer, besides what it tells
 
 def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     """Register an address, or register it again."""
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     given, key = _own_address(signal, message, payload.actor_address)
     capabilities = payload.capabilities or []
     if not capabilities and signal.dialect == "A":
@@ -51,14 +51,14 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     now = hub.ticks()
     ttl = _ttl(signal, payload.ttl, payload.ttl_seconds)
     existing = hub.registry.get(key, now)
-    if existing is not None and existing.owner is not talk:
+    if existing is not None and existing.connection is not connection:
         _displace(signal, existing)
     try:
-        actor = hub.registry.register(given, tuple(capabilities), metadata, ttl, talk, now)
+        actor = hub.registry.register(given, tuple(capabilities), metadata, ttl, connection, now)
     except RegistryFull as error:
         raise RefusedError("internal_error", str(error)) from None
     signal.locate(given)
-    talk.sender = key
+    connection.sender = key
     registered = m.Registered(
         actor_address=given,
         expires_at=hub.date(actor.expires_at),
@@ -73,7 +73,7 @@ def _displace(signal: Signal, actor: Actor) -> None:
 
     Nobody takes the place of another user.
     """
-    if actor.owner.peer.identity != signal.talk.peer.identity:  # type: ignore[attr-defined]
+    if actor.connection.peer.identity != signal.connection.peer.identity:  # type: ignore[attr-defined]
         raise RefusedError("unauthorized", f"{actor.address} is registered by another user")
     if signal.dialect != "A":
         raise RefusedError(
@@ -81,11 +81,11 @@ def _displace(signal: Signal, actor: Actor) -> None:
             f"Actor {actor.address} already registered",
             {
                 "existingVersion": actor.version,
-                "existingExpiresAt": signal.talk.hub.date(actor.expires_at),
+                "existingExpiresAt": signal.connection.hub.date(actor.expires_at),
                 "hint": "Wait for expiration or use different address",
             },
         )
-    hub, other = signal.talk.hub, cast("HubConnection", actor.owner)
+    hub, other = signal.connection.hub, cast("HubConnection", actor.connection)
     hub.broker.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
@@ -94,20 +94,20 @@ def _displace(signal: Signal, actor: Actor) -> None:
 
 def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:
     """End a registration of this connection, and what is subscribed under it, in steps."""
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     given = payload.actor_address or text_of(message.sender) or signal.address
     actor = hub.registry.get(key_of(given), hub.ticks())
     if actor is not None:
-        if actor.owner is not signal.talk:
+        if actor.connection is not signal.connection:
             raise RefusedError("unauthorized", f"{given} is another connection's")
         hub.registry.unregister(actor.key)
-    signal.talk.step = _unregister(signal, message, given, actor)
+    signal.connection.step = _unregister(signal, message, given, actor)
 
 
 def _unregister(
     signal: Signal, message: m.Incoming, given: str, actor: Actor | None
 ) -> Iterator[None]:
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     if actor is not None:
         for _ in signal.forget(actor):
             if hub.broker.turn.over():
@@ -121,7 +121,7 @@ def _unregister(
 
 def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
     """Let a registration hold longer, for the token that it was given."""
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     token = payload.renewal_token
     if token is None:
         token = read_metadata(message.metadata, m.Renew).renewal_token
@@ -155,14 +155,14 @@ def _own_address(signal: Signal, message: m.Incoming, given: str | None) -> tupl
         raise RefusedError("internal_error", f"{shown(given)} is no address like runtime/id")
     if key == m.HUB or key.startswith(DAEMONS):
         raise RefusedError("unauthorized", f"{given} is an address of the daemon's own")
-    identity = signal.talk.identity
+    identity = signal.connection.identity
     if identity is not None and identity.actor and canonical(identity.actor) != key:
         raise RefusedError("unauthorized", f"the token is for another actor than {given}")
     return given, key
 
 
 def _ttl(signal: Signal, ms: float | None, seconds: float | None) -> int:
-    limits = signal.talk.hub.limits
+    limits = signal.connection.hub.limits
     if seconds is not None:
         ms = seconds * 1000
     if ms is None:
@@ -174,11 +174,11 @@ def _ttl(signal: Signal, ms: float | None, seconds: float | None) -> int:
 
 def discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
     """Find actors, in steps."""
-    signal.talk.step = _discover(signal, message, payload)
+    signal.connection.step = _discover(signal, message, payload)
 
 
 def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Iterator[None]:
-    hub, in_a = signal.talk.hub, signal.dialect == "A"
+    hub, in_a = signal.connection.hub, signal.dialect == "A"
     try:
         limit, offset = signal.page(payload)
         capabilities = list(payload.capabilities or ())
@@ -206,11 +206,11 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
 def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
     """List all actors, in steps if many registrations are over."""
     limit, offset = signal.page(payload)
-    signal.talk.step = _list_actors(signal, message, limit, offset)
+    signal.connection.step = _list_actors(signal, message, limit, offset)
 
 
 def _list_actors(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     found = yield from hub.registry.page(offset, limit, hub.ticks())
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
     _list(signal, message, name, found.actors, found.total, limit, offset)
@@ -226,7 +226,7 @@ def _list(
     offset: int,
 ) -> None:
     """Answer with as many of the actors as there is room for."""
-    date, room = signal.talk.hub.date, ANSWER
+    date, room = signal.connection.hub.date, ANSWER
     found: list[m.Found] = []
     for actor in actors:
         room -= actor.size + 2 * len(actor.address) + _FRAME

@@ -7,14 +7,14 @@ refused, over REST as well.
 
 from pubsubd.hub.synap.commands import Answer, Synap, connected
 from pubsubd.hub.synap.requests import SynapError, rest, status
-from pubsubd.hub.synap.subscribers import Subscriber, SynapSession
+from pubsubd.hub.synap.subscribers import Subscriber, SynapConnection
 
 __all__ = [
     "Answer",
     "Subscriber",
     "Synap",
+    "SynapConnection",
     "SynapError",
-    "SynapSession",
     "connected",
     "rest",
     "status",

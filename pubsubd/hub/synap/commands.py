@@ -29,7 +29,7 @@ from pubsubd.hub.synap.requests import (
     read_payload,
     required,
 )
-from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession, Topics
+from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapConnection, Topics
 from pubsubd.hub.topics import (
     ForbiddenError,
     TopicError,
@@ -72,8 +72,8 @@ class Synap:
         published: messages, by pubsub.publish.
         deliveries: connections that these went to, all together.
         slow_consumers: connections of this port that were cut because they were too slow;
-            the owner's.
-        failures: messages that could not be delivered to a connection; the owner's.
+            the hub's.
+        failures: messages that could not be delivered to a connection; the hub's.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Synap:
         self,
         command: str,
         payload: object,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         rights: Permission | None = None,
         who: str | None = None,
     ) -> Answer:
@@ -110,7 +110,7 @@ class Synap:
         Args:
             command: for example ``pubsub.publish``.
             payload: its payload, as :func:`pubsubd.hub.strict.decode` returns it.
-            session: the connection that it came by; None if it was an HTTP request.
+            connection: by which it came; None if it was an HTTP request.
             rights: of who gives it; None for all.
             who: gives it; None for one who has not logged in.
 
@@ -123,7 +123,7 @@ class Synap:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
         try:
-            answer = carry_out(self, read_payload(payload, kind), session, rights, who)
+            answer = carry_out(self, read_payload(payload, kind), connection, rights, who)
             if isinstance(answer, dict):
                 return answer
             next(answer)
@@ -143,9 +143,9 @@ class Synap:
         self._timed += count
         self._waited += count * seconds
 
-    def drop(self, session: SynapSession) -> None:
+    def drop(self, connection: SynapConnection) -> None:
         """Forget the subscriber of a connection that ends; see :meth:`Subscribers.drop`."""
-        self.subscribers.drop(session)
+        self.subscribers.drop(connection)
 
     def expire(self, now: float) -> int:
         """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
@@ -185,7 +185,7 @@ class Synap:
     def _publish(
         self,
         payload: Publish,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Synap:
         name = check_synap_topic(topic)
         self.check_publishing(name, rights)
         metadata = None if payload.metadata is None else encode(payload.metadata)
-        peer, sender = (None, HTTP) if session is None else (session.peer, session.sender)
+        peer, sender = (None, HTTP) if connection is None else (connection.peer, connection.sender)
         id_ = "msg_" + new_id().replace("-", "")
         data = to_line(name, TYPE, sender, encode(value), id_, metadata)
         most = self._broker.terms.limits.max_payload
@@ -215,7 +215,7 @@ class Synap:
     def _subscribe(
         self,
         payload: Subscribe,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         rights: Permission | None,
         who: str | None,
     ) -> Steps[dict[str, Any]]:
@@ -224,7 +224,7 @@ class Synap:
             raise invalid("At least one topic required")
         _check_number(texts)
         subscribers, over = self.subscribers, self._broker.turn.over
-        subscriber = subscribers.choose(payload.subscriber_id, session, who)
+        subscriber = subscribers.choose(payload.subscriber_id, connection, who)
         topics: Topics = {}
         for text in texts:
             topics[text] = topic = _read_topic(text)
@@ -232,14 +232,14 @@ class Synap:
                 raise self._forbid(topic, rights, "receive")
             if len(topics) % _READ == 0 and over():
                 yield
-                subscriber = subscribers.choose(payload.subscriber_id, session, who)
+                subscriber = subscribers.choose(payload.subscriber_id, connection, who)
         if subscriber is not None:
             topics = {text: topics[text] for text in topics if text not in subscriber.topics}
-        subscribers.check_limits(subscriber, session, topics)
+        subscribers.check_limits(subscriber, connection, topics)
         if subscriber is None:
-            subscriber = subscribers.make(payload.subscriber_id, session, who)
-        elif session is not None and subscriber.session is None:
-            subscribers.attach(subscriber, session)
+            subscriber = subscribers.make(payload.subscriber_id, connection, who)
+        elif connection is not None and subscriber.connection is None:
+            subscribers.attach(subscriber, connection)
         subscribers.touch(subscriber)
         yield from subscribers.add(subscriber, topics)
         return {
@@ -251,14 +251,14 @@ class Synap:
     def _unsubscribe(
         self,
         payload: Unsubscribe,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         _rights: Permission | None,
         who: str | None,
     ) -> Answer:
         if payload.subscriber_id is not None:
             subscriber = self.subscribers.find(payload.subscriber_id, who)
-        elif session is not None:
-            subscriber = session.subscriber
+        elif connection is not None:
+            subscriber = connection.subscriber
         else:
             raise invalid("Missing 'subscriber_id' field")
         if subscriber is None:
@@ -279,7 +279,7 @@ class Synap:
     def _list(
         self,
         payload: List,
-        _session: SynapSession | None,
+        _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class Synap:
     def _info(
         self,
         payload: Info,
-        _session: SynapSession | None,
+        _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
@@ -318,7 +318,7 @@ class Synap:
     def _stats(
         self,
         _payload: Nothing,
-        _session: SynapSession | None,
+        _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:

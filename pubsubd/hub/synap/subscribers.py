@@ -1,18 +1,18 @@
 """Who is subscribed by Synap's commands, connected or not.
 
 Strategy: a subscriber is a peer of the broker like any other. On a connection it is that
-connection's peer, and the session holds its topics, once in the router however many dialects have
-asked for them. One that was made by an HTTP request has no connection to push to: it gets a peer
+connection's peer, and the connection holds its topics, once in the router however many dialects
+have asked for them. One that was made by an HTTP request has no connection to push to: it gets a peer
 of its own that is nowhere, so that it counts where subscribers are counted and costs nothing where
 messages are delivered. A connection that subscribes with its id takes it over, with its topics.
 
 Invariants:
 
-- ``subscriber.session.subscriber is subscriber`` for each one that has a session, and
+- ``subscriber.connection.subscriber is subscriber`` for each one that has a connection, and
   ``subscribers[subscriber.id] is subscriber`` for each one there is.
-- One without a session is in ``_detached``, in the order of when it was last named, and has a
-  topic at least; its topics stand in the table for it. The topics of one with a session are the
-  session's to hold and release there.
+- One without a connection is in ``_detached``, in the order of when it was last named, and has a
+  topic at least; its topics stand in the table for it. The topics of one with a connection are the
+  connection's to hold and release there.
 - ``wildcards`` counts the patterns of all subscribers, ``detached_topics`` the topics of those in
   ``_detached``.
 """
@@ -54,7 +54,7 @@ Topics = dict[str, bytes | Pattern]
 """Topics as they were given, in order -> the name or the pattern that each of them is."""
 
 
-class SynapSession(Protocol):
+class SynapConnection(Protocol):
     """What is asked of a connection.
 
     Attributes:
@@ -90,17 +90,19 @@ class Subscriber:
         id: the client's, or ``sub-`` and a random UUID.
         topics: what it subscribes.
         peer: the broker's peer that receives.
-        session: the connection; None if it has none.
+        connection: that it has; None if it has none.
         touched: when a command last named it, by the clock.
     """
 
-    __slots__ = ("id", "peer", "session", "topics", "touched")
+    __slots__ = ("connection", "id", "peer", "topics", "touched")
 
-    def __init__(self, id_: str, peer: Peer, session: SynapSession | None, touched: float) -> None:
+    def __init__(
+        self, id_: str, peer: Peer, connection: SynapConnection | None, touched: float
+    ) -> None:
         self.id = id_
         self.topics: Topics = {}
         self.peer = peer
-        self.session = session
+        self.connection = connection
         self.touched = touched
 
 
@@ -165,7 +167,7 @@ class Subscribers(dict[str, Subscriber]):
         return subscriber
 
     def choose(
-        self, id_: str | None, session: SynapSession | None, who: str | None
+        self, id_: str | None, connection: SynapConnection | None, who: str | None
     ) -> Subscriber | None:
         """Return who is meant by one who subscribes; None if it has to be made, and can be.
 
@@ -175,7 +177,7 @@ class Subscribers(dict[str, Subscriber]):
         """
         if id_ is not None and not 0 < len(id_) <= MAX_ID:
             raise invalid(f"'subscriber_id' must have 1 to {MAX_ID} characters")
-        own = session.subscriber if session is not None else None
+        own = connection.subscriber if connection is not None else None
         if own is not None and id_ is not None and id_ != own.id:
             raise invalid(f"This connection is subscriber {shown(own.id)} already")
         subscriber = own or (self.find(id_, who) if id_ is not None else None)
@@ -183,57 +185,59 @@ class Subscribers(dict[str, Subscriber]):
             limits = self.limits
             if len(self) >= limits.max_subscribers:
                 raise invalid(f"over {limits.max_subscribers} subscribers")
-            if session is None and len(self._detached) >= limits.max_detached:
+            if connection is None and len(self._detached) >= limits.max_detached:
                 raise invalid(f"over {limits.max_detached} subscribers without a connection")
-        elif session is not None and subscriber.session not in (None, session):
+        elif connection is not None and subscriber.connection not in (None, connection):
             raise invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")
         return subscriber
 
-    def make(self, id_: str | None, session: SynapSession | None, who: str | None) -> Subscriber:
+    def make(
+        self, id_: str | None, connection: SynapConnection | None, who: str | None
+    ) -> Subscriber:
         """Return a new subscriber of ``who``, which has to be given a topic."""
         id_ = f"sub-{new_id()}" if id_ is None else id_
-        if session is not None:
-            peer = session.peer
+        if connection is not None:
+            peer = connection.peer
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
             peer.identity, peer.enqueue = who, _discard
-        subscriber = self[id_] = Subscriber(id_, peer, session, self._clock())
-        if session is not None:
-            session.subscriber = subscriber
+        subscriber = self[id_] = Subscriber(id_, peer, connection, self._clock())
+        if connection is not None:
+            connection.subscriber = subscriber
         else:
             self._detached[id_] = subscriber
         return subscriber
 
-    def attach(self, subscriber: Subscriber, session: SynapSession) -> None:
+    def attach(self, subscriber: Subscriber, connection: SynapConnection) -> None:
         """Let a connection have a subscriber that has had none, with its topics."""
-        nowhere, subscriber.peer = subscriber.peer, session.peer
-        subscriber.session, session.subscriber = session, subscriber
+        nowhere, subscriber.peer = subscriber.peer, connection.peer
+        subscriber.connection, connection.subscriber = connection, subscriber
         del self._detached[subscriber.id]
         self.detached_topics -= len(subscriber.topics)
         with self._changing(subscriber.topics.values()):
             for topic in subscriber.topics.values():
                 if isinstance(topic, bytes):
-                    session.hold(topic)
+                    connection.hold(topic)
                     self._table.release(topic)
                 else:
-                    session.hold_pattern(topic)
+                    connection.hold_pattern(topic)
             for _ in self._router.forget(nowhere):
                 pass
 
     def touch(self, subscriber: Subscriber) -> None:
         """Take note that a command has named it."""
         subscriber.touched = self._clock()
-        if subscriber.session is None:
+        if subscriber.connection is None:
             self._detached.move_to_end(subscriber.id)
 
-    def drop(self, session: SynapSession) -> None:
+    def drop(self, connection: SynapConnection) -> None:
         """Forget the subscriber of a connection that ends.
 
-        What it holds in the router and in the table is the session's to let go of.
+        What it holds in the router and in the table is the connection's to let go of.
         """
-        subscriber, session.subscriber = session.subscriber, None
+        subscriber, connection.subscriber = connection.subscriber, None
         if subscriber is not None:
-            subscriber.session = None
+            subscriber.connection = None
             del self[subscriber.id]
             self.wildcards -= _count_patterns(subscriber.topics.values())
 
@@ -290,7 +294,7 @@ class Subscribers(dict[str, Subscriber]):
             for text, topic in topics.items():
                 self._release(subscriber, topic)
                 del subscriber.topics[text]
-        if subscriber.session is None and not subscriber.topics:
+        if subscriber.connection is None and not subscriber.topics:
             del self[subscriber.id], self._detached[subscriber.id]
         return len(topics)
 
@@ -300,29 +304,29 @@ class Subscribers(dict[str, Subscriber]):
         return self._router.many() if many else contextlib.nullcontext()
 
     def check_limits(
-        self, subscriber: Subscriber | None, session: SynapSession | None, topics: Topics
+        self, subscriber: Subscriber | None, connection: SynapConnection | None, topics: Topics
     ) -> None:
         """Raise :class:`SynapError` if one may not have these topics as well.
 
         Args:
             subscriber: who it is; None for one that is to be made.
-            session: the connection that it has, or is to have.
+            connection: that it has, or is to have.
             topics: that it has not.
         """
         old = subscriber.topics if subscriber is not None else {}
-        of_session = session or (subscriber.session if subscriber is not None else None)
-        most = MAX_DETACHED_TOPICS if of_session is None else MAX_TOPICS
+        of_connection = connection or (subscriber.connection if subscriber is not None else None)
+        most = MAX_DETACHED_TOPICS if of_connection is None else MAX_TOPICS
         if len(old) + len(topics) > most:
-            without = " without a connection" if of_session is None else ""
+            without = " without a connection" if of_connection is None else ""
             raise invalid(f"over {most} topics of one subscriber{without}")
         patterns = _count_patterns(topics.values())
         try:
             self.check_names([topic for topic in topics.values() if isinstance(topic, bytes)])
             self.check_patterns(patterns)
-            if of_session is not None:
-                if subscriber is not None and subscriber.session is None:
+            if of_connection is not None:
+                if subscriber is not None and subscriber.connection is None:
                     patterns += _count_patterns(old.values())
-                of_session.check_patterns(patterns)
+                of_connection.check_patterns(patterns)
                 return
         except TopicError as error:
             raise invalid(error.text) from None
@@ -360,36 +364,36 @@ class Subscribers(dict[str, Subscriber]):
             raise TopicError("no more subscriptions of all connections together")
 
     def _hold(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
-        session = subscriber.session
-        if session is None:
+        connection = subscriber.connection
+        if connection is None:
             self.detached_topics += 1
         if isinstance(topic, bytes):
-            if session is not None:
-                session.hold(topic)
+            if connection is not None:
+                connection.hold(topic)
             else:
                 self._table.hold(topic, self._clock())
                 self._router.subscribe_name(subscriber.peer, topic)
             return
         self.wildcards += 1
-        if session is not None:
-            session.hold_pattern(topic)
+        if connection is not None:
+            connection.hold_pattern(topic)
         else:
             self._router.subscribe_pattern(subscriber.peer, topic)
 
     def _release(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
-        session = subscriber.session
-        if session is None:
+        connection = subscriber.connection
+        if connection is None:
             self.detached_topics -= 1
         if isinstance(topic, bytes):
-            if session is not None:
-                session.release(topic)
+            if connection is not None:
+                connection.release(topic)
             else:
                 self._table.release(topic)
                 self._router.unsubscribe_name(subscriber.peer, topic)
             return
         self.wildcards -= 1
-        if session is not None:
-            session.release_pattern(topic)
+        if connection is not None:
+            connection.release_pattern(topic)
         else:
             self._router.unsubscribe_pattern(subscriber.peer, topic)
 

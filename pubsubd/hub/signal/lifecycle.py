@@ -44,19 +44,19 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
         raise RefusedError("version_mismatch", text, {"expected": ours, "received": version[:64]})
     if signal.dialect == "A" and not metadata.capabilities:
         raise RefusedError("unauthorized", "capabilities must be a non-empty array")
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     allowed = list(metadata.capabilities or ("send", "receive", "discover"))
     token = metadata.auth_token or payload.jwt
-    if (token and hub.broker.access.able) or not talk.known:
+    if (token and hub.broker.access.able) or not connection.known:
         _log_in(signal, token)
-    if talk.identity is not None and talk.identity.capabilities is not None:
-        allowed = sorted(talk.identity.capabilities)
+    if connection.identity is not None and connection.identity.capabilities is not None:
+        allowed = sorted(connection.identity.capabilities)
     if not signal.session_id:
         signal.session_id = f"session-{new_id()}"
     sender = message.sender if isinstance(message.sender, str) else signal.address
     if canonical(sender) is not None and signal.latest_actor() is None:
         signal.locate(sender)
-    identity = talk.identity
+    identity = connection.identity
     actor = identity.actor if identity is not None and identity.actor else signal.address
     actor = dress(canonical(actor) or actor, signal.wrapped)
     in_b: m.Capabilities | list[str] = allowed
@@ -67,8 +67,8 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
         m.Connected(
             session_id=signal.session_id,
             server_version=m.VERSION_A,
-            max_message_size=signal.talk.limits.max_message,
-            heartbeat_interval=int(signal.talk.limits.heartbeat * 1000 / 2),
+            max_message_size=signal.connection.limits.max_message,
+            heartbeat_interval=int(signal.connection.limits.heartbeat * 1000 / 2),
             capabilities=in_a if signal.dialect == "A" else in_b,
             actor_identity=actor,
             server_time=hub.now(),
@@ -78,44 +78,46 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
 
 
 def _log_in(signal: Signal, token: str | None) -> None:
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     closes = signal.dialect == "B"
     if not token:
         raise RefusedError("unauthorized", "a token is required", closes=closes)
     try:
-        found = hub.broker.access.check(origin(talk.peer), None, token, hub.wall())
+        found = hub.broker.access.check(origin(connection.peer), None, token, hub.wall())
     except AuthError as error:
         hub.broker.counters.errors[error.code] += 1
-        talk.peer.failures += 1
-        closes = closes or talk.peer.failures >= FAILURES
+        connection.peer.failures += 1
+        closes = closes or connection.peer.failures >= FAILURES
         raise RefusedError("unauthorized", error.text, closes=closes) from None
     assert isinstance(found, Login)  # tokens are checked at once
-    talk.enter(found)
+    connection.enter(found)
 
 
 def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:
     """Answer a sign of life."""
-    ack = m.HeartbeatAck(timestamp=whole(payload.timestamp), server_time=signal.talk.hub.now())
+    ack = m.HeartbeatAck(
+        timestamp=whole(payload.timestamp), server_time=signal.connection.hub.now()
+    )
     signal.reply(message, "hub:heartbeat_ack", ack)
 
 
 def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
     """Take leave: forget all of the connection, answer, close."""
-    talk, hub = signal.talk, signal.talk.hub
-    for actor in list(islice(hub.registry.of(talk), _AT_ONCE)):  # the others when it leaves
+    connection, hub = signal.connection, signal.connection.hub
+    for actor in list(islice(hub.registry.of(connection), _AT_ONCE)):  # the others when it leaves
         hub.registry.unregister(actor.key)
         if hub.broker.turn.over():
             break
     name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
     signal.reply(message, name, m.Disconnected(session_id=signal.session_id))
-    talk.close(ProtocolError("goodbye", "disconnected"), tell=True)
+    connection.close(ProtocolError("goodbye", "disconnected"), tell=True)
 
 
 def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
     """Tell how much waits for this connection, and what it has sent."""
-    talk = signal.talk
-    pending, most = talk.peer.outbox.size, talk.max_pending
-    age = max(talk.hub.clock() - signal.since, 1e-3)
+    connection = signal.connection
+    pending, most = connection.peer.outbox.size, connection.max_pending
+    age = max(connection.hub.clock() - signal.since, 1e-3)
     stats = m.QueueStats(
         queue_depth=pending,
         processing_rate=round(signal.processed / age, 3),
@@ -132,19 +134,19 @@ def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> Non
 
 def metrics(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
     """Tell the counters of the hub."""
-    signal.reply(message, "hub:metrics_response", signal.talk.hub.metrics())
+    signal.reply(message, "hub:metrics_response", signal.connection.hub.metrics())
 
 
 def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None:
     """Give a new token for one that still holds."""
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     if hub.authority is None:
         raise RefusedError("invalid_token", "no tokens are in use here")
     if not payload.token:
         raise RefusedError("invalid_token", "token is required")
     try:
         token, expires_at = hub.authority.refresh(payload.token, hub.wall())
-        signal.talk.enter(hub.broker.access.admit(hub.authority.verify(token, hub.wall())))
+        signal.connection.enter(hub.broker.access.admit(hub.authority.verify(token, hub.wall())))
     except AuthError as error:
         raise RefusedError("invalid_token", error.text) from None
     refreshed = m.TokenRefreshed(token=token, expires_at=expires_at)
