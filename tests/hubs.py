@@ -23,8 +23,8 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
-from pubsubd.hub.connection import HubConnection
-from pubsubd.hub.core import Hub
+from pubsubd.hub.port import Hub
+from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import TURN, HubLimits, Limits
 from pubsubd.protocol.wire import Decoder
@@ -117,7 +117,7 @@ class Room:
             clock=lambda: self.now,
             wall=lambda: self.now + self.stepped,
         )
-        self.connections: dict[str, HubConnection] = {}
+        self.connections: dict[str, HubProtocol] = {}
         self.lines: dict[str, Peer] = {}
         self.ended: dict[str, tuple[str, str]] = {}
         self._heard: dict[str, bytes] = {}
@@ -126,7 +126,7 @@ class Room:
         """Let connections come that speak lines of JSON."""
         for name in names:
             self._heard[name] = b""
-            self.connections[name] = HubConnection(
+            self.connections[name] = HubProtocol(
                 self.hub,
                 f"127.0.0.1:{40_000 + len(self._heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]

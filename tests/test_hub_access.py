@@ -11,7 +11,7 @@ import pytest
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users, make_token
 from pubsubd.broker.listener_state import ListenerState
-from pubsubd.hub.connection import HubConnection
+from pubsubd.hub.protocol import HubProtocol
 from tests.hubs import UPGRADE, Room, connect_a, message_a, message_b
 from tests.rights import PASSWORD, rules_in, work
 from tests.test_access import Authority
@@ -61,7 +61,7 @@ class Web:
     def __init__(self, room: Room, **terms: Any) -> None:
         self.room = room
         self._heard = b""
-        self.connection = HubConnection(
+        self.connection = HubProtocol(
             room.hub,
             "192.0.2.1:5",
             self._take,

@@ -25,9 +25,10 @@ import jwt
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from pubsubd.access import tokens
 from pubsubd.cli import group
+from pubsubd.hub import connection, messages, protocol, registry, strict, topics
 from pubsubd.hub import http as hub_http
-from pubsubd.hub import messages, registry, session, strict, tokens, topics
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands, subscribers
@@ -333,7 +334,7 @@ def test_the_page_tells_every_reason_for_an_end_with_its_close_code() -> None:
     }
     for reason, text in told.items():
         if reason not in ("bad-websocket", "bad-http"):
-            code = session._CLOSE_CODES.get(reason, 1000)
+            code = connection.CLOSE_CODES.get(reason, 1000)
             assert re.search(rf"^{code}\.$", text, flags=re.MULTILINE), reason
 
 
@@ -381,7 +382,7 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"at most {MAX_LEVELS} levels and {MAX_LEVELS} stars",
         f"more than {strict.MAX_DEPTH} levels of arrays and objects",
         f"a header of at most {header} KiB (431)",
-        f"kept for {session._HTTP_IDLE:g} seconds",
+        f"kept for {protocol.HTTP_IDLE:g} seconds",
         f"{registry.MAX_ADDRESS} characters of an address",
         f"subscriber's name; {registry.MAX_DETAILS // limits.KIB} KiB of one actor's metadata",
         f"each of which counts as {registry._PER_CAPABILITY} bytes more",

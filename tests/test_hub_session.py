@@ -451,8 +451,8 @@ def test_a_connection_that_has_ended_leaves_nothing(room: Room) -> None:
     assert room.broker.router.subscriptions == before
     assert len(room.hub.registry) == 0
     assert len(room.hub.synap.subscribers) == 0
-    assert room.hub.synap.subscribers.other_wildcards == 0
-    assert room.hub.synap.wildcards == 0
+    assert room.hub.policy.wildcards == 0
+    assert room.hub.synap.subscribers.wildcards == 0
     assert set(room.hub.connections) == {
         room.connections[n].peer.number for n in ("ann", "bob", "cat")
     }

@@ -1056,7 +1056,7 @@ def test_long_senders_are_not_remembered(room: Room) -> None:
     for number in range(10):
         publish = {"topic": "t", "type": "x"}
         room.ask("ann", message_b("hub:publish", publish, me=f"{number}" + "x" * 100_000))
-    signal = room.connections["ann"].signal
+    signal = room.hub.signals.get(room.connections["ann"])
     assert signal is not None
     assert len(signal.publications) == 0
     room.ask("ann", message_b("hub:publish", publish))

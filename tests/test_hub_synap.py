@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.broker.turn import Turn
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.strict import JsonError
+from pubsubd.hub.subscriptions import Subscriptions
 from pubsubd.hub.synap import (
     Answer,
-    Subscriber,
     Synap,
     SynapError,
     commands,
@@ -24,48 +25,20 @@ from pubsubd.hub.synap import (
     status,
     subscribers,
 )
-from pubsubd.hub.topics import TopicError, TopicTable
+from pubsubd.hub.topics import TopicError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.protocol.wire import header
-from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
 
 
 class Connection:
-    """A connection that holds each name and pattern once, whoever asks."""
+    """A connection as Synap needs it."""
 
     def __init__(self, bench: Bench, name: str) -> None:
         bench.table.join(name)
-        self.bench = bench
         self.peer = bench.table.peers[name]
         self.sender = f"tcp/{name}"
-        self.subscriber: Subscriber | None = None
-        self.names: set[bytes] = set()
-        self.patterns: set[Pattern] = set()
-
-    def hold(self, name: bytes) -> None:
-        if name not in self.names:
-            self.names.add(name)
-            self.bench.topics.hold(name, self.bench.now)
-            self.bench.table.broker.router.subscribe_name(self.peer, name)
-
-    def release(self, name: bytes) -> None:
-        if name in self.names:
-            self.names.remove(name)
-            self.bench.topics.release(name)
-            self.bench.table.broker.router.unsubscribe_name(self.peer, name)
-
-    def check_patterns(self, count: int) -> None:
-        if len(self.patterns) + count > self.bench.limits.max_connection_wildcards:
-            raise TopicError("too many of this connection")
-
-    def hold_pattern(self, pattern: Pattern) -> None:
-        self.patterns.add(pattern)
-        self.bench.table.broker.router.subscribe_pattern(self.peer, pattern)
-
-    def release_pattern(self, pattern: Pattern) -> None:
-        self.patterns.discard(pattern)
-        self.bench.table.broker.router.unsubscribe_pattern(self.peer, pattern)
+        self.subscriptions = Subscriptions(bench.hub, self.peer)
 
 
 class Bench:
@@ -74,9 +47,12 @@ class Bench:
     def __init__(self, limits: Limits | None = None, **hub: Any) -> None:
         self.table = Table(limits=limits)
         self.limits = HubLimits(**hub)
-        self.topics = TopicTable(self.limits.max_topics, self.limits.topic_idle)
         self.now = 1_000.5
-        self.synap = Synap(self.table.broker, self.topics, self.limits, lambda: self.now)
+        self.hub = HubCore(
+            self.table.broker, self.limits, clock=lambda: self.now, wall=lambda: self.now
+        )
+        self.topics = self.hub.topics
+        self.synap = Synap(self.hub)
         self.connections: dict[str, Connection] = {}
 
     def join(self, *names: str) -> None:
@@ -86,8 +62,8 @@ class Bench:
     def leave(self, name: str) -> None:
         connection = self.connections.pop(name)
         self.synap.drop(connection)
-        for topic in connection.names:
-            self.topics.release(topic)
+        for _ in connection.subscriptions.release():
+            pass
         self.table.leave(name)
 
     def run(self, who: str | None, command: str, /, **payload: Any) -> dict[str, Any]:
@@ -275,7 +251,7 @@ def test_what_a_connection_has_taken_over_does_not_go_until_it_does() -> None:
     assert bench.run("ann", "publish", topic="u.1", payload=1)["subscribers_matched"] == 1
     connection = bench.connections["ann"]
     bench.leave("ann")
-    assert connection.subscriber is None
+    assert bench.synap.subscribers.of(connection) is None
     assert len(bench.synap.subscribers) == 0
 
 
@@ -302,7 +278,7 @@ def test_a_refused_subscribe_leaves_nothing_behind(bench: Bench) -> None:
         text = refused(bench, who, "subscribe", topics=["ok", "#.no"], subscriber_id="x")
         assert text == "Invalid value: # wildcard must be at the end of pattern"
         refused(bench, who, "subscribe", topics=["ok", ""], subscriber_id="new")
-    assert bench.connections["ann"].subscriber is None
+    assert bench.synap.subscribers.of(bench.connections["ann"]) is None
     assert bench.run(None, "stats")["total_subscribers"] == 1
     assert bench.run(None, "topics") == {"topics": ["t"], "count": 1}
 
@@ -319,7 +295,7 @@ def test_what_a_connection_subscribed_is_gone_with_it(bench: Bench) -> None:
 def test_the_first_frame_of_a_push_stream_lists_the_topics(bench: Bench) -> None:
     bench.run(None, "subscribe", topics=["t"], subscriber_id="x")
     bench.run("ann", "subscribe", topics=["u.#"], subscriber_id="x")
-    subscriber = bench.connections["ann"].subscriber
+    subscriber = bench.synap.subscribers.of(bench.connections["ann"])
     assert subscriber is not None
     assert connected(subscriber) == {
         "type": "connected",
@@ -471,8 +447,8 @@ def test_statistics_are_those_of_the_reference_and_true(bench: Bench) -> None:
             bench.run("bob", "publish", topic=topic, payload=1)
     bench.synap.delivered(3, 0.002)
     bench.synap.delivered(1, 0.006)
-    bench.synap.slow_consumers += 1
-    bench.synap.failures += 7
+    bench.hub.slow_consumers += 1
+    bench.hub.undelivered += 7
     assert bench.run(None, "stats") == {
         "total_topics": 3,
         "total_subscribers": 2,
@@ -501,7 +477,7 @@ def test_a_topic_has_no_more_subscribers_than_the_limit() -> None:
     text = refused(bench, None, "subscribe", topics=["u", "t"])
     assert text == "Invalid request: over 2 subscribers of topic 't'"
     with pytest.raises(TopicError):
-        bench.synap.check_name(b"t")
+        bench.hub.policy.check_name(b"t")
     bench.run("ann", "subscribe", topics=["t", "u"])
     bench.run(None, "unsubscribe", subscriber_id="x")
     bench.run(None, "subscribe", topics=["t"])
@@ -513,8 +489,8 @@ def test_there_are_no_more_topics_subscribed_than_the_limit() -> None:
     assert refused(bench, None, "subscribe", topics=["c", "d"]) == "Invalid request: over 3 topics"
     bench.run(None, "subscribe", topics=["a", "c"])
     with pytest.raises(TopicError):
-        bench.synap.check_name(b"d")
-    bench.synap.check_name(b"a")
+        bench.hub.policy.check_name(b"d")
+    bench.hub.policy.check_name(b"a")
     assert bench.run(None, "publish", topic="d", payload=1)["subscribers_matched"] == 0
 
 
@@ -525,10 +501,10 @@ def test_there_are_no_more_wildcards_than_the_limit() -> None:
     assert text == "Invalid request: over 2 wildcard subscriptions"
     bench.run(None, "subscribe", topics=["b.*", "c"], subscriber_id="x")
     with pytest.raises(TopicError):
-        bench.synap.check_pattern(Pattern.dots("d.*"))
+        bench.hub.policy.check_patterns(1)
     bench.run(None, "unsubscribe", topics=["a.*"], subscriber_id="x")
-    bench.synap.check_pattern(Pattern.dots("d.*"))
-    bench.synap.subscribers.other_wildcards += 1
+    bench.hub.policy.check_patterns(1)
+    bench.hub.policy.wildcards += 1
     refused(bench, None, "subscribe", topics=["d.*"])
     assert bench.run(None, "stats")["total_wildcard_subscriptions"] == 1
 
@@ -858,12 +834,14 @@ class SynapAgainstScan(RuleBasedStateMachine):
     def the_connections_have_what_their_subscribers_have(self) -> None:
         for name, connection in self.bench.connections.items():
             mine = self.topics.get(self.owners.get(name, ""), [])
-            held = {topic.decode() for topic in connection.names}
-            assert held | {pattern.text for pattern in connection.patterns} == set(mine)
-            assert (connection.subscriber is None) == (name not in self.owners)
-            if connection.subscriber is not None:
-                assert list(connection.subscriber.topics) == mine
-                assert connection.subscriber.session is connection
+            held = {topic.decode() for topic in connection.peer.names or ()}
+            held |= {pattern.text for pattern in connection.peer.patterns or ()}
+            assert held == set(mine)
+            subscriber = self.bench.synap.subscribers.of(connection)
+            assert (subscriber is None) == (name not in self.owners)
+            if subscriber is not None:
+                assert list(subscriber.topics) == mine
+                assert subscriber.connection is connection
 
     @invariant()
     def the_table_counts_subscribers(self) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pubsubd.broker.broker import Broker
     from pubsubd.daemon.lag import LoopLag
     from pubsubd.daemon.reload import Reloader
-    from pubsubd.hub.core import Hub
+    from pubsubd.hub.port import Hub
     from pubsubd.mesh.report import Report
     from pubsubd.transport.tasks import Tasks
 

@@ -1,21 +1,17 @@
 """Envelopes, ``{type, id, payload}``: relayed to all others that have asked for ``type:id``.
 
-There are no answers and no errors: what cannot be used is ignored, and counted.
+There are no answers and no errors: an envelope that cannot be used is ignored, and counted.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from pubsubd.hub.codec import PLAIN, Message, to_line
+from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.messages import Incoming, Topic
 from pubsubd.hub.render import Form
 from pubsubd.hub.topics import TopicError, check_envelope_topic
-
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
 
 _decode_topic = msgspec.json.Decoder(Topic).decode
 
@@ -37,7 +33,7 @@ def _carry_out(connection: HubConnection, kind: str, message: Incoming) -> bool:
     if name is None or not kind:
         return False
     try:
-        hub.synap.check_publishing(name, connection.peer.permission)
+        hub.policy.check_publishing(name, connection.peer.permission)
     except TopicError:
         return False
     payload = bytes(message.payload)
@@ -59,15 +55,15 @@ def _subscribe(connection: HubConnection, message: Incoming, on: bool) -> bool:
     if name is None:
         return False
     if not on:
-        connection.holdings.remove(name, Form.ENVELOPE)
+        connection.subscriptions.remove(name, Form.ENVELOPE)
         return True
     hub = connection.hub
     most = connection.peer.terms.limits.max_subscriptions
-    if not connection.may("subscribe") or len(connection.holdings) >= most:
+    if not connection.may("subscribe") or len(connection.subscriptions) >= most:
         return False
     try:
-        hub.synap.check_name(name, connection.peer.permission)
+        hub.policy.check_name(name, connection.peer.permission)
     except TopicError:
         return False
-    connection.holdings.add(name, Form.ENVELOPE)
+    connection.subscriptions.add(name, Form.ENVELOPE)
     return True

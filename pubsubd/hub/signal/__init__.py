@@ -7,7 +7,7 @@ both promise; addresses are written as the client writes them, ``@(runtime/id)``
 and are one address here.
 """
 
-from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.base import Signal, Signals
 from pubsubd.hub.signal.requests import REQUESTS, handle
 
-__all__ = ["REQUESTS", "Signal", "handle"]
+__all__ = ["REQUESTS", "Signal", "Signals", "handle"]

@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from pubsubd.broker.rate import Bucket
 from pubsubd.hub import messages as m
+from pubsubd.hub.connection import HubConnection
+from pubsubd.hub.core import Connection
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
 from pubsubd.routing.wildcards import Pattern
-
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
 
 DAEMONS = ("tcp/", "unix/", "http/", "mesh/")
 """What addresses begin with that the daemon itself gives, besides that of the hub."""
@@ -96,8 +95,6 @@ class Signal:
     """What a connection is for Signal Hub.
 
     Attributes:
-        wrapped: whether it writes addresses as ``@(runtime/id)``.
-        to: its address, as what others send it is addressed, inside a JSON string.
         publications: what is known of the kinds of messages that it publishes; forgotten when
             anything changes that they depend on.
     """
@@ -113,9 +110,7 @@ class Signal:
         "publications",
         "session_id",
         "since",
-        "to",
         "topics",
-        "wrapped",
     )
 
     def __init__(self, connection: HubConnection) -> None:
@@ -132,8 +127,6 @@ class Signal:
         self.processed = 0
         self.failed = 0
         self.since = connection.hub.clock()
-        self.wrapped = False
-        self.to = b""
         self.locate(connection.sender)
 
     @property
@@ -187,7 +180,7 @@ class Signal:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
             raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
-    def forget(self, actor: Actor) -> Iterator[None]:
+    def forget(self, actor: Actor[Connection]) -> Iterator[None]:
         """Take the subscriptions made under a registration that is over, in steps."""
         self.publications.clear()
         connection = self.connection
@@ -214,13 +207,15 @@ class Signal:
             return pattern
         return check_hub_topic(topic, limits.any_topic, limits.topic_length, publishing=False)
 
-    def add_topic(self, topic: str, held: bytes | Pattern, actor: Actor | None) -> Subscription:
+    def add_topic(
+        self, topic: str, held: bytes | Pattern, actor: Actor[Connection] | None
+    ) -> Subscription:
         """Subscribe a topic that is not subscribed, under an actor if one is registered."""
         key = None if actor is None else actor.key
         subscription = self.topics[topic] = Subscription(f"sub-{new_id()}", held, key)
         if key is not None:
             self._under.setdefault(key, {})[topic] = subscription
-        self.connection.holdings.add(held, Form.HUB)
+        self.connection.subscriptions.add(held, Form.HUB)
         return subscription
 
     def drop_topic(self, topic: str) -> None:
@@ -231,7 +226,7 @@ class Signal:
             if not self._under[actor]:
                 del self._under[actor]
         del self.topics[topic]
-        self.connection.holdings.remove(subscription.held, Form.HUB)
+        self.connection.subscriptions.remove(subscription.held, Form.HUB)
 
     def is_over(self, topic: str, subscription: Subscription) -> bool:
         """Return whether the registration is over under which it was made: it is about to end."""
@@ -284,7 +279,7 @@ class Signal:
         return _encode(
             m.Reply(
                 id=new_id(),
-                sender=dress(m.HUB, self.wrapped),
+                sender=dress(m.HUB, self.connection.wrapped),
                 to=to,
                 type=name,
                 payload=payload,
@@ -296,7 +291,7 @@ class Signal:
 
     # Addresses
 
-    def latest_actor(self) -> Actor | None:
+    def latest_actor(self) -> Actor[Connection] | None:
         """Return the actor that this connection has registered last."""
         return self.connection.hub.registry.latest(self.connection)
 
@@ -306,9 +301,9 @@ class Signal:
         key = canonical(address)
         if key is None:
             return
-        self.wrapped = address.startswith("@(")
-        self.address = dress(key, self.wrapped)
-        self.to = _encode(self.address)[1:-1]
+        self.connection.wrapped = address.startswith("@(")
+        self.address = dress(key, self.connection.wrapped)
+        self.connection.to = _encode(self.address)[1:-1]
 
     def sender_of(self, message: m.Incoming) -> str:
         """Return who publishes: the address it claims if that is registered here, or its last."""
@@ -333,6 +328,14 @@ class Signal:
         if limit < 1 or offset < 0:
             raise RefusedError("internal_error", "limit is 1 or more, offset 0 or more")
         return min(limit, most), offset
+
+
+class Signals(dict[Connection, Signal]):
+    """The state of Signal Hub, of each connection that speaks it; made when first needed."""
+
+    def __missing__(self, connection: HubConnection) -> Signal:
+        self[connection] = signal = Signal(connection)
+        return signal
 
 
 def read_payload(raw: Raw, type_: type[Payload]) -> Payload:

@@ -58,7 +58,7 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
         signal.locate(sender)
     identity = connection.identity
     actor = identity.actor if identity is not None and identity.actor else signal.address
-    actor = dress(canonical(actor) or actor, signal.wrapped)
+    actor = dress(canonical(actor) or actor, connection.wrapped)
     in_b: m.Capabilities | list[str] = allowed
     in_a = m.Capabilities(max_actors_per_instance=hub.limits.max_actors)
     signal.reply(

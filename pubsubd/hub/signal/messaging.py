@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import msgspec
 
 from pubsubd.hub import messages as m
+from pubsubd.hub.core import Connection
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import dress
@@ -21,9 +22,6 @@ from pubsubd.hub.signal.base import (
     shown,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
 
 SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
 """Names that one must have the right to publish, where rights are limited."""
@@ -70,7 +68,7 @@ def broadcast(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
 
 def _check_right(signal: Signal, name: bytes) -> None:
     """Raise ForbiddenError if sending to actors is not allowed."""
-    signal.connection.hub.synap.check_publishing(name, signal.connection.peer.permission)
+    signal.connection.hub.policy.check_publishing(name, signal.connection.peer.permission)
 
 
 def _broadcast(
@@ -90,7 +88,7 @@ def _broadcast(
             delivered += 1
         else:
             failed += 1
-        connection = cast("HubConnection", actor.connection)
+        connection = actor.connection
         if connection.peer.outbox.size > connection.max_pending // 2:
             yield  # it may have to be waited for
     signal.reply(
@@ -151,14 +149,14 @@ def _delivery(
     )
 
 
-def _hand(signal: Signal, actor: Actor, delivery: m.Delivery) -> bool:
+def _hand(signal: Signal, actor: Actor[Connection], delivery: m.Delivery) -> bool:
     """Put a delivery to an actor, as it writes addresses; False if it cannot take it."""
     wrapped = actor.address.startswith("@(")
     return _put(signal, actor, _write(delivery, actor.address, wrapped))
 
 
-def _put(signal: Signal, actor: Actor, text: bytes) -> bool:
-    connection = cast("HubConnection", actor.connection)
+def _put(signal: Signal, actor: Actor[Connection], text: bytes) -> bool:
+    connection = actor.connection
     hub = signal.connection.hub
     if (
         connection.peer.ending is not None

@@ -44,13 +44,13 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
     if subscription is None:
         held = signal.parse_topic(topic)
         most = connection.peer.terms.limits.max_subscriptions
-        if len(connection.holdings) >= most:
+        if len(connection.subscriptions) >= most:
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
-            hub.synap.check_pattern(held)
-            connection.holdings.check_patterns(1, Form.HUB)
+            hub.policy.check_patterns(1)
+            connection.subscriptions.check_patterns(1, Form.HUB)
         else:
-            hub.synap.check_name(held, connection.peer.permission)
+            hub.policy.check_name(held, connection.peer.permission)
         given = payload.actor_address or text_of(message.sender)
         actor = hub.registry.get(key_of(given), hub.ticks()) if given else None
         if actor is None or actor.connection is not connection:
@@ -130,12 +130,12 @@ def _prepare(
     """
     limits = signal.connection.hub.limits
     name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
-    signal.connection.hub.synap.check_publishing(name, signal.connection.peer.permission)
+    signal.connection.hub.policy.check_publishing(name, signal.connection.peer.permission)
     kind = checked_type(kind)
     sender = signal.sender_of(message)
     head = to_line(name, kind, sender, b"null").removesuffix(b"null}")
     to = text_of(message.sender) or signal.address
-    fixed = [dress(m.HUB, signal.wrapped), to, _ACKS[signal.dialect == "A"], topic]
+    fixed = [dress(m.HUB, signal.connection.wrapped), to, _ACKS[signal.dialect == "A"], topic]
     ack = (
         b'{"id":"%%b","from":%b,"to":%b,"type":%b,"payload":{"topic":%b,"subscriberCount":%%d,'
         b'"deliveredCount":%%d,"delivered":%%b,"timestamp":%%d},"correlationId":%%b,'

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw
 
 from pubsubd.hub import messages as m
+from pubsubd.hub.core import Connection
 from pubsubd.hub.registry import (
     MAX_CAPABILITIES,
     Actor,
@@ -26,9 +26,6 @@ from pubsubd.hub.signal.base import (
     text_of,
 )
 from pubsubd.protocol.limits import ANSWER
-
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
 
 _FRAME = 150  # bytes of one actor in an answer, besides what it tells
 
@@ -68,12 +65,12 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     signal.reply(message, "hub:registered", registered, registered)
 
 
-def _displace(signal: Signal, actor: Actor) -> None:
+def _displace(signal: Signal, actor: Actor[Connection]) -> None:
     """Make room for a second registration of an address, or refuse it, by the dialect.
 
     Nobody takes the place of another user.
     """
-    if actor.connection.peer.identity != signal.connection.peer.identity:  # type: ignore[attr-defined]
+    if actor.connection.peer.identity != signal.connection.peer.identity:
         raise RefusedError("unauthorized", f"{actor.address} is registered by another user")
     if signal.dialect != "A":
         raise RefusedError(
@@ -85,7 +82,7 @@ def _displace(signal: Signal, actor: Actor) -> None:
                 "hint": "Wait for expiration or use different address",
             },
         )
-    hub, other = signal.connection.hub, cast("HubConnection", actor.connection)
+    hub, other = signal.connection.hub, actor.connection
     hub.broker.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
@@ -105,7 +102,7 @@ def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> No
 
 
 def _unregister(
-    signal: Signal, message: m.Incoming, given: str, actor: Actor | None
+    signal: Signal, message: m.Incoming, given: str, actor: Actor[Connection] | None
 ) -> Iterator[None]:
     hub = signal.connection.hub
     if actor is not None:
@@ -220,7 +217,7 @@ def _list(
     signal: Signal,
     message: m.Incoming,
     name: str,
-    actors: Sequence[Actor],
+    actors: Sequence[Actor[Connection]],
     total: int,
     limit: int,
     offset: int,

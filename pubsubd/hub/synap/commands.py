@@ -13,9 +13,10 @@ from msgspec import UNSET, Struct
 from msgspec.json import encode
 
 from pubsubd.access.rules import Permission
-from pubsubd.broker.broker import Broker
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.codec import to_line
+from pubsubd.hub.connection import HubConnection
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.synap.requests import (
     Info,
@@ -29,16 +30,16 @@ from pubsubd.hub.synap.requests import (
     read_payload,
     required,
 )
-from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapConnection, Topics
+from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics
+from pubsubd.hub.synap.subscribers import Subscribers
 from pubsubd.hub.topics import (
     ForbiddenError,
     TopicError,
-    TopicTable,
     check_synap_topic,
     synap_pattern,
 )
 from pubsubd.protocol import wire
-from pubsubd.protocol.limits import ANSWER, HubLimits
+from pubsubd.protocol.limits import ANSWER
 from pubsubd.routing.wildcards import Pattern
 
 TYPE = "pubsub:message"
@@ -52,48 +53,36 @@ MAX_TOPICS_AT_ONCE = 1_000
 
 _READ = 64  # topics read at once
 
+_ANSWERED = ("pubsub.topics", "pubsub.info", "pubsub.stats")  # commands that ask the daemon
+_ACTIONS = {
+    "pubsub.publish": "publish",
+    "pubsub.subscribe": "subscribe",
+    "pubsub.topics": "discover",
+    "pubsub.info": "discover",
+}
+
 
 Answer = dict[str, Any] | Steps[dict[str, Any]]
 """The payload of an answer, or the steps in which it comes."""
 
 
 class Synap:
-    """The commands, and what is counted of them.
+    """The commands, and counts of them.
 
     Args:
-        broker: routes what is published.
-        table: the topics of this port.
-        limits: of this port.
-        clock: seconds that only go forward.
-        wall: seconds since the epoch; None if ``clock`` is.
+        hub: the port.
 
     Attributes:
-        subscribers: id -> who is subscribed by them.
+        subscribers: id -> subscriber.
         published: messages, by pubsub.publish.
         deliveries: connections that these went to, all together.
-        slow_consumers: connections of this port that were cut because they were too slow;
-            the hub's.
-        failures: messages that could not be delivered to a connection; the hub's.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        table: TopicTable,
-        limits: HubLimits,
-        clock: Callable[[], float],
-        wall: Callable[[], float] | None = None,
-    ) -> None:
-        self.subscribers = Subscribers(broker, table, limits, clock)
+    def __init__(self, hub: HubCore) -> None:
+        self.subscribers = Subscribers(hub)
         self.published = 0
         self.deliveries = 0
-        self.slow_consumers = 0
-        self.failures = 0
-        self._broker = broker
-        self._table = table
-        self.limits = limits
-        self._clock = clock
-        self._wall = wall or clock
+        self._hub = hub
         self._waited = 0.0  # seconds, of all deliveries that were timed
         self._timed = 0
 
@@ -151,35 +140,6 @@ class Synap:
         """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
         return self.subscribers.expire(now)
 
-    def check_publishing(self, name: bytes, rights: Permission | None = None) -> None:
-        """Raise :class:`TopicError` if one with these rights must not publish ``name``.
-
-        Nobody may if it is for the daemons of the mesh alone.
-        """
-        if rights is not None and not rights.may_publish(name):
-            raise self._forbid(name, rights, "publish")
-        if self._broker.reserved and name.startswith(self._broker.reserved):
-            self._broker.counters.errors["forged-advert"] += 1
-            shown = wire.escape(name, 64)
-            raise TopicError(f"topic '{shown}' is for the daemons of this mesh alone")
-
-    def check_name(self, name: bytes, rights: Permission | None = None) -> None:
-        """Raise :class:`TopicError` if one with these rights must not subscribe ``name``.
-
-        Nobody else may if the limits do not let them.
-        """
-        if rights is not None and not rights.may_receive(name):
-            raise self._forbid(name, rights, "receive")
-        self.subscribers.check_names((name,))
-
-    def check_pattern(self, _pattern: Pattern) -> None:
-        """Raise :class:`TopicError` if the limits let nobody subscribe one more pattern."""
-        self.subscribers.check_patterns(1)
-
-    def _forbid(self, name: bytes, rights: Permission, what: str) -> ForbiddenError:
-        self._broker.counters.errors[rights.code] += 1
-        return ForbiddenError(f"no right to {what} topic '{wire.escape(name, 64)}'")
-
     # Commands
 
     def _publish(
@@ -189,6 +149,7 @@ class Synap:
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
+        hub, broker = self._hub, self._hub.broker
         topic = required(payload.topic, "topic")
         value = payload.payload
         if value is UNSET:
@@ -196,20 +157,20 @@ class Synap:
         if value is UNSET:
             raise invalid("Missing 'payload' or 'data' field")
         name = check_synap_topic(topic)
-        self.check_publishing(name, rights)
+        hub.policy.check_publishing(name, rights)
         metadata = None if payload.metadata is None else encode(payload.metadata)
         peer, sender = (None, HTTP) if connection is None else (connection.peer, connection.sender)
         id_ = "msg_" + new_id().replace("-", "")
         data = to_line(name, TYPE, sender, encode(value), id_, metadata)
-        most = self._broker.terms.limits.max_payload
+        most = broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        count = self._broker.enqueue(peer, name, data)
-        self._table.note(name, self._clock())
+        count = broker.enqueue(peer, name, data)
+        hub.topics.note(name, hub.clock())
         self.published += 1
         self.deliveries += count
         if self.subscribers.detached_topics:
-            self.deliveries -= self.subscribers.count_nowhere(self._broker.enqueued_for)
+            self.deliveries -= self.subscribers.count_nowhere(broker.enqueued_for)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(
@@ -223,13 +184,13 @@ class Synap:
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
-        subscribers, over = self.subscribers, self._broker.turn.over
+        subscribers, over = self.subscribers, self._hub.broker.turn.over
         subscriber = subscribers.choose(payload.subscriber_id, connection, who)
         topics: Topics = {}
         for text in texts:
             topics[text] = topic = _read_topic(text)
             if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
-                raise self._forbid(topic, rights, "receive")
+                raise self._hub.policy.forbid(topic, rights, "receive")
             if len(topics) % _READ == 0 and over():
                 yield
                 subscriber = subscribers.choose(payload.subscriber_id, connection, who)
@@ -258,7 +219,7 @@ class Synap:
         if payload.subscriber_id is not None:
             subscriber = self.subscribers.find(payload.subscriber_id, who)
         elif connection is not None:
-            subscriber = connection.subscriber
+            subscriber = self.subscribers.of(connection)
         else:
             raise invalid("Missing 'subscriber_id' field")
         if subscriber is None:
@@ -283,9 +244,9 @@ class Synap:
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
-        most = self.limits.page
+        most = self._hub.limits.page
         limit = most if payload.limit is None else min(payload.limit, most)
-        names, total = self._table.page(payload.offset, limit)
+        names, total = self._hub.topics.page(payload.offset, limit)
         found: list[str] = []
         room = ANSWER
         for name in names:
@@ -305,14 +266,14 @@ class Synap:
     ) -> dict[str, Any]:
         text = required(payload.topic, "topic")
         name = check_synap_topic(text, publishing=False)
-        topic = self._table.get(name)
+        topic = self._hub.topics.get(name)
         if topic is None or not (rights is None or rights.may_receive(name)):
             raise SynapError(f"Invalid request: Topic '{wire.escape(text, 256)}' not found", 404)
         return {
             "topic": text,
-            "subscriber_count": self._broker.count_receivers(name),
+            "subscriber_count": self._hub.broker.count_receivers(name),
             "message_count": topic.message_count,
-            "created_at": int(topic.created_at + self._wall() - self._clock()),
+            "created_at": int(topic.created_at + self._hub.wall() - self._hub.clock()),
         }
 
     def _stats(
@@ -324,21 +285,21 @@ class Synap:
     ) -> dict[str, Any]:
         latency = self._waited / self._timed if self._timed else 0.0
         return {
-            "total_topics": len(self._table),
+            "total_topics": len(self._hub.topics),
             "total_subscribers": len(self.subscribers),
             "total_wildcard_subscriptions": self.wildcards,
             "messages_published": self.published,
             "messages_delivered": self.deliveries,
-            "slow_consumers_dropped": self.slow_consumers,
-            "delivery_failures": self.failures,
+            "slow_consumers_dropped": self._hub.slow_consumers,
+            "delivery_failures": self._hub.undelivered,
             "avg_delivery_latency_ms": round(latency * 1_000, 6),
             "top_topics": [
                 {
                     "topic": name.decode(),
-                    "subscribers": self._broker.count_receivers(name),
+                    "subscribers": self._hub.broker.count_receivers(name),
                     "messages": topic.message_count,
                 }
-                for name, topic in self._table.top()
+                for name, topic in self._hub.topics.top()
                 if rights is None or rights.may_receive(name)
             ],
         }
@@ -367,6 +328,27 @@ def _tell(error: TopicError) -> SynapError:
     if isinstance(error, ForbiddenError):
         return SynapError(f"Unauthorized: {error.text}", 403)
     return SynapError(f"Invalid value: {error.text}")
+
+
+def check_command(connection: HubConnection, command: str, *, counted: bool = False) -> None:
+    """Raise SynapError if this connection may not give ``command``.
+
+    Args:
+        connection: by which it came.
+        command: for example ``pubsub.publish``.
+        counted: whether it has been counted as a request already.
+    """
+    if command in _ANSWERED and not counted and not connection.again:
+        policy, peer = connection.hub.policy, connection.peer
+        if wait := policy.wait_for_request(peer):
+            raise SynapError(policy.refuse_request(peer, wait), 429)
+    action = _ACTIONS.get(command, "")
+    if not connection.may(action):
+        raise SynapError(
+            f"Unauthorized: the token does not allow {command}"
+            if connection.known
+            else "Unauthorized: a token is required"
+        )
 
 
 def connected(subscriber: Subscriber) -> dict[str, Any]:

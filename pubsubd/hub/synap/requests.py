@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
 from pubsubd.hub import strict
-from pubsubd.protocol import wire
 from pubsubd.protocol.errors import PubsubdError
 
 _Value = TypeVar("_Value")
@@ -36,11 +35,6 @@ class SynapError(PubsubdError):
 def invalid(text: str) -> SynapError:
     """Return what refuses a request that is not as it should be, or is over a limit."""
     return SynapError(f"Invalid request: {text}")
-
-
-def shown(text: bytes | str) -> str:
-    """Return ``text`` for a line that a person reads, in quotes."""
-    return f"'{wire.escape(text, 64)}'"
 
 
 class Publish(Struct):

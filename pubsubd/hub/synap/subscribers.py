@@ -1,39 +1,41 @@
-"""Who is subscribed by Synap's commands, connected or not.
+"""The subscribers of Synap's commands, connected or not.
 
 Strategy: a subscriber is a peer of the broker like any other. On a connection it is that
 connection's peer, and the connection holds its topics, once in the router however many dialects
-have asked for them. One that was made by an HTTP request has no connection to push to: it gets a peer
-of its own that is nowhere, so that it counts where subscribers are counted and costs nothing where
-messages are delivered. A connection that subscribes with its id takes it over, with its topics.
+have asked for them. A subscriber that was made by an HTTP request has no connection to push to: it
+gets a peer of its own that is nowhere, so that it counts where subscribers are counted and costs
+nothing where messages are delivered. A connection that subscribes with its id takes it over, with
+its topics.
 
 Invariants:
 
-- ``subscriber.connection.subscriber is subscriber`` for each one that has a connection, and
+- ``subscribers.of(subscriber.connection) is subscriber`` for each one that has a connection, and
   ``subscribers[subscriber.id] is subscriber`` for each one there is.
-- One without a connection is in ``_detached``, in the order of when it was last named, and has a
-  topic at least; its topics stand in the table for it. The topics of one with a connection are the
-  connection's to hold and release there.
-- ``wildcards`` counts the patterns of all subscribers, ``detached_topics`` the topics of those in
-  ``_detached``.
+- A subscriber without a connection is in ``_detached``, in the order of when it was last named, and
+  has a topic at least; its topics stand in the table for it. The topics of a subscriber with a
+  connection are that connection's to hold and release there.
+- ``wildcards`` counts the patterns of all subscribers, and ``policy.wildcards`` includes them;
+  ``detached_topics`` counts the topics of those in ``_detached``.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.synap.requests import invalid, shown
-from pubsubd.hub.topics import ForbiddenError, TopicError, TopicTable
-from pubsubd.protocol.limits import HubLimits
+from pubsubd.hub.policy import shown
+from pubsubd.hub.render import Form
+from pubsubd.hub.synap.requests import invalid
+from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics, count_patterns
+from pubsubd.hub.topics import ForbiddenError, TopicError
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.routing.wildcards import Pattern
@@ -50,90 +52,26 @@ MAX_ID = 256
 _AT_ONCE = 200  # topics taken back at once, 1 ms
 _FEW = 8  # patterns that the router is told of one by one
 
-Topics = dict[str, bytes | Pattern]
-"""Topics as they were given, in order -> the name or the pattern that each of them is."""
-
-
-class SynapConnection(Protocol):
-    """What is asked of a connection.
-
-    Attributes:
-        peer: receives what the subscriber of the connection is to get.
-        sender: what the daemon knows it by.
-        subscriber: None until it has subscribed; written here only.
-    """
-
-    peer: Peer
-    sender: str
-    subscriber: Subscriber | None
-
-    def check_patterns(self, count: int) -> None:
-        """Raise :class:`TopicError` if it may not have so many more patterns."""
-
-    def hold(self, name: bytes) -> None:
-        """Subscribe ``name`` in the router and in the table of topics."""
-
-    def release(self, name: bytes) -> None:
-        """Undo :meth:`hold`."""
-
-    def hold_pattern(self, pattern: Pattern) -> None:
-        """Subscribe ``pattern`` in the router."""
-
-    def release_pattern(self, pattern: Pattern) -> None:
-        """Undo :meth:`hold_pattern`."""
-
-
-class Subscriber:
-    """Somebody with topics, connected or not.
-
-    Attributes:
-        id: the client's, or ``sub-`` and a random UUID.
-        topics: what it subscribes.
-        peer: the broker's peer that receives.
-        connection: that it has; None if it has none.
-        touched: when a command last named it, by the clock.
-    """
-
-    __slots__ = ("connection", "id", "peer", "topics", "touched")
-
-    def __init__(
-        self, id_: str, peer: Peer, connection: SynapConnection | None, touched: float
-    ) -> None:
-        self.id = id_
-        self.topics: Topics = {}
-        self.peer = peer
-        self.connection = connection
-        self.touched = touched
-
 
 class Subscribers(dict[str, Subscriber]):
     """All subscribers, connected or not, by their ids, and what they hold.
 
     Args:
-        broker: whose router they are subscribed in.
-        table: the topics of this port.
-        limits: of this port.
-        clock: seconds that only go forward.
+        hub: the port.
 
     Attributes:
         wildcards: patterns that they subscribe.
-        other_wildcards: patterns that are subscribed on this port in other dialects, for the
-            limit to count them as well; the owner's.
         detached_topics: topics of those without a connection.
     """
 
-    def __init__(
-        self, broker: Broker, table: TopicTable, limits: HubLimits, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, hub: HubCore) -> None:
         super().__init__()
         self.wildcards = 0
-        self.other_wildcards = 0
         self.detached_topics = 0
-        self._broker = broker
-        self._router = broker.router
-        self._table = table
-        self.limits = limits
-        self._clock = clock
+        self._hub = hub
+        self._router = hub.broker.router
+        self._table = hub.topics
+        self._by_connection: dict[SynapConnection, Subscriber] = {}
         self._detached: OrderedDict[str, Subscriber] = OrderedDict()
         self._nowhere: WeakKeyDictionary[Targets, int] = WeakKeyDictionary()
 
@@ -148,6 +86,10 @@ class Subscribers(dict[str, Subscriber]):
             count = sum(peer.enqueue is _discard for peer in targets.members)
             self._nowhere[targets] = count
         return count
+
+    def of(self, connection: SynapConnection) -> Subscriber | None:
+        """Return the subscriber of a connection, if it has one."""
+        return self._by_connection.get(connection)
 
     # Whose topics
 
@@ -177,12 +119,12 @@ class Subscribers(dict[str, Subscriber]):
         """
         if id_ is not None and not 0 < len(id_) <= MAX_ID:
             raise invalid(f"'subscriber_id' must have 1 to {MAX_ID} characters")
-        own = connection.subscriber if connection is not None else None
+        own = self.of(connection) if connection is not None else None
         if own is not None and id_ is not None and id_ != own.id:
             raise invalid(f"This connection is subscriber {shown(own.id)} already")
         subscriber = own or (self.find(id_, who) if id_ is not None else None)
         if subscriber is None:
-            limits = self.limits
+            limits = self._hub.limits
             if len(self) >= limits.max_subscribers:
                 raise invalid(f"over {limits.max_subscribers} subscribers")
             if connection is None and len(self._detached) >= limits.max_detached:
@@ -201,9 +143,9 @@ class Subscribers(dict[str, Subscriber]):
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
             peer.identity, peer.enqueue = who, _discard
-        subscriber = self[id_] = Subscriber(id_, peer, connection, self._clock())
+        subscriber = self[id_] = Subscriber(id_, peer, connection, self._hub.clock())
         if connection is not None:
-            connection.subscriber = subscriber
+            self._by_connection[connection] = subscriber
         else:
             self._detached[id_] = subscriber
         return subscriber
@@ -211,22 +153,20 @@ class Subscribers(dict[str, Subscriber]):
     def attach(self, subscriber: Subscriber, connection: SynapConnection) -> None:
         """Let a connection have a subscriber that has had none, with its topics."""
         nowhere, subscriber.peer = subscriber.peer, connection.peer
-        subscriber.connection, connection.subscriber = connection, subscriber
+        subscriber.connection, self._by_connection[connection] = connection, subscriber
         del self._detached[subscriber.id]
         self.detached_topics -= len(subscriber.topics)
         with self._changing(subscriber.topics.values()):
             for topic in subscriber.topics.values():
+                connection.subscriptions.add(topic, Form.SYNAP)
                 if isinstance(topic, bytes):
-                    connection.hold(topic)
                     self._table.release(topic)
-                else:
-                    connection.hold_pattern(topic)
             for _ in self._router.forget(nowhere):
                 pass
 
     def touch(self, subscriber: Subscriber) -> None:
         """Take note that a command has named it."""
-        subscriber.touched = self._clock()
+        subscriber.touched = self._hub.clock()
         if subscriber.connection is None:
             self._detached.move_to_end(subscriber.id)
 
@@ -235,11 +175,11 @@ class Subscribers(dict[str, Subscriber]):
 
         What it holds in the router and in the table is the connection's to let go of.
         """
-        subscriber, connection.subscriber = connection.subscriber, None
+        subscriber = self._by_connection.pop(connection, None)
         if subscriber is not None:
             subscriber.connection = None
             del self[subscriber.id]
-            self.wildcards -= _count_patterns(subscriber.topics.values())
+            self._count_wildcards(-count_patterns(subscriber.topics.values()))
 
     def expire(self, now: float) -> int:
         """Forget topics of those without a connection that nobody has named for long.
@@ -250,7 +190,7 @@ class Subscribers(dict[str, Subscriber]):
         count = 0
         while self._detached and count < _AT_ONCE:
             subscriber = next(iter(self._detached.values()))
-            if now - subscriber.touched <= self.limits.detached_idle:
+            if now - subscriber.touched <= self._hub.limits.detached_idle:
                 break
             texts = list(islice(subscriber.topics, _AT_ONCE - count))
             self._remove(subscriber, texts)
@@ -263,7 +203,7 @@ class Subscribers(dict[str, Subscriber]):
         """Give a subscriber topics, after :meth:`check_limits`, in steps."""
         texts = list(topics)
         for at in range(0, len(texts), _AT_ONCE):
-            if at and self._broker.turn.over():
+            if at and self._hub.broker.turn.over():
                 yield
                 if self.get(subscriber.id) is not subscriber:
                     return  # it has left meanwhile
@@ -281,7 +221,7 @@ class Subscribers(dict[str, Subscriber]):
         """
         count = 0
         for at in range(0, len(texts), _AT_ONCE):
-            if at and self._broker.turn.over():
+            if at and self._hub.broker.turn.over():
                 yield
             if self.get(subscriber.id) is not subscriber:
                 break  # it has left meanwhile
@@ -300,7 +240,7 @@ class Subscribers(dict[str, Subscriber]):
 
     def _changing(self, topics: Collection[bytes | Pattern]) -> AbstractContextManager[None]:
         """Return what lets the router forget its answers once, where it would take long."""
-        many = _count_patterns(topics) > _FEW
+        many = count_patterns(topics) > _FEW
         return self._router.many() if many else contextlib.nullcontext()
 
     def check_limits(
@@ -319,87 +259,53 @@ class Subscribers(dict[str, Subscriber]):
         if len(old) + len(topics) > most:
             without = " without a connection" if of_connection is None else ""
             raise invalid(f"over {most} topics of one subscriber{without}")
-        patterns = _count_patterns(topics.values())
+        patterns = count_patterns(topics.values())
+        policy = self._hub.policy
         try:
-            self.check_names([topic for topic in topics.values() if isinstance(topic, bytes)])
-            self.check_patterns(patterns)
+            policy.check_names([topic for topic in topics.values() if isinstance(topic, bytes)])
+            policy.check_patterns(patterns)
             if of_connection is not None:
                 if subscriber is not None and subscriber.connection is None:
-                    patterns += _count_patterns(old.values())
-                of_connection.check_patterns(patterns)
+                    patterns += count_patterns(old.values())
+                of_connection.subscriptions.check_patterns(patterns, Form.SYNAP)
                 return
+            most = self._hub.limits.max_detached_topics
+            if self.detached_topics + len(topics) > most:
+                raise TopicError(f"over {most} topics of subscribers without a connection")
+            if patterns:
+                policy.check_own_patterns(count_patterns(old.values()) + patterns, "subscriber")
         except TopicError as error:
             raise invalid(error.text) from None
-        most = self.limits.max_detached_topics
-        if self.detached_topics + len(topics) > most:
-            raise invalid(f"over {most} topics of subscribers without a connection")
-        most = self.limits.max_connection_wildcards
-        if patterns and _count_patterns(old.values()) + patterns > most:
-            raise invalid(f"over {most} wildcard subscriptions of one subscriber")
-
-    def check_names(self, names: Collection[bytes]) -> None:
-        """Raise :class:`TopicError` if the limits let nobody else subscribe all of these."""
-        self._check_total(len(names))
-        most = self.limits.max_topic_subscribers
-        new = 0
-        for name in names:
-            topic = self._table.get(name)
-            if topic is None or not topic.subscribers:
-                new += 1
-            elif topic.subscribers >= most:
-                raise TopicError(f"over {most} subscribers of topic {shown(name)}")
-        if new > max(self._table.room, 0):
-            raise TopicError(f"over {self.limits.max_topics} topics")
-
-    def check_patterns(self, count: int) -> None:
-        """Raise :class:`TopicError` if the limits let nobody subscribe so many more patterns."""
-        self._check_total(count)
-        most = self.limits.max_wildcards
-        if count and self.wildcards + self.other_wildcards + count > most:
-            raise TopicError(f"over {most} wildcard subscriptions")
-
-    def _check_total(self, count: int) -> None:
-        most = self._broker.terms.limits.max_subscriptions_total
-        if self._router.subscriptions + count > most:
-            raise TopicError("no more subscriptions of all connections together")
 
     def _hold(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
-        connection = subscriber.connection
-        if connection is None:
-            self.detached_topics += 1
-        if isinstance(topic, bytes):
-            if connection is not None:
-                connection.hold(topic)
-            else:
-                self._table.hold(topic, self._clock())
-                self._router.subscribe_name(subscriber.peer, topic)
+        if isinstance(topic, Pattern):
+            self._count_wildcards(1)
+        if subscriber.connection is not None:
+            subscriber.connection.subscriptions.add(topic, Form.SYNAP)
             return
-        self.wildcards += 1
-        if connection is not None:
-            connection.hold_pattern(topic)
+        self.detached_topics += 1
+        if isinstance(topic, bytes):
+            self._table.hold(topic, self._hub.clock())
+            self._router.subscribe_name(subscriber.peer, topic)
         else:
             self._router.subscribe_pattern(subscriber.peer, topic)
 
     def _release(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
-        connection = subscriber.connection
-        if connection is None:
-            self.detached_topics -= 1
-        if isinstance(topic, bytes):
-            if connection is not None:
-                connection.release(topic)
-            else:
-                self._table.release(topic)
-                self._router.unsubscribe_name(subscriber.peer, topic)
+        if isinstance(topic, Pattern):
+            self._count_wildcards(-1)
+        if subscriber.connection is not None:
+            subscriber.connection.subscriptions.remove(topic, Form.SYNAP)
             return
-        self.wildcards -= 1
-        if connection is not None:
-            connection.release_pattern(topic)
+        self.detached_topics -= 1
+        if isinstance(topic, bytes):
+            self._table.release(topic)
+            self._router.unsubscribe_name(subscriber.peer, topic)
         else:
             self._router.unsubscribe_pattern(subscriber.peer, topic)
 
-
-def _count_patterns(topics: Iterable[bytes | Pattern]) -> int:
-    return sum(1 for topic in topics if isinstance(topic, Pattern))
+    def _count_wildcards(self, change: int) -> None:
+        self.wildcards += change
+        self._hub.policy.wildcards += change
 
 
 def _discard(_data: bytes | Pieces) -> None:
