@@ -58,7 +58,7 @@ Address = Annotated[
     str,
     Meta(extra_json_schema={"maxLength": 256, "pattern": rf"^({_BARE}|@\({_BARE}\)){END}"}),
 ]
-"""``runtime/id``, or ``@(runtime/id)``; see :func:`pubsubd.hub.registry.canonical`."""
+"""``runtime/id``, or ``@(runtime/id)``; see :func:`pubsubd.hub.actors.canonical`."""
 
 Kind = Annotated[
     str,

@@ -12,69 +12,41 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from pubsubd.broker.rate import Bucket
 from pubsubd.hub import messages as m
+from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import Connection
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import Form, dress
+from pubsubd.hub.signal.reading import RefusedError, key_of, shown, text_of, whole
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
 from pubsubd.routing.wildcards import Pattern
-
-DAEMONS = ("tcp/", "unix/", "http/", "mesh/")
-"""What addresses begin with that the daemon itself gives, besides that of the hub."""
 
 PAGE_A = 100  # actors in one answer, in dialect A
 _MOST = 10**9  # of what can be counted here; numbers from clients are no larger
 _DROPPED = 16  # subscriptions that are ended in one step
-_NULL = Raw(b"null")
 
 _PATTERNS = ("tell", "ask", UNSET, None, "request", "notify")
 
 _encode = msgspec.json.Encoder().encode
-_json = msgspec.json.decode
 
-Payload = TypeVar("Payload", bound=Struct)
-
-
-class _Decoders(dict[type[Struct], Callable[[bytes], Struct]]):
-    """What decodes payloads, by their types; made when first needed."""
-
-    def __missing__(self, type_: type[Struct]) -> Callable[[bytes], Struct]:
-        self[type_] = decode = msgspec.json.Decoder(type_).decode
-        return decode
-
-
-_DECODERS = _Decoders()
-
-
-class RefusedError(Exception):
-    """A message that is answered with hub:error.
-
-    Attributes:
-        closes: whether the connection ends because of it.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        text: str,
-        details: dict[str, Any] | None = None,
-        *,
-        closes: bool = False,
-    ) -> None:
-        super().__init__(text)
-        self.closes = closes
-        self.code = code
-        self.text = text
-        self.details = details or {}
+_RESOLUTIONS = {
+    "version_mismatch": "Connect with a version that this hub speaks",
+    "unauthorized": "Connect again with a token that allows this",
+    "invalid_token": "Ask for a new token",
+    "rate_limited": "Wait for retryAfter seconds",
+    "unknown_actor": "Discover actors, and try again later",
+    "message_too_large": "Split the message",
+    "message_expired": "Send it again with a new timestamp",
+    "timeout": "Connect again, and send heartbeats",
+}
 
 
 class Subscription(Struct):
@@ -336,78 +308,3 @@ class Signals(dict[Connection, Signal]):
     def __missing__(self, connection: HubConnection) -> Signal:
         self[connection] = signal = Signal(connection)
         return signal
-
-
-def read_payload(raw: Raw, type_: type[Payload]) -> Payload:
-    """Return a payload, absent or null as an empty one; raises RefusedError for another shape."""
-    text = bytes(raw)
-    if not text or text == b"null":
-        return type_()
-    try:
-        return _DECODERS[type_](text)  # type: ignore[return-value]
-    except msgspec.DecodeError as error:
-        raise RefusedError("internal_error", f"payload: {error}") from None
-
-
-def read_metadata(raw: Raw, type_: type[Payload]) -> Payload:
-    """Return what is known of ``metadata``; what has another shape counts as absent."""
-    text = bytes(raw)
-    if text[:1] != b"{":
-        return type_()
-    try:
-        return msgspec.json.decode(text, type=type_)
-    except msgspec.DecodeError:
-        return type_()
-
-
-def read_object(raw: Raw) -> dict[str, Any]:
-    """Return a JSON object, an empty one in place of anything else."""
-    value = _json(bytes(raw)) if bytes(raw)[:1] == b"{" else None
-    return value if isinstance(value, dict) else {}
-
-
-def text_of(value: Any) -> str | None:
-    """Return ``value`` if it is a string."""
-    return value if isinstance(value, str) else None
-
-
-def key_of(address: str) -> str:
-    """Return the canonical form of an address, empty if it is none."""
-    return canonical(address) or ""
-
-
-def shown(text: str) -> str:
-    """Return the beginning of a text that a client has sent."""
-    return text if len(text) <= 64 else text[:64] + "..."
-
-
-def whole(number: float | None) -> float | None:
-    """Return a number as an integer if it is one and not huge, so that it is written as one."""
-    if number is None or abs(number) >= 2**63:
-        return number
-    return int(number) if number == int(number) else number
-
-
-def checked_type(kind: str | None) -> str:
-    """Return the type of a message to deliver; raises RefusedError unless it is legal."""
-    if not kind:
-        raise RefusedError("internal_error", "payload.type is required")
-    if len(kind) > 256 or any(char in kind for char in " \r\n"):
-        raise RefusedError(
-            "internal_error", "payload.type has at most 256 characters, no space, CR or LF"
-        )
-    if kind.startswith("hub:"):  # or a client could be made to take it for the hub's
-        raise RefusedError("internal_error", "payload.type must not begin with hub:")
-    return kind
-
-
-_RESOLUTIONS = {
-    "version_mismatch": "Connect with a version that this hub speaks",
-    "unauthorized": "Connect again with a token that allows this",
-    "invalid_token": "Ask for a new token",
-    "rate_limited": "Wait for retryAfter seconds",
-    "unknown_actor": "Discover actors, and try again later",
-    "message_too_large": "Split the message",
-    "message_expired": "Send it again with a new timestamp",
-    "timeout": "Connect again, and send heartbeats",
-}

@@ -8,16 +8,11 @@ from pubsubd.access.identity import AuthError, Login
 from pubsubd.broker.broker import FAILURES
 from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
+from pubsubd.hub.actors import canonical
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.registry import canonical
 from pubsubd.hub.render import dress
-from pubsubd.hub.signal.base import (
-    RefusedError,
-    Signal,
-    read_metadata,
-    shown,
-    whole,
-)
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import RefusedError, read_metadata, shown, whole
 from pubsubd.protocol.errors import ProtocolError
 
 _AT_ONCE = 1_000  # actors of a connection that are gone when its hub:disconnect is answered

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from pubsubd.hub import messages as m
+from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.core import Connection
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import dress
-from pubsubd.hub.signal.base import (
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import (
     RefusedError,
-    Signal,
     checked_type,
     read_metadata,
     read_object,

@@ -11,9 +11,9 @@ from pubsubd.hub import messages as m
 from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
-from pubsubd.hub.signal.base import (
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import (
     RefusedError,
-    Signal,
     checked_type,
     key_of,
     read_payload,

@@ -8,25 +8,15 @@ from functools import partial
 from msgspec import Raw
 
 from pubsubd.hub import messages as m
+from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.core import Connection
-from pubsubd.hub.registry import (
-    MAX_CAPABILITIES,
-    Actor,
-    PatternError,
-    RegistryFull,
-    canonical,
-)
-from pubsubd.hub.signal.base import (
-    DAEMONS,
-    RefusedError,
-    Signal,
-    key_of,
-    read_metadata,
-    shown,
-    text_of,
-)
+from pubsubd.hub.registry import MAX_CAPABILITIES, RegistryFull
+from pubsubd.hub.search import PatternError
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import RefusedError, key_of, read_metadata, shown, text_of
 from pubsubd.protocol.limits import ANSWER
 
+_DAEMONS = ("tcp/", "unix/", "http/", "mesh/")  # prefixes of addresses that the daemon gives
 _FRAME = 150  # bytes of one actor in an answer, besides what it tells
 
 
@@ -150,7 +140,7 @@ def _own_address(signal: Signal, message: m.Incoming, given: str | None) -> tupl
     key = canonical(given)
     if key is None:
         raise RefusedError("internal_error", f"{shown(given)} is no address like runtime/id")
-    if key == m.HUB or key.startswith(DAEMONS):
+    if key == m.HUB or key.startswith(_DAEMONS):
         raise RefusedError("unauthorized", f"{given} is an address of the daemon's own")
     identity = signal.connection.identity
     if identity is not None and identity.actor and canonical(identity.actor) != key:

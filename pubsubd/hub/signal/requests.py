@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from pubsubd.hub import messages as m
-from pubsubd.hub.registry import PatternError
+from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
-from pubsubd.hub.signal.base import RefusedError, Signal, read_payload, shown
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import RefusedError, read_payload, shown
 from pubsubd.hub.topics import ForbiddenError, TopicError
 from pubsubd.protocol.errors import ProtocolError
 

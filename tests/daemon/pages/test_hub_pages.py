@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 
 from pubsubd.access import tokens
 from pubsubd.cli import group
-from pubsubd.hub import connection, messages, protocol, registry, strict, topics
+from pubsubd.hub import actors, connection, messages, protocol, registry, search, strict, topics
 from pubsubd.hub import http as hub_http
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
@@ -370,9 +370,9 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"holds {real.ttl:g} seconds (--hub-ttl)",
         f"longer than {real.max_ttl:g} (--hub-max-ttl)",
         f"at most {real.max_actors:,} actors (--hub-max-actors)",
-        f"An address has at most {registry.MAX_ADDRESS} characters",
+        f"An address has at most {actors.MAX_ADDRESS} characters",
         f"{real.page} actors (--hub-page)",
-        f"patterns over {registry.MAX_PATTERN} characters",
+        f"patterns over {search.MAX_PATTERN} characters",
         f"at most {real.topic_length} characters (--hub-topic-length)",
         f"for {real.topic_idle:,g} seconds (--hub-topic-idle)",
         f"Up to {real.max_topics:,} topics (--hub-max-topics)",
@@ -383,11 +383,11 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"more than {strict.MAX_DEPTH} levels of arrays and objects",
         f"a header of at most {header} KiB (431)",
         f"kept for {protocol.HTTP_IDLE:g} seconds",
-        f"{registry.MAX_ADDRESS} characters of an address",
+        f"{actors.MAX_ADDRESS} characters of an address",
         f"subscriber's name; {registry.MAX_DETAILS // limits.KIB} KiB of one actor's metadata",
         f"each of which counts as {registry._PER_CAPABILITY} bytes more",
         f"and {registry._ALL_DETAILS // limits.MIB} MiB of all actors'",
-        f"{registry.MAX_PATTERN:,} characters of a pattern",
+        f"{search.MAX_PATTERN:,} characters of a pattern",
         f"take over {registry._PATIENCE * 1000:g} milliseconds of processor time to match",
         f"{tokens.MAX_TOKEN:,} of a token",
         f"{commands.MAX_TOPICS_AT_ONCE:,} topics in one command",
@@ -401,4 +401,4 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"for as long as that was meant to, {tokens.LONGEST:,} seconds at most",
     ):
         assert sentence in rendered(HUB), sentence
-    assert subscribers.MAX_ID == registry.MAX_ADDRESS
+    assert subscribers.MAX_ID == actors.MAX_ADDRESS

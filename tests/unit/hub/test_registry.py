@@ -14,17 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pubsubd.hub.registry import (
-    MAX_ADDRESS,
-    MAX_DETAILS,
-    MAX_PATTERN,
-    Actor,
-    Found,
-    PatternError,
-    Registry,
-    RegistryFull,
-    canonical,
-)
+from pubsubd.hub.actors import MAX_ADDRESS, Actor, canonical
+from pubsubd.hub.registry import MAX_DETAILS, Found, Registry, RegistryFull
+from pubsubd.hub.search import MAX_PATTERN, PatternError
 
 
 def page(registry: Registry, offset: int, limit: int, now: int) -> tuple[list[Actor], int]:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd.hub import messages, registry
+from pubsubd.hub import actors, messages
 from pubsubd.hub.schema import asyncapi, signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands
@@ -256,7 +256,7 @@ def test_what_is_no_object_satisfies_no_schema(message: Any) -> None:
 def test_an_address_is_one_in_the_schemas_as_it_is_in_the_registry(text: str) -> None:
     schema = SCHEMA["$defs"]["HubUnregister"]["properties"]["actorAddress"]
     assert jsonschema.Draft202012Validator(schema).is_valid(text) == (
-        registry.canonical(text) is not None
+        actors.canonical(text) is not None
     )
 
 
