@@ -42,7 +42,7 @@ from prometheus_client.registry import Collector
 from pubsubd import __version__
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.daemon.lag import BUCKETS
-from pubsubd.hub.messages import CODES as HUB_ERRORS
+from pubsubd.hub.replies import CODES as HUB_ERRORS
 from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, STAYS
 
 if TYPE_CHECKING:

@@ -18,17 +18,12 @@ from wsproto.frame_protocol import CloseReason
 from pubsubd.access.identity import AuthError, Identity, Login
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.hub.core import HubCore, address
-from pubsubd.hub.frames import (
-    NDJSON,
-    WEBSOCKET,
-    Framing,
-    LineReader,
-    WebSocketReader,
-    close_frame,
-)
+from pubsubd.hub.frames import NDJSON, WEBSOCKET, Framing, close_frame
 from pubsubd.hub.http import HttpReader
+from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.render import Batch, Form
 from pubsubd.hub.subscriptions import Subscriptions
+from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import HUB_CLOSES, ProtocolError
 from pubsubd.protocol.limits import HubLimits
 from pubsubd.routing.outbox import Pieces

@@ -26,7 +26,7 @@ from pubsubd.access.identity import Authority
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
-from pubsubd.hub import messages
+from pubsubd.hub import messages, replies
 from pubsubd.hub.codec import Message
 from pubsubd.hub.policy import Policy
 from pubsubd.hub.registry import Registry
@@ -188,10 +188,10 @@ class HubCore:
             return False
         return True
 
-    def metrics(self) -> messages.Metrics:
+    def metrics(self) -> replies.Metrics:
         """Return the payload of hub:metrics_response."""
         counters = self.broker.counters
-        return messages.Metrics(
+        return replies.Metrics(
             actors=len(self.registry),
             connections=len(self.connections),
             topics=len(self.topics),

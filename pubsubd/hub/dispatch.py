@@ -16,14 +16,16 @@ import msgspec
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import envelopes, web
 from pubsubd.hub.connection import HubConnection, close_for
-from pubsubd.hub.frames import WEBSOCKET, Closed, LineReader, Send, TooLarge, WebSocketReader
+from pubsubd.hub.frames import WEBSOCKET, Closed, Send, TooLarge
 from pubsubd.hub.http import HttpError, HttpReader, Request
+from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.messages import Incoming
 from pubsubd.hub.port import Hub
 from pubsubd.hub.render import Form
 from pubsubd.hub.signal import Signal, handle
 from pubsubd.hub.strict import JsonError, read
 from pubsubd.hub.synap import SynapError, check_command
+from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import ProtocolError
 
 _decode_incoming = msgspec.json.Decoder(Incoming).decode

@@ -19,9 +19,10 @@ from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import discard, stay
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.dispatch import farewell, react, take
-from pubsubd.hub.frames import LineReader, WebSocketReader
 from pubsubd.hub.http import HttpReader, Request
+from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.port import Hub
+from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
 from pubsubd.routing.outbox import Pieces

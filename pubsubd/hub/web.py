@@ -18,8 +18,9 @@ import msgspec
 from pubsubd import __version__
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import console, synap
+from pubsubd.hub.browsers import check_host, check_origin, cors_headers
 from pubsubd.hub.connection import HubConnection
-from pubsubd.hub.http import HttpError, HttpReader, Request, check_host, check_origin, cors_headers
+from pubsubd.hub.http import HttpError, HttpReader, Request
 from pubsubd.hub.login import Headers, log_in
 from pubsubd.hub.port import Hub
 from pubsubd.hub.strict import JsonError, decode

@@ -20,6 +20,7 @@ from msgspec import UNSET, Struct
 
 from pubsubd.broker.rate import Bucket
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import Connection
@@ -226,12 +227,12 @@ class Signal:
 
     def displaced(self, text: str) -> bytes:
         """Return what tells that another connection has registered the address, as a JSON text."""
-        displaced = m.Displaced(reason="duplicate_connection", message=text)
+        displaced = r.Displaced(reason="duplicate_connection", message=text)
         return self._text(None, "hub:disconnect", displaced, {})
 
     @staticmethod
-    def _fault(code: str, text: str, details: dict[str, Any] | None) -> m.Error:
-        return m.Error(code, text, _RESOLUTIONS.get(code, ""), details or {})
+    def _fault(code: str, text: str, details: dict[str, Any] | None) -> r.Error:
+        return r.Error(code, text, _RESOLUTIONS.get(code, ""), details or {})
 
     def reply(
         self, message: m.Incoming | None, name: str, payload: Any, metadata: Any = None
@@ -249,7 +250,7 @@ class Signal:
             if self.dialect == "A":
                 correlation = text_of(message.id) or correlation
         return _encode(
-            m.Reply(
+            r.Reply(
                 id=new_id(),
                 sender=dress(m.HUB, self.connection.wrapped),
                 to=to,

@@ -8,6 +8,7 @@ from pubsubd.access.identity import AuthError, Login
 from pubsubd.broker.broker import FAILURES
 from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import dress
@@ -54,12 +55,12 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
     identity = connection.identity
     actor = identity.actor if identity is not None and identity.actor else signal.address
     actor = dress(canonical(actor) or actor, connection.wrapped)
-    in_b: m.Capabilities | list[str] = allowed
-    in_a = m.Capabilities(max_actors_per_instance=hub.limits.max_actors)
+    in_b: r.Capabilities | list[str] = allowed
+    in_a = r.Capabilities(max_actors_per_instance=hub.limits.max_actors)
     signal.reply(
         message,
         "hub:connected",
-        m.Connected(
+        r.Connected(
             session_id=signal.session_id,
             server_version=m.VERSION_A,
             max_message_size=signal.connection.limits.max_message,
@@ -90,7 +91,7 @@ def _log_in(signal: Signal, token: str | None) -> None:
 
 def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:
     """Answer a sign of life."""
-    ack = m.HeartbeatAck(
+    ack = r.HeartbeatAck(
         timestamp=whole(payload.timestamp), server_time=signal.connection.hub.now()
     )
     signal.reply(message, "hub:heartbeat_ack", ack)
@@ -104,7 +105,7 @@ def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None
         if hub.broker.turn.over():
             break
     name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
-    signal.reply(message, name, m.Disconnected(session_id=signal.session_id))
+    signal.reply(message, name, r.Disconnected(session_id=signal.session_id))
     connection.close(ProtocolError("goodbye", "disconnected"), tell=True)
 
 
@@ -113,7 +114,7 @@ def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> Non
     connection = signal.connection
     pending, most = connection.peer.outbox.size, connection.max_pending
     age = max(connection.hub.clock() - signal.since, 1e-3)
-    stats = m.QueueStats(
+    stats = r.QueueStats(
         queue_depth=pending,
         processing_rate=round(signal.processed / age, 3),
         pause_threshold=most // 2,
@@ -144,5 +145,5 @@ def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None
         signal.connection.enter(hub.broker.access.admit(hub.authority.verify(token, hub.wall())))
     except AuthError as error:
         raise RefusedError("invalid_token", error.text) from None
-    refreshed = m.TokenRefreshed(token=token, expires_at=expires_at)
+    refreshed = r.TokenRefreshed(token=token, expires_at=expires_at)
     signal.reply(message, "hub:token_refreshed", refreshed)

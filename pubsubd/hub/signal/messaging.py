@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.core import Connection
 from pubsubd.hub.ids import new_id
@@ -44,7 +45,7 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     actor = hub.registry.get(key, hub.ticks())
     delivered = actor is not None and _hand(signal, actor, delivery)
     if delivered and message.pattern == "ask" and in_a:
-        ack = m.DeliveryAck(message_id=text_of(message.id) or delivery.id, delivered_at=hub.now())
+        ack = r.DeliveryAck(message_id=text_of(message.id) or delivery.id, delivered_at=hub.now())
         signal.reply(message, "hub:delivery_ack", ack)
     if delivered:
         return
@@ -54,7 +55,7 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
         raise RefusedError("unknown_actor", text, {"targetActor": target[:256]})
     if message.pattern == "ask":
         text = f"Actor not registered: {shown(target)}"
-        unknown = m.UnknownActor(actor_address=target[:256], message=text)
+        unknown = r.UnknownActor(actor_address=target[:256], message=text)
         signal.reply(message, "hub:unknown_actor", unknown)
 
 
@@ -72,7 +73,7 @@ def _check_right(signal: Signal, name: bytes) -> None:
 
 
 def _broadcast(
-    signal: Signal, message: m.Incoming, delivery: m.Delivery, capability: str | None, exclude: bool
+    signal: Signal, message: m.Incoming, delivery: r.Delivery, capability: str | None, exclude: bool
 ) -> Iterator[None]:
     hub = signal.connection.hub
     delivered = failed = 0
@@ -94,7 +95,7 @@ def _broadcast(
     signal.reply(
         message,
         "hub:broadcast_ack",
-        m.BroadcastAck(
+        r.BroadcastAck(
             message_id=text_of(message.id) or delivery.id,
             delivered_count=delivered,
             failed_count=failed,
@@ -105,7 +106,7 @@ def _broadcast(
     )
 
 
-def _halves(delivery: m.Delivery, wrapped: bool) -> tuple[bytes, bytes]:
+def _halves(delivery: r.Delivery, wrapped: bool) -> tuple[bytes, bytes]:
     """Return a delivery as a JSON text: what stands before its ``to``, and behind it."""
     text = _write(delivery, "", wrapped)
     # Before it are the id and the sender, and no string has a quote that is not escaped.
@@ -113,7 +114,7 @@ def _halves(delivery: m.Delivery, wrapped: bool) -> tuple[bytes, bytes]:
     return before + mark[:-2], after
 
 
-def _write(delivery: m.Delivery, to: str, wrapped: bool) -> bytes:
+def _write(delivery: r.Delivery, to: str, wrapped: bool) -> bytes:
     """Return a delivery as a JSON text, with addresses in the form of its receiver."""
     delivery.to = to
     delivery.sender = dress(delivery.sender, wrapped)
@@ -123,7 +124,7 @@ def _write(delivery: m.Delivery, to: str, wrapped: bool) -> bytes:
 
 def _delivery(
     signal: Signal, message: m.Incoming, payload: m.Send, more: dict[str, Any]
-) -> m.Delivery:
+) -> r.Delivery:
     """Return what the receivers get, but for its ``to``."""
     kind = checked_type(payload.type)
     metadata = read_object(message.metadata)
@@ -136,7 +137,7 @@ def _delivery(
     if correlation is None and message.pattern == "ask":
         correlation = original or None
     signal.connection.hub.broker.flush()  # what was published before stays before it
-    return m.Delivery(
+    return r.Delivery(
         id=new_id(),
         sender=signal.sender_of(message),
         to="",
@@ -149,7 +150,7 @@ def _delivery(
     )
 
 
-def _hand(signal: Signal, actor: Actor[Connection], delivery: m.Delivery) -> bool:
+def _hand(signal: Signal, actor: Actor[Connection], delivery: r.Delivery) -> bool:
     """Put a delivery to an actor, as it writes addresses; False if it cannot take it."""
     wrapped = actor.address.startswith("@(")
     return _put(signal, actor, _write(delivery, actor.address, wrapped))

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET
 
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
@@ -56,7 +57,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         if actor is None or actor.connection is not connection:
             actor = signal.latest_actor()
         subscription = signal.add_topic(topic, held, actor)
-    subscribed = m.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
+    subscribed = r.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
     signal.reply(message, "hub:subscribed", subscribed)
 
 
@@ -72,7 +73,7 @@ def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> No
     if topic in topics:
         signal.drop_topic(topic)
     at = signal.connection.hub.now()
-    signal.reply(message, "hub:unsubscribed", m.Unsubscribed(topic=topic, unsubscribed_at=at))
+    signal.reply(message, "hub:unsubscribed", r.Unsubscribed(topic=topic, unsubscribed_at=at))
 
 
 def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
@@ -174,7 +175,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
     signal.reply(
         message,
         "hub:topic_list",
-        m.TopicList(
+        r.TopicList(
             topics=found,
             count=len(found),
             total=total,
@@ -194,11 +195,11 @@ def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> Non
     signal.reply(message, "hub:topic_info", _summary(signal, name))
 
 
-def _summary(signal: Signal, name: bytes) -> m.TopicSummary:
+def _summary(signal: Signal, name: bytes) -> r.TopicSummary:
     hub = signal.connection.hub
     topic = hub.topics.get(name)
     assert topic is not None
-    return m.TopicSummary(
+    return r.TopicSummary(
         topic=name.decode(),
         subscriber_count=hub.broker.count_receivers(name),
         message_count=topic.message_count,

@@ -8,6 +8,7 @@ from functools import partial
 from msgspec import Raw
 
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.core import Connection
 from pubsubd.hub.registry import MAX_CAPABILITIES, RegistryFull
@@ -46,7 +47,7 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
         raise RefusedError("internal_error", str(error)) from None
     signal.locate(given)
     connection.sender = key
-    registered = m.Registered(
+    registered = r.Registered(
         actor_address=given,
         expires_at=hub.date(actor.expires_at),
         renewal_token=actor.token,
@@ -102,7 +103,7 @@ def _unregister(
     signal.reply(
         message,
         "hub:unregistered",
-        m.Unregistered(actor_address=given, unregistered_at=hub.now()),
+        r.Unregistered(actor_address=given, unregistered_at=hub.now()),
     )
 
 
@@ -122,7 +123,7 @@ def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
         actor = hub.registry.renew(token, ttl, hub.ticks())
     if actor is None:
         raise RefusedError("unauthorized", "Invalid renewal token")
-    renewed = m.Renewed(
+    renewed = r.Renewed(
         actor_address=actor.address,
         expires_at=hub.date(actor.expires_at),
         renewal_token=actor.token,
@@ -214,13 +215,13 @@ def _list(
 ) -> None:
     """Answer with as many of the actors as there is room for."""
     date, room = signal.connection.hub.date, ANSWER
-    found: list[m.Found] = []
+    found: list[r.Found] = []
     for actor in actors:
         room -= actor.size + 2 * len(actor.address) + _FRAME
         if room < 0 and found:
             break
         found.append(
-            m.Found(
+            r.Found(
                 address=actor.address,
                 actor_address=actor.address,
                 capabilities=actor.capabilities,
@@ -232,7 +233,7 @@ def _list(
     signal.reply(
         message,
         name,
-        m.Discovered(
+        r.Discovered(
             actors=found,
             count=len(found),
             total=total,

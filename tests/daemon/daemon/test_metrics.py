@@ -27,7 +27,7 @@ from pubsubd.broker.turn import Steps
 from pubsubd.daemon.lag import BUCKETS, LoopLag
 from pubsubd.daemon.metrics import AUTH_CODES, MAX_LINKS, OPENMETRICS, TEXT, Metrics, Sources
 from pubsubd.daemon.run import Config, run
-from pubsubd.hub.messages import CODES as HUB_ERRORS
+from pubsubd.hub.replies import CODES as HUB_ERRORS
 from pubsubd.protocol import errors
 from pubsubd.protocol.errors import HUB_CLOSES, MESH_CLOSES, ConfigError
 from pubsubd.protocol.limits import MAX_LINE, Limits

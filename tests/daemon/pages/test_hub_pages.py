@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 
 from pubsubd.access import tokens
 from pubsubd.cli import group
-from pubsubd.hub import actors, connection, messages, protocol, registry, search, strict, topics
+from pubsubd.hub import actors, connection, protocol, registry, replies, search, strict, topics
 from pubsubd.hub import http as hub_http
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
@@ -340,7 +340,7 @@ def test_the_page_tells_every_reason_for_an_end_with_its_close_code() -> None:
 
 def test_the_page_tells_every_error_code() -> None:
     told = re.findall(r"^\.It Li (\S+)$", section(HUB, "Errors"), flags=re.MULTILINE)
-    assert tuple(told) == messages.CODES
+    assert tuple(told) == replies.CODES
 
 
 def test_the_page_names_every_limit_with_its_default() -> None:

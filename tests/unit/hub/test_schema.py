@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd.hub import actors, messages
+from pubsubd.hub import actors, replies
 from pubsubd.hub.schema import asyncapi, signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands
@@ -266,7 +266,7 @@ def test_every_error_code_is_told_somewhere() -> None:
         for path in (ROOT / "pubsubd" / "hub").rglob("*.py")
         if path.name != "messages.py"
     )
-    for code in messages.CODES:
+    for code in replies.CODES:
         assert f'"{code}"' in sources, code
 
 
