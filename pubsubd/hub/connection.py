@@ -55,7 +55,7 @@ class HubConnection:
     Attributes:
         peer: the connection as the broker sees it.
         sender: the address it has registered, or where it comes from.
-        reader: reads its input; None until the first byte tells whether lines or HTTP come.
+        reader: reads its input; None until the first byte shows whether lines or HTTP come.
         framing: how a JSON text becomes a frame.
         subscriptions: its subscriptions, in all dialects.
         to: its address inside a JSON string, as ``to`` of Signal Hub's messages.

@@ -31,7 +31,7 @@ from pubsubd.hub.codec import Message
 from pubsubd.hub.policy import Policy
 from pubsubd.hub.registry import Registry
 from pubsubd.hub.render import Batch, read_chunk
-from pubsubd.hub.topics import TopicTable
+from pubsubd.hub.topic_table import TopicTable
 from pubsubd.protocol.limits import MIB, HubLimits
 
 _KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept

@@ -38,14 +38,14 @@ class Closed:
 
 
 Event = bytes | TooLarge | Send | Closed
-"""What a reader finds: a complete message as bytes, or one of the others."""
+"""An event of a reader: a complete message as bytes, or one of the others."""
 
 
 class Framing(Protocol):
-    """How JSON texts follow one another in what is sent.
+    """The way in which JSON texts follow one another in the output.
 
     Attributes:
-        tail: what comes after a text.
+        tail: bytes after a text.
     """
 
     tail: bytes

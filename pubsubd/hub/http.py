@@ -276,7 +276,7 @@ class HttpReader:
     ) -> bytes:
         """Return the answer to the first request that is not answered, if there is one.
 
-        Whether the connection is to be closed then is told by :attr:`ended`: the client or
+        Afterwards :attr:`ended` is set if the connection is to be closed: the client or
         ``close`` has asked for it, or an upgrade was refused.
 
         Raises:

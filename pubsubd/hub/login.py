@@ -61,7 +61,7 @@ def log_in(
 def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | None:
     """Return the name and the password that a request has, or no name and a token.
 
-    A signed token may come as a password; it is told by its form.
+    A signed token may come as a password; its form shows that.
     """
     given = credentials(request.headers.get("authorization"))
     if given is None:

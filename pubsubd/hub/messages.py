@@ -18,10 +18,10 @@ HUB = "cloudflare/signal-hub"
 """The hub's own address, in the bare form; in the other one it is ``@(cloudflare/signal-hub)``."""
 
 VERSION_A = "0.1.0"
-"""What dialect A calls its version, in ``metadata.protocolVersion`` and ``serverVersion``."""
+"""Version of dialect A, in ``metadata.protocolVersion`` and ``serverVersion``."""
 
 VERSION_B = "1.0"
-"""What dialect B calls its version, in ``payload.version``."""
+"""Version of dialect B, in ``payload.version``."""
 
 ABSENT = Raw(b"")
 """Stands for a field that was not sent."""
@@ -38,7 +38,7 @@ END = r"(?![\s\S])"
 """The end of a text, in a pattern; ``$`` is for some readers also before a line feed there."""
 
 WORD = rf"^[^ \r\n]*{END}"
-"""What holds no space, CR or LF, as a pattern."""
+"""Pattern of a text without space, CR or LF."""
 
 _PART = r"[A-Za-z0-9._:\-]+"
 _BARE = rf"{_PART}(/{_PART})+"

@@ -1,6 +1,6 @@
 """Rules that hold in every dialect: rights to names, limits of subscriptions, rates of requests.
 
-A dialect asks before it acts, and tells a refusal in its own words.
+A dialect asks before it acts, and words a refusal itself.
 
 Invariant: ``wildcards`` counts the patterns that are subscribed on this port, in any dialect, by
 subscribers with a connection or without one.
@@ -13,7 +13,8 @@ from collections.abc import Collection
 from pubsubd.access.rules import Permission
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
-from pubsubd.hub.topics import ForbiddenError, TopicError, TopicTable
+from pubsubd.hub.topic_table import TopicTable
+from pubsubd.hub.topics import ForbiddenError, TopicError
 from pubsubd.protocol import wire
 from pubsubd.protocol.limits import HubLimits
 

@@ -1,6 +1,6 @@
 """The input of one hub connection, without I/O: what the transport drives.
 
-Strategy: the first byte tells whether lines of JSON come or HTTP, which may turn into a WebSocket.
+Strategy: the first byte shows whether lines of JSON come or HTTP, which may become a WebSocket.
 A little of the input is parsed at once, so that a turn can end before all of it is carried out.
 
 Being synchronous buys what it buys the broker: the messages of one turn are carried out without

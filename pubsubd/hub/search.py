@@ -60,7 +60,7 @@ def matcher(pattern: str, *, glob: bool) -> Callable[[bytes], object] | None:
 def _reason(code: bytes, options: re2.Options, error: Exception) -> str:
     """Return why RE2 does not accept a pattern."""
     try:
-        re2.compile(code, options)  # tells it, as the set does not
+        re2.compile(code, options)  # it gives the reason, as the set does not
     except re2.error as better:
         error = better
     else:

@@ -88,7 +88,7 @@ def _channels(names: list[str]) -> dict[str, Any]:
     return {
         "hub": {
             "address": "/ws",
-            "description": "All dialects; each message is told by its shape.",
+            "description": "All dialects; each message is recognised by its shape.",
             "messages": messages,
             "bindings": {"ws": {"method": "GET", "bindingVersion": _WS}},
         },

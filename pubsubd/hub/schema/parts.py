@@ -1,4 +1,4 @@
-"""What schemas are put together from."""
+"""Parts that schemas are put together from."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def payloads(
 Refs = dict[type[Struct], Schema]
 
 
-def told(kind: type[Struct]) -> str:
+def summary(kind: type[Struct]) -> str:
     """Return the first sentence about a type."""
     return _plain(kind.__doc__ or kind.__name__)
 

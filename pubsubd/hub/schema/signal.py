@@ -19,7 +19,7 @@ from pubsubd.hub.schema.parts import (
     Schema,
     has,
     record,
-    told,
+    summary,
 )
 from pubsubd.hub.signal import REQUESTS
 
@@ -167,7 +167,7 @@ def requests(refs: Refs) -> dict[str, Schema]:
             "hub:broadcast": {"anyOf": [refs[m.BroadcastMetadata], NULL]},
         }.get(name, OBJECT_OR_NULL)
         schema = record(
-            told(kind),
+            summary(kind),
             {
                 "type": {"const": name},
                 "id": TEXT_OR_NULL,
@@ -203,7 +203,7 @@ def replies(refs: Refs) -> dict[str, Schema]:
             metadata = record("who the client is", {"actorIdentity": TEXT}, closed=True)
         payload = refs[kinds[0]] if len(kinds) == 1 else {"anyOf": [refs[kind] for kind in kinds]}
         found[f"daemon_{name.replace(':', '_')}"] = record(
-            told(kinds[0]),
+            summary(kinds[0]),
             _keys_of_a({"const": name}, payload, metadata) | {"pattern": {"const": "tell"}},
             closed=True,
         )

@@ -1,12 +1,12 @@
-"""What a connection is for Signal Hub: its dialect, its addresses, and how it is answered.
+"""State of Signal Hub for one connection: its dialect, addresses, topics and answers.
 
 Invariants:
 
-- ``from`` of what others receive is an address this connection has registered, or where it comes
-  from, never what it claims.
-- Each registration of this connection is in the registry under it; when the registration is over,
-  whatever ended it, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
-- ``_under[key][topic]`` is ``topics[topic]``, for those made under a registration that is not over.
+- ``from`` of a message to others is an address that this connection has registered, or where it
+  comes from, never an address that it merely claims.
+- Each registration of this connection is in the registry under it; when the registration ends,
+  for whatever reason, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
+- ``_under[key][topic]`` is ``topics[topic]``, for those made under a registration that holds.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Subscription(Struct):
     """A topic that is subscribed.
 
     Attributes:
-        id: what it is called.
-        held: the name or pattern that it is.
-        actor: under which actor, if one was registered.
+        id: its identifier.
+        held: the name or pattern subscribed.
+        actor: the actor under which it was made, if one was registered.
     """
 
     id: str
@@ -65,10 +65,10 @@ class Subscription(Struct):
 
 
 class Signal:
-    """What a connection is for Signal Hub.
+    """State of Signal Hub for one connection.
 
     Attributes:
-        publications: what is known of the kinds of messages that it publishes; forgotten when
+        publications: what is the same for all messages of a kind that it publishes; forgotten when
             anything changes that they depend on.
     """
 
@@ -104,23 +104,23 @@ class Signal:
 
     @property
     def expects_heartbeat(self) -> bool:
-        """Whether silence means that it is gone: it has introduced or registered itself."""
+        """Whether silence means that the client is gone: it has connected or registered."""
         return bool(self.session_id or self.connection.hub.registry.of(self.connection))
 
     # In
 
     def meet(self, sender: object) -> None:
-        """Take note of how one writes its address that has neither connected nor registered."""
+        """Note how a client writes its address, until it connects or registers."""
         if isinstance(sender, str) and sender != self.address and not self.expects_heartbeat:
             self.locate(sender)
 
     def invalid(self) -> None:
-        """Answer what is JSON and no message."""
+        """Answer JSON that is no message."""
         self.connection.hub.processed += 1
         self.error("internal_error", "Invalid SharedMessage structure")
 
     def unknown(self, message: m.Incoming) -> None:
-        """Answer a message whose type is nobody's."""
+        """Answer a message of an unknown type."""
         self.connection.hub.processed += 1
         self.error(
             "internal_error", f"Unknown message type: {shown(str(message.type))}", message=message
@@ -154,7 +154,7 @@ class Signal:
             raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
     def forget(self, actor: Actor[Connection]) -> Iterator[None]:
-        """Take the subscriptions made under a registration that is over, in steps."""
+        """End the subscriptions made under a registration that has ended, in steps."""
         self.publications.clear()
         connection = self.connection
         if connection.sender == actor.key:
@@ -183,7 +183,7 @@ class Signal:
     def add_topic(
         self, topic: str, held: bytes | Pattern, actor: Actor[Connection] | None
     ) -> Subscription:
-        """Subscribe a topic that is not subscribed, under an actor if one is registered."""
+        """Subscribe a new topic, under an actor if one is registered."""
         key = None if actor is None else actor.key
         subscription = self.topics[topic] = Subscription(f"sub-{new_id()}", held, key)
         if key is not None:
@@ -192,7 +192,7 @@ class Signal:
         return subscription
 
     def drop_topic(self, topic: str) -> None:
-        """End a subscription that is there."""
+        """End a subscription."""
         subscription = self.topics[topic]
         if (actor := subscription.actor) is not None and not self.is_over(topic, subscription):
             del self._under[actor][topic]
@@ -202,7 +202,7 @@ class Signal:
         self.connection.subscriptions.remove(subscription.held, Form.HUB)
 
     def is_over(self, topic: str, subscription: Subscription) -> bool:
-        """Return whether the registration is over under which it was made: it is about to end."""
+        """Return whether the registration under which it was made has ended: so will it."""
         actor = subscription.actor
         return actor is not None and self._under.get(actor, {}).get(topic) is not subscription
 
@@ -215,18 +215,18 @@ class Signal:
         details: dict[str, Any] | None = None,
         message: m.Incoming | None = None,
     ) -> None:
-        """Put a hub:error."""
+        """Queue a hub:error."""
         self.failed += 1
         self.connection.hub.failed += 1
         self.connection.hub.broker.counters.errors[f"hub:{code}"] += 1
         self.reply(message, "hub:error", self._fault(code, text, details))
 
     def farewell(self, code: str, text: str, details: dict[str, Any]) -> bytes:
-        """Return a hub:error that nobody has asked for, as a JSON text."""
+        """Return a hub:error that answers no request, as a JSON text."""
         return self._text(None, "hub:error", self._fault(code, text, details), {})
 
     def displaced(self, text: str) -> bytes:
-        """Return what tells that another connection has registered the address, as a JSON text."""
+        """Return the hub:disconnect for an address registered elsewhere, as a JSON text."""
         displaced = r.Displaced(reason="duplicate_connection", message=text)
         return self._text(None, "hub:disconnect", displaced, {})
 
@@ -237,7 +237,7 @@ class Signal:
     def reply(
         self, message: m.Incoming | None, name: str, payload: Any, metadata: Any = None
     ) -> None:
-        """Put an answer; ``to`` and ``correlationId`` are those that ``message`` calls for."""
+        """Queue an answer; ``to`` and ``correlationId`` follow from ``message``."""
         self.connection.put(
             self._text(message, name, payload, {} if metadata is None else metadata)
         )
@@ -269,7 +269,7 @@ class Signal:
         return self.connection.hub.registry.latest(self.connection)
 
     def locate(self, address: str) -> None:
-        """Take ``address`` for where this connection is reached."""
+        """Note that ``address`` is where this connection is reached."""
         self.publications.clear()
         key = canonical(address)
         if key is None:
@@ -279,7 +279,7 @@ class Signal:
         self.connection.to = _encode(self.address)[1:-1]
 
     def sender_of(self, message: m.Incoming) -> str:
-        """Return who publishes: the address it claims if that is registered here, or its last."""
+        """Return the sender: the address it claims if that is registered here, or its last."""
         connection, hub = self.connection, self.connection.hub
         claimed = text_of(message.sender)
         if claimed is not None:
@@ -292,7 +292,7 @@ class Signal:
         return connection.sender
 
     def page(self, payload: m.Discover) -> tuple[int, int]:
-        """Return how many to list, and from where on; raises RefusedError."""
+        """Return the limit and the offset of a list; raises RefusedError."""
         most = self.connection.hub.limits.page
         if self.dialect == "A":
             most = min(most, PAGE_A)

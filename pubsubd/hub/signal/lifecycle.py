@@ -1,4 +1,4 @@
-"""The messages about the connection itself: who it is, whether it is there, how it is doing."""
+"""Messages about the connection itself: login, heartbeat, statistics, the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, read_metadata, shown, whole
 from pubsubd.protocol.errors import ProtocolError
 
-_AT_ONCE = 1_000  # actors of a connection that are gone when its hub:disconnect is answered
+_AT_ONCE = 1_000  # actors of a connection that are gone before its hub:disconnect is answered
 
 
 def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
-    """Agree on a dialect, and take the token where one is asked for."""
+    """Agree on a dialect, and log in where a token is required."""
     metadata = read_metadata(message.metadata, m.ConnectMetadata)
     version = metadata.protocol_version
     signal.publications.clear()
@@ -90,7 +90,7 @@ def _log_in(signal: Signal, token: str | None) -> None:
 
 
 def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:
-    """Answer a sign of life."""
+    """Answer a heartbeat."""
     ack = r.HeartbeatAck(
         timestamp=whole(payload.timestamp), server_time=signal.connection.hub.now()
     )
@@ -98,7 +98,7 @@ def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None
 
 
 def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Take leave: forget all of the connection, answer, close."""
+    """Forget the connection, answer, and close it."""
     connection, hub = signal.connection, signal.connection.hub
     for actor in list(islice(hub.registry.of(connection), _AT_ONCE)):  # the others when it leaves
         hub.registry.unregister(actor.key)
@@ -110,7 +110,7 @@ def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None
 
 
 def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Tell how much waits for this connection, and what it has sent."""
+    """Answer with what waits for this connection, and what it has sent."""
     connection = signal.connection
     pending, most = connection.peer.outbox.size, connection.max_pending
     age = max(connection.hub.clock() - signal.since, 1e-3)
@@ -129,7 +129,7 @@ def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> Non
 
 
 def metrics(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Tell the counters of the hub."""
+    """Answer with the counters of the hub."""
     signal.reply(message, "hub:metrics_response", signal.connection.hub.metrics())
 
 

@@ -1,4 +1,4 @@
-"""From one actor to another, and to all."""
+"""Messages from one actor to another, and to all."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pubsubd.hub.signal.reading import (
 )
 
 SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
-"""Names that one must have the right to publish, where rights are limited."""
+"""Names that a client must have the right to publish, where rights are limited."""
 
-_GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that no other client gets to see
-_MARKS = ("broadcast", "publication", "topic")  # and what only the hub says of a message
+_GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that is never passed on
+_MARKS = ("broadcast", "publication", "topic")  # and metadata that only the hub sets
 
 _encode = msgspec.json.Encoder().encode
 
 
 def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
-    """Hand a message to one actor."""
+    """Deliver a message to one actor."""
     _check_right(signal, SEND)
     hub, in_a = signal.connection.hub, signal.dialect == "A"
     target = payload.to or text_of(message.to) or ""
@@ -60,7 +60,7 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
 
 
 def broadcast(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
-    """Hand a message to all actors, in steps."""
+    """Deliver a message to all actors, in steps."""
     _check_right(signal, BROADCAST)
     delivery = _delivery(signal, message, payload, {"broadcast": True})
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
@@ -107,7 +107,7 @@ def _broadcast(
 
 
 def _halves(delivery: r.Delivery, wrapped: bool) -> tuple[bytes, bytes]:
-    """Return a delivery as a JSON text: what stands before its ``to``, and behind it."""
+    """Return the two parts of a delivery as a JSON text, before its ``to`` and behind it."""
     text = _write(delivery, "", wrapped)
     # Before it are the id and the sender, and no string has a quote that is not escaped.
     before, mark, after = text.partition(b',"to":""')
@@ -125,7 +125,7 @@ def _write(delivery: r.Delivery, to: str, wrapped: bool) -> bytes:
 def _delivery(
     signal: Signal, message: m.Incoming, payload: m.Send, more: dict[str, Any]
 ) -> r.Delivery:
-    """Return what the receivers get, but for its ``to``."""
+    """Return the delivery for all receivers, without its ``to``."""
     kind = checked_type(payload.type)
     metadata = read_object(message.metadata)
     for guarded in (*_GUARDED, *_MARKS):
@@ -151,7 +151,7 @@ def _delivery(
 
 
 def _hand(signal: Signal, actor: Actor[Connection], delivery: r.Delivery) -> bool:
-    """Put a delivery to an actor, as it writes addresses; False if it cannot take it."""
+    """Deliver to an actor, with addresses as it writes them; return whether it took it."""
     wrapped = actor.address.startswith("@(")
     return _put(signal, actor, _write(delivery, actor.address, wrapped))
 

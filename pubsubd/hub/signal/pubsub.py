@@ -1,4 +1,4 @@
-"""Topics: subscribing, publishing, and what there is."""
+"""Topics: subscribing, publishing, listing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pubsubd.routing.router import Unfinished
 from pubsubd.routing.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection
-_SHORT = 1_024  # bytes of what tells them apart
+_SHORT = 1_024  # bytes of such a kind's key
 _FRAME = 100  # bytes of one topic in an answer, besides its name
 _ACKS = {True: "hub:published", False: "hub:delivery_ack"}  # in dialect A, and in B
 
@@ -62,7 +62,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
 
 
 def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
-    """Undo a subscription, which is named by its topic or its id."""
+    """End a subscription, given by its topic or its id."""
     wanted = payload.topic or payload.subscription_id or ""
     if not wanted:
         raise TopicError("topic is required")
@@ -83,7 +83,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     if kind is None and bytes(payload.message):
         data = payload.message
         kind = read_payload(data, m.Typed).type
-    # Hot path: scripts/bench hub-fan-100 ws-one-acked. A client says the same of many messages.
+    # Hot path: scripts/bench hub-fan-100 ws-one-acked. Many messages differ only in their data.
     key = payload.topic, kind, message.sender, connection.peer.permission
     known = signal.publications.get(key)
     if known is None:
@@ -146,7 +146,7 @@ def _prepare(
 
 
 def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List the topics of this port, in steps: who receives each of them may have to be found."""
+    """List the topics of this port, in steps: the receivers of each may have to be found."""
     limit, offset = signal.page(payload)
     signal.connection.step = _list_topics(signal, message, limit, offset)
 
@@ -187,7 +187,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
 
 
 def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
-    """Tell what is known of a topic."""
+    """Answer with the record of a topic."""
     hub, rights = signal.connection.hub, signal.connection.peer.permission
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
     if name not in hub.topics or not (rights is None or rights.may_receive(name)):

@@ -18,7 +18,7 @@ from pubsubd.hub.signal.reading import RefusedError, key_of, read_metadata, show
 from pubsubd.protocol.limits import ANSWER
 
 _DAEMONS = ("tcp/", "unix/", "http/", "mesh/")  # prefixes of addresses that the daemon gives
-_FRAME = 150  # bytes of one actor in an answer, besides what it tells
+_FRAME = 150  # bytes of one actor in an answer, besides its details
 
 
 def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
@@ -57,9 +57,9 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
 
 
 def _displace(signal: Signal, actor: Actor[Connection]) -> None:
-    """Make room for a second registration of an address, or refuse it, by the dialect.
+    """Give an address that is registered to another connection, or refuse that, by the dialect.
 
-    Nobody takes the place of another user.
+    An address of another user is always refused.
     """
     if actor.connection.peer.identity != signal.connection.peer.identity:
         raise RefusedError("unauthorized", f"{actor.address} is registered by another user")
@@ -108,7 +108,7 @@ def _unregister(
 
 
 def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
-    """Let a registration hold longer, for the token that it was given."""
+    """Extend a registration, for its renewal token."""
     hub = signal.connection.hub
     token = payload.renewal_token
     if token is None:
@@ -134,7 +134,7 @@ def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
 
 
 def _own_address(signal: Signal, message: m.Incoming, given: str | None) -> tuple[str, str]:
-    """Return the address to register, as it is given and as it is known here."""
+    """Return the address to register, as given and in canonical form."""
     given = given or text_of(message.sender)
     if not given:
         raise RefusedError("internal_error", "actorAddress is required")
@@ -192,7 +192,7 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
 
 
 def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List all actors, in steps if many registrations are over."""
+    """List all actors, in steps if many registrations have expired."""
     limit, offset = signal.page(payload)
     signal.connection.step = _list_actors(signal, message, limit, offset)
 
@@ -213,7 +213,7 @@ def _list(
     limit: int,
     offset: int,
 ) -> None:
-    """Answer with as many of the actors as there is room for."""
+    """Answer with as many of the actors as fit."""
     date, room = signal.connection.hub.date, ANSWER
     found: list[r.Found] = []
     for actor in actors:

@@ -1,4 +1,4 @@
-"""The requests of Signal Hub, and what carries each of them out."""
+"""Table of Signal Hub's requests, and the handling of one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
     "hub:metrics": (lifecycle.metrics, m.Nothing, ""),
     "hub:refresh_token": (lifecycle.refresh_token, m.Token, ""),
 }
-"""Type -> what carries it out, what its payload is, and what a token must allow for it."""
+"""Type -> function, type of the payload, and the capability that a token must have for it."""
 
 
 def handle(signal: Signal, message: m.Incoming) -> None:

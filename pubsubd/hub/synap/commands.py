@@ -1,7 +1,7 @@
-"""What Synap's commands do, without I/O.
+"""Commands of Synap, without I/O.
 
-All of a command is checked before any of it is carried out, so one that is refused has changed
-nothing. What is published is put to the broker, whose ``flush`` sends it.
+A command is checked completely before any of it is carried out, so a refused command has changed
+nothing. A publication is queued in the broker, whose ``flush`` sends it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from pubsubd.protocol.limits import ANSWER
 from pubsubd.routing.wildcards import Pattern
 
 TYPE = "pubsub:message"
-"""The type of what Synap publishes, which knows no types."""
+"""The type of a message published by Synap, which has no types."""
 
 HTTP = "http"
-"""What is called the sender of a message that was published over HTTP."""
+"""The sender of a message that was published over HTTP."""
 
 MAX_TOPICS_AT_ONCE = 1_000
 """Topics in one command."""
@@ -100,12 +100,12 @@ class Synap:
             command: for example ``pubsub.publish``.
             payload: its payload, as :func:`pubsubd.hub.strict.decode` returns it.
             connection: by which it came; None if it was an HTTP request.
-            rights: of who gives it; None for all.
-            who: gives it; None for one who has not logged in.
+            rights: of the client; None for all.
+            who: the user; None for a client that has not logged in.
 
         Raises:
-            SynapError: it is not carried out, nor is any part of it.
-            Unfinished: nor is it, as it takes more than a turn to find out whom it goes to.
+            SynapError: nothing of it is carried out.
+            Unfinished: nothing of it is, as its receivers take more than a turn to find.
         """
         entry = _COMMANDS.get(command)
         if entry is None:
@@ -119,7 +119,7 @@ class Synap:
         except StopIteration as done:  # it takes one step only
             return cast("dict[str, Any]", done.value)
         except TopicError as error:
-            raise _tell(error) from None
+            raise _in_words(error) from None
         return _go_on(answer)
 
     @property
@@ -128,7 +128,7 @@ class Synap:
         return self.subscribers.wildcards
 
     def delivered(self, count: int, seconds: float) -> None:
-        """Take note that ``count`` deliveries took ``seconds`` each, from read to socket."""
+        """Count ``count`` deliveries that took ``seconds`` each, from read to socket."""
         self._timed += count
         self._waited += count * seconds
 
@@ -137,7 +137,7 @@ class Synap:
         self.subscribers.drop(connection)
 
     def expire(self, now: float) -> int:
-        """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
+        """Forget subscribers that have expired; see :meth:`Subscribers.expire`."""
         return self.subscribers.expire(now)
 
     # Commands
@@ -320,11 +320,11 @@ def _go_on(making: Steps[dict[str, Any]]) -> Steps[dict[str, Any]]:
     try:
         return (yield from making)
     except TopicError as error:
-        raise _tell(error) from None
+        raise _in_words(error) from None
 
 
-def _tell(error: TopicError) -> SynapError:
-    """Return what tells in Synap's words what is wrong with a topic."""
+def _in_words(error: TopicError) -> SynapError:
+    """Return the error about a topic in Synap's words."""
     if isinstance(error, ForbiddenError):
         return SynapError(f"Unauthorized: {error.text}", 403)
     return SynapError(f"Invalid value: {error.text}")

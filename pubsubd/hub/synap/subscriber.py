@@ -32,7 +32,7 @@ class Subscriber:
 
     Attributes:
         id: the client's, or ``sub-`` and a random UUID.
-        topics: what it subscribes.
+        topics: its subscriptions.
         peer: the broker's peer that receives.
         connection: that it has; None if it has none.
         touched: when a command last named it, by the clock.

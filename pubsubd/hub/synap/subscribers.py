@@ -50,11 +50,11 @@ MAX_ID = 256
 """Characters of a subscriber's id."""
 
 _AT_ONCE = 200  # topics taken back at once, 1 ms
-_FEW = 8  # patterns that the router is told of one by one
+_FEW = 8  # patterns that are given to the router one by one
 
 
 class Subscribers(dict[str, Subscriber]):
-    """All subscribers, connected or not, by their ids, and what they hold.
+    """All subscribers, connected or not, by their ids.
 
     Args:
         hub: the port.
@@ -76,7 +76,7 @@ class Subscribers(dict[str, Subscriber]):
         self._nowhere: WeakKeyDictionary[Targets, int] = WeakKeyDictionary()
 
     def count_nowhere(self, targets: Targets | CopyTargets) -> int:
-        """Return how many of those who get a message are without a connection."""
+        """Return how many receivers of a message are without a connection."""
         if not self._detached:
             return 0
         if isinstance(targets, CopyTargets):
@@ -91,14 +91,14 @@ class Subscribers(dict[str, Subscriber]):
         """Return the subscriber of a connection, if it has one."""
         return self._by_connection.get(connection)
 
-    # Whose topics
+    # Subscribers
 
     def find(self, id_: str, who: str | None) -> Subscriber | None:
         """Return the subscriber with that id, if there is one.
 
         Args:
             id_: of the subscriber.
-            who: names it; None for one who has not logged in.
+            who: the user; None for a client that has not logged in.
 
         Raises:
             ForbiddenError: it is somebody else's.
@@ -111,7 +111,7 @@ class Subscribers(dict[str, Subscriber]):
     def choose(
         self, id_: str | None, connection: SynapConnection | None, who: str | None
     ) -> Subscriber | None:
-        """Return who is meant by one who subscribes; None if it has to be made, and can be.
+        """Return the subscriber for a subscription; None if it has to be made, and can be.
 
         Raises:
             SynapError: it cannot have that id, or there are too many subscribers.
@@ -151,7 +151,7 @@ class Subscribers(dict[str, Subscriber]):
         return subscriber
 
     def attach(self, subscriber: Subscriber, connection: SynapConnection) -> None:
-        """Let a connection have a subscriber that has had none, with its topics."""
+        """Attach a subscriber without a connection, and its topics, to a connection."""
         nowhere, subscriber.peer = subscriber.peer, connection.peer
         subscriber.connection, self._by_connection[connection] = connection, subscriber
         del self._detached[subscriber.id]
@@ -165,7 +165,7 @@ class Subscribers(dict[str, Subscriber]):
                 pass
 
     def touch(self, subscriber: Subscriber) -> None:
-        """Take note that a command has named it."""
+        """Note that a command has named it."""
         subscriber.touched = self._hub.clock()
         if subscriber.connection is None:
             self._detached.move_to_end(subscriber.id)
@@ -173,7 +173,7 @@ class Subscribers(dict[str, Subscriber]):
     def drop(self, connection: SynapConnection) -> None:
         """Forget the subscriber of a connection that ends.
 
-        What it holds in the router and in the table is the connection's to let go of.
+        The connection releases what it holds in the router and in the table.
         """
         subscriber = self._by_connection.pop(connection, None)
         if subscriber is not None:
@@ -182,7 +182,7 @@ class Subscribers(dict[str, Subscriber]):
             self._count_wildcards(-count_patterns(subscriber.topics.values()))
 
     def expire(self, now: float) -> int:
-        """Forget topics of those without a connection that nobody has named for long.
+        """Forget topics of subscribers without a connection that have not been named for long.
 
         Returns:
             How many topics, 200 at most; it costs nothing when there are none.
@@ -197,7 +197,7 @@ class Subscribers(dict[str, Subscriber]):
             count += len(texts)
         return count
 
-    # What they hold
+    # Their topics
 
     def add(self, subscriber: Subscriber, topics: Topics) -> Steps[None]:
         """Give a subscriber topics, after :meth:`check_limits`, in steps."""
@@ -239,17 +239,17 @@ class Subscribers(dict[str, Subscriber]):
         return len(topics)
 
     def _changing(self, topics: Collection[bytes | Pattern]) -> AbstractContextManager[None]:
-        """Return what lets the router forget its answers once, where it would take long."""
+        """Return a context in which the router drops its cached answers once, if there are many."""
         many = count_patterns(topics) > _FEW
         return self._router.many() if many else contextlib.nullcontext()
 
     def check_limits(
         self, subscriber: Subscriber | None, connection: SynapConnection | None, topics: Topics
     ) -> None:
-        """Raise :class:`SynapError` if one may not have these topics as well.
+        """Raise :class:`SynapError` if a subscriber may not have these topics as well.
 
         Args:
-            subscriber: who it is; None for one that is to be made.
+            subscriber: None for one that is to be made.
             connection: that it has, or is to have.
             topics: that it has not.
         """
@@ -309,4 +309,4 @@ class Subscribers(dict[str, Subscriber]):
 
 
 def _discard(_data: bytes | Pieces) -> None:
-    """Take what is put or sent to a peer that is nowhere."""
+    """Throw away messages to a peer that is nowhere."""

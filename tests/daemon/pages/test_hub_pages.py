@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 
 from pubsubd.access import tokens
 from pubsubd.cli import group
-from pubsubd.hub import actors, connection, protocol, registry, replies, search, strict, topics
+from pubsubd.hub import actors, connection, protocol, registry, replies, search, strict, topic_table
 from pubsubd.hub import http as hub_http
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
@@ -394,7 +394,7 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"{subscribers.MAX_TOPICS:,} of one Synap subscriber",
         f"{subscribers.MAX_DETACHED_TOPICS:,} of one without a connection",
         f"{limits.ANSWER // limits.KIB} KiB of an answer that lists something",
-        f"take {topics.NAME} bytes each on average at most",
+        f"take {topic_table.NAME} bytes each on average at most",
         f"add up to more than {strict.MAX_WEIGHT:,}",
         f"{MAX_LEVELS} levels of a wildcard; {strict.MAX_DEPTH} levels of JSON",
         f"{header} KiB and {hub_http.MAX_LINES} lines of an HTTP header",

@@ -11,7 +11,7 @@ import pytest
 from pubsubd.hub.http import HttpReader
 from pubsubd.hub.render import Batch, Form
 from pubsubd.hub.subscriptions import Subscriptions
-from pubsubd.hub.topics import TopicTable
+from pubsubd.hub.topic_table import TopicTable
 from pubsubd.protocol.limits import ANSWER, BYTES_PER_TURN, HUB_READ_SIZE, KIB, MIB, Limits
 from pubsubd.routing.router import Router, Unfinished
 from pubsubd.routing.targets import CopyTargets, Targets
