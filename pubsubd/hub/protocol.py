@@ -25,8 +25,8 @@ from pubsubd.hub.port import Hub
 from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 
 HTTP_IDLE = 60.0
 """Seconds that an HTTP connection is kept for a further request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from pubsubd.access.identity import AuthError, Login
-from pubsubd.broker.broker import FAILURES
+from pubsubd.broker.auth import MAX_FAILURES
 from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
@@ -83,7 +83,7 @@ def _log_in(signal: Signal, token: str | None) -> None:
     except AuthError as error:
         hub.broker.counters.errors[error.code] += 1
         connection.peer.failures += 1
-        closes = closes or connection.peer.failures >= FAILURES
+        closes = closes or connection.peer.failures >= MAX_FAILURES
         raise RefusedError("unauthorized", error.text, closes=closes) from None
     assert isinstance(found, Login)  # tokens are checked at once
     connection.enter(found)
