@@ -82,7 +82,7 @@ def to_line(
     Args:
         name: its topic.
         type: its type.
-        sender: the address of who sends it.
+        sender: the sender's address.
         payload: its payload, a legal JSON text, as :func:`~pubsubd.hub.strict.read` returns it.
         id: its identifier.
         metadata: an object, as a JSON text.
@@ -126,7 +126,7 @@ def from_line(name: bytes, data: bytes, sender: str, trusted: bool) -> Message:
     Args:
         name: its topic.
         data: the frame's data.
-        sender: the address of who has sent it.
+        sender: the sender's address.
         trusted: whether :func:`to_line` has made it, so that the sender in it is true.
     """
     inner = _read(data)

@@ -51,7 +51,7 @@ class Framing(Protocol):
     tail: bytes
 
     def head(self, size: int) -> bytes:
-        """Return what comes before a text of ``size`` bytes."""
+        """Return the bytes before a text of ``size`` bytes."""
 
     def frame(self, body: bytes) -> bytes:
         """Return one text as a whole frame."""

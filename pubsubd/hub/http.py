@@ -139,7 +139,7 @@ class HttpReader:
     # Input
 
     def receive(self, data: bytes) -> list[Event]:
-        """Return what ``data`` completes, in order.
+        """Return the events that ``data`` completes, in order.
 
         Nothing comes after an upgrade, an :class:`HttpError` or a ``Closed``.
         """
@@ -151,9 +151,9 @@ class HttpReader:
         return events
 
     def take(self, data: bytes, at: int) -> tuple[list[Event], int]:
-        """Return what ``data`` completes from ``at`` on, one request at most, and where that ends.
+        """Return the events that ``data`` completes from ``at`` on, and up to where it was read.
 
-        Little is read at once: a request takes 0.1 ms.
+        It reads one request at most, which takes 0.1 ms.
         """
         events: list[Event] = []
         end = len(data)

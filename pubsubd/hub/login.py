@@ -89,7 +89,7 @@ class _Waiting:
 
 
 def credentials(header: str | None) -> tuple[str | None, str] | None:
-    """Return what an Authorization header holds: Basic's name and password, or no name and a token.
+    """Return the credentials of an Authorization header: name and password, or None and a token.
 
     None if it holds neither.
     """

@@ -45,7 +45,7 @@ def read_chunk(chunk: bytes, sender: str, trusted: bool) -> list[Message]:
 
     Args:
         chunk: whole line frames.
-        sender: the address of who has sent them.
+        sender: the sender's address.
         trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
     """
     messages = []
@@ -142,7 +142,7 @@ class Batch:
         self.size += size
 
     def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
-        """Return what stands before the first ``to``, between each two, and behind the last."""
+        """Return the stretches before the first ``to``, between each two, and behind the last."""
         head, tail = framing.head, framing.tail
         stretches = []
         left = b""

@@ -237,7 +237,7 @@ class Error(Struct, omit_defaults=True):
 
 
 class Reply(Struct, rename={"sender": "from", "correlation_id": "correlationId"}):
-    """What the hub answers with: all keys of dialect A, whoever asks."""
+    """An answer of the hub: all keys of dialect A, in both dialects."""
 
     id: str
     sender: str

@@ -138,7 +138,7 @@ def _weigh(data: bytes) -> None:
 
 
 def _weight(data: bytes) -> int:
-    """Return what is in a text, or more: what is in strings counts as well."""
+    """Return the weight of a text, or more: the contents of strings count as well."""
     count = data.count
     containers = 8 * (count(b"[") + count(b"{")) + 4 * count(b":")
     others = count(b",") + count(b'"') // 2 + count(b".") + count(b"e") + count(b"E")

@@ -90,7 +90,7 @@ class TopicTable:
         return self._max - len(self._topics) + len(self._idle)
 
     def note(self, name: bytes, now: float) -> None:
-        """Take note of a message to a topic."""
+        """Count a message to a topic."""
         self._now = now
         topic = self._topics.get(name)
         if topic is None:
@@ -106,7 +106,7 @@ class TopicTable:
             self._nominate(name, topic)
 
     def hold(self, name: bytes, now: float) -> None:
-        """Take note of a subscriber of a topic, who is to :meth:`release` it."""
+        """Count a subscriber of a topic, until it is released by :meth:`release`."""
         self._now = now
         topic = self._topics.get(name)
         if topic is None:

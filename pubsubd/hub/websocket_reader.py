@@ -59,7 +59,7 @@ class WebSocketReader:
         return bool(self._rest) or self._skip > 0 or self._total >= 0
 
     def receive(self, data: bytes) -> list[Event]:
-        """Return what ``data`` completes, in order; nothing after a :class:`Closed`."""
+        """Return the events that ``data`` completes; nothing comes after a :class:`Closed`."""
         if self._ended:
             return []
         at = 0
@@ -174,10 +174,10 @@ class WebSocketReader:
 
 
 def _describe_fault(head: bytes) -> str:
-    """Return what is wrong with a frame, in wsproto's words: the first fault in its header.
+    """Describe the first fault in the header of a frame, in wsproto's words.
 
-    ``head`` is the frame up to its mask. If there is no fault in it, the frame is a fragment where
-    none may be, or none where one has to be.
+    ``head`` is the frame up to its mask. If the header has no fault, the frame continues a
+    message that has not begun, or begins one in the middle of another.
     """
     first, short, kind = head[0], head[1] & 0x7F, head[0] & 0x0F
     masked, control = head[1] >= 0x80, kind >= 8

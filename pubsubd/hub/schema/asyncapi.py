@@ -117,7 +117,7 @@ def _channels(names: list[str]) -> dict[str, Any]:
 
 
 def _operations() -> dict[str, Any]:
-    """Return what is asked, with what answers it, and what comes of itself."""
+    """Return the operations: requests with their answers, and messages that come unasked."""
     found = {}
     for request, replies in signal.ANSWERS.items():
         key = request.replace(":", "_")

@@ -46,7 +46,7 @@ def record(
 
 
 def has(*path: str) -> Schema:
-    """Return what holds for objects with a value, not null, at the end of a path of keys."""
+    """Return the schema of objects with a value, not null, at the end of a path of keys."""
     key, *rest = path
     inner = has(*rest) if rest else {"not": NULL}
     return {"type": "object", "required": [key], "properties": {key: inner}}

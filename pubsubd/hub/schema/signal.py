@@ -83,7 +83,7 @@ TYPES: list[type[Struct]] = [
 
 
 def _addressed(key: str) -> Schema:
-    """Return what holds for messages with an address in ``from`` or ``to``."""
+    """Return the schema of messages with an address in ``from`` or ``to``."""
     return {"required": [key], "properties": {key: msgspec.json.schema(m.Address)}}
 
 
@@ -211,7 +211,7 @@ def replies(refs: Refs) -> dict[str, Schema]:
 
 
 def deliveries() -> dict[str, Schema]:
-    """Return what is delivered of others' messages, by name."""
+    """Return the deliveries of other clients' messages, by name."""
     forwarded = {"forwarded": _TRUE, "via": _ADDRESS}
     publication = record(
         "of a publication",

@@ -142,7 +142,7 @@ def answers(refs: Refs) -> dict[str, Schema]:
 
 
 def pushes() -> dict[str, Schema]:
-    """Return what comes without a command, by name."""
+    """Return the messages that come without a command, by name."""
     return {
         "daemon_pubsub_connected": record(
             "The first message of /pubsub/ws",

@@ -124,7 +124,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
 def _prepare(
     signal: Signal, message: m.Incoming, topic: str | None, kind: str | None
 ) -> tuple[bytes, bytes, str, bytes]:
-    """Return what is the same for all messages of a type that are published to a topic.
+    """Return the parts that all messages of a type to a topic have in common.
 
     That is the name; how the line data begins; the sender; and the acknowledgement, with gaps for
     its id, two counts, whether it was delivered, the time, the correlation and the time again.

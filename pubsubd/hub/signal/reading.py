@@ -1,4 +1,4 @@
-"""Reading of ``hub:*`` messages: payloads, metadata and addresses, and the error for a bad one."""
+"""Reading of ``hub:*`` messages: payloads, metadata, addresses; and the error for a bad one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read_payload(raw: Raw, type_: type[Payload]) -> Payload:
 
 
 def read_metadata(raw: Raw, type_: type[Payload]) -> Payload:
-    """Return what is known of ``metadata``; what has another shape counts as absent."""
+    """Return the known fields of ``metadata``, which is read as empty if it has another shape."""
     text = bytes(raw)
     if text[:1] != b"{":
         return type_()

@@ -15,7 +15,6 @@ from msgspec.json import encode
 from pubsubd.access.rules import Permission
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.codec import to_line
-from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.synap.requests import (
@@ -52,15 +51,6 @@ MAX_TOPICS_AT_ONCE = 1_000
 """Topics in one command."""
 
 _READ = 64  # topics read at once
-
-_ANSWERED = ("pubsub.topics", "pubsub.info", "pubsub.stats")  # commands that ask the daemon
-_ACTIONS = {
-    "pubsub.publish": "publish",
-    "pubsub.subscribe": "subscribe",
-    "pubsub.topics": "discover",
-    "pubsub.info": "discover",
-}
-
 
 Answer = dict[str, Any] | Steps[dict[str, Any]]
 """The payload of an answer, or the steps in which it comes."""
@@ -328,27 +318,6 @@ def _in_words(error: TopicError) -> SynapError:
     if isinstance(error, ForbiddenError):
         return SynapError(f"Unauthorized: {error.text}", 403)
     return SynapError(f"Invalid value: {error.text}")
-
-
-def check_command(connection: HubConnection, command: str, *, counted: bool = False) -> None:
-    """Raise SynapError if this connection may not give ``command``.
-
-    Args:
-        connection: by which it came.
-        command: for example ``pubsub.publish``.
-        counted: whether it has been counted as a request already.
-    """
-    if command in _ANSWERED and not counted and not connection.again:
-        policy, peer = connection.hub.policy, connection.peer
-        if wait := policy.wait_for_request(peer):
-            raise SynapError(policy.refuse_request(peer, wait), 429)
-    action = _ACTIONS.get(command, "")
-    if not connection.may(action):
-        raise SynapError(
-            f"Unauthorized: the token does not allow {command}"
-            if connection.known
-            else "Unauthorized: a token is required"
-        )
 
 
 def connected(subscriber: Subscriber) -> dict[str, Any]:
