@@ -14,8 +14,7 @@ from pubsubd.access.rules import Permission
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.hub.topic_table import TopicTable
-from pubsubd.hub.topics import ForbiddenError, TopicError
-from pubsubd.protocol import wire
+from pubsubd.hub.topics import ForbiddenError, TopicError, shown
 from pubsubd.protocol.limits import HubLimits
 
 
@@ -115,8 +114,3 @@ class Policy:
         self._broker.counters.errors["rate-limited"] += 1
         rate = peer.terms.limits.request_rate
         return f"Rate limited: over {rate:g} requests a second; try again in {wait:.2g} s"
-
-
-def shown(name: bytes | str) -> str:
-    """Return a name for a line that a person reads, in quotes."""
-    return f"'{wire.escape(name, 64)}'"

@@ -46,7 +46,7 @@ def check_hub_topic(
     """
     text = _check_hub_text(topic, max_length)
     if not any_name and not _is_hub_topic(text):
-        raise TopicError(f"topic {_shown(text)} must match {_HUB_RULE}")
+        raise TopicError(f"topic {shown(text)} must match {_HUB_RULE}")
     return _check_name(text, publishing)
 
 
@@ -61,7 +61,7 @@ def hub_pattern(topic: object, any_name: bool, max_length: int) -> Pattern | Non
     if "+" not in levels and "#" not in levels:
         return None
     if not any_name and not _is_hub_pattern(text):
-        raise TopicError(f"topic {_shown(text)} must match {_HUB_RULE}, besides + and #")
+        raise TopicError(f"topic {shown(text)} must match {_HUB_RULE}, besides + and #")
     _check_name(text, publishing=False)
     try:
         return Pattern.slashes(text)
@@ -117,13 +117,14 @@ def _check_name(text: str, publishing: bool) -> bytes:
         name = text.encode()
         wire.check_name(name, "topic")
     except UnicodeEncodeError:
-        raise TopicError(f"topic {_shown(text)} is not Unicode") from None
+        raise TopicError(f"topic {shown(text)} is not Unicode") from None
     except ProtocolError as error:
         raise TopicError(error.text) from None
     if publishing and name.startswith(wire.OWN):
-        raise TopicError(f"topic {_shown(text)} is one of the daemon's own")
+        raise TopicError(f"topic {shown(text)} is one of the daemon's own")
     return name
 
 
-def _shown(text: str) -> str:
-    return f"'{wire.escape(text, 64)}'"
+def shown(name: bytes | str) -> str:
+    """Return a name for a line that a person reads, in quotes."""
+    return f"'{wire.escape(name, 64)}'"

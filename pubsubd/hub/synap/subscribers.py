@@ -31,11 +31,10 @@ from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.policy import shown
 from pubsubd.hub.render import Form
 from pubsubd.hub.synap.requests import invalid
 from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics, count_patterns
-from pubsubd.hub.topics import ForbiddenError, TopicError
+from pubsubd.hub.topics import ForbiddenError, TopicError, shown
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.routing.wildcards import Pattern
