@@ -363,8 +363,8 @@ def test_the_readme_tells_the_real_limits() -> None:
     real = Limits()
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert (
-        f"{real.max_payload // MIB} MiB a message, {real.max_subscriptions:,} subscriptions,"
-        f" {real.max_pending // MIB} MiB that wait for it"
+        f"{real.max_payload // MIB} MiB per message, {real.max_subscriptions:,} subscriptions, and"
+        f" {real.max_pending // MIB} MiB of output that waits to be read"
     ) in readme
 
 
