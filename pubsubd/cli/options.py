@@ -111,7 +111,7 @@ _OPTIONS: tuple[_Decorator, ...] = (
         default=9014,
         show_default=True,
     ),
-    _file("--unix", "UNIX", "The daemon's Unix socket, instead of a host and port.", "PATH"),
+    _file("--unix", "UNIX", "Use the daemon's Unix socket instead of a host and port.", "PATH"),
     _option(
         "--tls",
         "CLIENT_TLS",
@@ -121,28 +121,28 @@ _OPTIONS: tuple[_Decorator, ...] = (
     _file(
         "--tls-ca",
         "CLIENT_TLS_CA",
-        "Trust the authorities in this file, not those of the system; implies --tls.",
+        "Trust the authorities in this file instead of the system's; implies --tls.",
     ),
     _file(
         "--tls-certificate",
         "CLIENT_CERTIFICATE",
-        "Show the certificate in this file; implies --tls.",
+        "Identify yourself with the certificate in this file; implies --tls.",
     ),
     _file(
         "--tls-key",
         "CLIENT_KEY",
-        "The certificate's private key, unless it is in the same file.",
+        "The certificate's private key, if it is in a file of its own.",
     ),
     _option(
         "--user",
         "USER",
-        "Log in as NAME; without --password-file the password is asked for.",
+        "Log in as NAME; asks for the password unless there is a --password-file.",
         metavar="NAME",
     ),
     _file(
         "--password-file",
         "PASSWORD_FILE",
-        "The password of --user is the first line of this file.",
+        "Read the password for --user from the first line of this file.",
     ),
     _file("--token-file", "TOKEN_FILE", "Log in with the token in the first line of this file."),
 )
@@ -167,7 +167,7 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         if tls_key is not None and tls_certificate is None:
-            raise click.UsageError("--tls-key is for the certificate of --tls-certificate.")
+            raise click.UsageError("--tls-key needs a --tls-certificate.")
         secure = None
         if unix is None and (tls or tls_ca is not None or tls_certificate is not None):
             secure = Tls(tls_ca, tls_certificate, tls_key)
@@ -187,11 +187,13 @@ def _login(
     """Return what to log in with; asks for a password that is in no file."""
     if token_file is not None:
         if user is not None:
-            raise click.UsageError("--token-file tells who you are: it goes without --user.")
+            raise click.UsageError(
+                "--token-file and --user exclude each other: the token says who you are."
+            )
         return _made(Token, _first_line(token_file))
     if user is None:
         if password_file is not None:
-            raise click.UsageError("--password-file is for the password of --user.")
+            raise click.UsageError("--password-file needs a --user.")
         return None
     secret = _ask(user) if password_file is None else _first_line(password_file)
     return _made(Login, user, secret)
@@ -219,7 +221,7 @@ def _ask(user: str) -> str:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
         raise click.UsageError(
-            "--user needs a --password-file where there is no terminal to ask."
+            "--user needs a --password-file, as there is no terminal to ask for the password."
         ) from None
     try:
         return getpass.getpass(f"Password of {escape(user)}: ")

@@ -26,17 +26,20 @@ from pubsubd.protocol.errors import ConfigError
 
 @click.command()
 @click.option(
-    "--stdin", "from_stdin", is_flag=True, help="Read the password from the first line of input."
+    "--stdin",
+    "from_stdin",
+    is_flag=True,
+    help="Read the password from the first line of standard input.",
 )
-@click.option("--token", is_flag=True, help="Make a token, print it, and add it.")
-@click.option("--delete", is_flag=True, help="Remove the user.")
+@click.option("--token", is_flag=True, help="Create a token, print it, and add it to the user.")
+@click.option("--delete", is_flag=True, help="Remove the user, with all passwords and tokens.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("name")
 def command(file: Path, name: str, from_stdin: bool, token: bool, delete: bool) -> None:
-    """Set the password of a user in a users file, which is made if it is not there.
+    """Set a user's password in a users file, which is created if it does not exist.
 
-    The file keeps hashes; neither a password nor a token can be found out from it. A daemon that
-    runs takes note of it when it is told to reload.
+    The file holds only hashes, from which no password or token can be recovered. A running daemon
+    uses the change after a reload.
     """
     if from_stdin + token + delete > 1:
         raise click.UsageError("--stdin, --token and --delete exclude each other.")

@@ -98,11 +98,11 @@ class _Page(msgspec.Struct):
     is_flag=False,
     flag_value=_INTERVAL,
     metavar="[SECONDS]",
-    help=f"Ask again and again, every {_INTERVAL} seconds or as often as said, until Ctrl-C.",
+    help=f"Repeat until Ctrl-C, every {_INTERVAL} seconds or at this interval.",
 )
 @connects
 def command(target: Target, as_json: bool, watch: float | None) -> None:
-    """Show the daemon's links to others of its mesh, and all daemons that it knows."""
+    """Show the daemon's links to other daemons, and all daemons that it knows."""
     # Who reads our output may have seen enough; click would call that a failure.
     with contextlib.suppress(BrokenPipeError):
         trio.run(_show, target, as_json, watch)
@@ -141,7 +141,7 @@ async def _ask(client: Client) -> bytes:
     whole, offset = json.loads(answer), 0
     while following is not None:
         if following <= offset:
-            raise PubsubdError("the daemon's pages of peers do not go on")
+            raise PubsubdError("the daemon's pages of peers do not advance")
         offset = following
         page = _read_page(await client.request("//pubsubd/peers", str(offset)))
         whole["links"] += page.links
@@ -197,7 +197,7 @@ def _draw(data: bytes, width: int) -> Group:
             numbers=range(1, 6),
         ),
         *_table(
-            "connections without a mesh",
+            "connections outside the mesh",
             ["peer", "connection"],
             [[one.peer, _or_none(one.connection)] for one in answer.plain],
             width,

@@ -91,18 +91,20 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_envvar=True,
     help="Read settings from this file, in TOML; see pubsubd.conf(5).",
 )
-@click.option("--check", is_flag=True, help="Check the settings and what they name, and end.")
+@click.option(
+    "--check", is_flag=True, help="Check the settings, and the files and addresses in them."
+)
 @_options
 @click.pass_context
 def command(context: click.Context, /, path: Path | None, check: bool, **values: Any) -> None:
-    """Run the daemon in the foreground; its log goes to standard error.
+    """Run the daemon in the foreground. The log goes to standard error.
 
-    SIGTERM and SIGINT end it: what was received before is delivered, for at most --drain-timeout,
-    and the status is 0. A second one ends it at once, with status 1. SIGHUP reads the settings
-    file again.
+    SIGTERM or SIGINT stops it: it delivers what it has received, for at most --drain-timeout, and
+    ends with status 0. A second signal stops it at once, with status 1. SIGHUP reloads the
+    settings file.
 
-    Sizes are bytes, or as 64KiB, 8MiB. Flags go before environment variables, these before the
-    file.
+    Sizes are in bytes, or written as 64KiB or 8MiB. Flags override environment variables, which
+    override the file.
     """
     caught: list[int] = context.obj
     if caught:
