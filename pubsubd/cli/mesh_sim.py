@@ -238,7 +238,9 @@ def _show(results: Results, took: float) -> None:
         table.add_row(
             f"{change.at:g} s",
             Text(change.what),
-            "not before the next event or the end" if change.took is None else f"{change.took:.2f} s",
+            "not before the next event or the end"
+            if change.took is None
+            else f"{change.took:.2f} s",
             "" if change.advert_bytes is None else _kilobytes(change.advert_bytes),
         )
     show(table)
