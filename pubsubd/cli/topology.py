@@ -41,7 +41,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
 @click.option(
     "--master",
     metavar="URL",
-    help="Spark cluster, such as spark://host:7077.  [default: this machine]",
+    help="The Spark cluster, such as spark://host:7077.  [default: this machine]",
 )
 @click.option(
     "--window",
@@ -49,11 +49,11 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="DURATION",
     default="1h",
     show_default=True,
-    help="Length of a window, which is analysed as one state of the mesh.",
+    help="Length of the windows at whose ends the mesh is analysed.",
 )
-@click.option("--since", type=moment, metavar="TIME", help="Ignore rows before this time.")
-@click.option("--until", type=moment, metavar="TIME", help="Ignore rows from this time on.")
-@click.option("--mesh", metavar="NAME", help="Analyse only this mesh.")
+@click.option("--since", type=moment, metavar="TIME", help="Ignore reports before this time.")
+@click.option("--until", type=moment, metavar="TIME", help="Ignore reports from this time on.")
+@click.option("--mesh", metavar="NAME", help="Analyse this mesh only.")
 @click.option(
     "--nodes",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -64,7 +64,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     "--stale",
     type=duration,
     metavar="DURATION",
-    help="How old a daemon's last row may be.  [default: a quarter of a window, 5m at most]",
+    help="Greatest age of an end's latest report.  [default: a quarter of a window, 5m at most]",
 )
 @click.option("--strict", is_flag=True, help="Fail if any row is rejected.")
 @click.option(
@@ -73,7 +73,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="N",
     default=0,
     show_default=True,
-    help="Seed of the random numbers.",
+    help="Seed of everything random.",
 )
 @click.option(
     "--local-edges",
@@ -81,26 +81,26 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="N",
     default=10_000_000,
     show_default=True,
-    help="Largest window for one worker, in arcs; a link that both ends report has two.",
+    help="Arcs up to which one worker analyses a window; a link that both ends report has two.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(_CONDITIONS),
     multiple=True,
-    help="Exit with status 3 if the latest window has this; repeatable.",
+    help="Exit with status 3 if it holds in the latest window; may be given several times.",
 )
 @click.option(
     "--log-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File for Spark's log.  [default: a temporary file, kept after a failure]",
+    help="File for Spark's log.  [default: a temporary file, kept if the job fails]",
 )
 @click.option(
     "--driver-memory",
     metavar="SIZE",
     help="Heap of the Java process, such as 4g.  [default: 2g, at most half of the memory]",
 )
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
+@click.option("--quiet", is_flag=True, help="Do not print the stages.")
 @click.option(
     "--explain",
     metavar="METRIC",
@@ -114,9 +114,9 @@ def command(
 ) -> int:
     """Report where the mesh would break.
 
-    INPUT is one or more files, directories, globs or URLs that Spark knows, with the edge lists
-    that daemons export: JSON lines, CSV or Parquet. Plain lists of two columns, "src dst", as in
-    many public data sets, work too.
+    INPUT is edge lists that daemons have exported, as JSON lines, CSV or Parquet: files, folders,
+    globs or URLs that Spark can read. Lists of two columns, "src dst", as in public data sets, work
+    too.
 
     Writes report.html, report.json, and tables in Parquet and CSV.
 
@@ -125,7 +125,7 @@ def command(
       0    done
       1    failed
       2    wrong usage
-      3    done, and a condition of --fail-on is met
+      3    done, and a condition of --fail-on holds
       130  interrupted (Ctrl-C)
     """  # noqa: D301  (click wants the character)
     if "://" in out:
@@ -142,7 +142,7 @@ def command(
         click.echo(escape(line))
     met = [one for one in fail_on if one in outcome.conditions]
     if met:
-        click.echo(f"pubsubd: --fail-on {', '.join(met)}: condition met", err=True)
+        click.echo(f"pubsubd: --fail-on {', '.join(met)}: the condition holds", err=True)
         return 3
     return 0
 
