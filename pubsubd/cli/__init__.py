@@ -88,18 +88,18 @@ def main(caught: list[int]) -> int:
     """Run the command line and return the exit status.
 
     Args:
-        caught: where the signals that arrive before ``serve`` can handle them are kept.
+        caught: collects the signals that arrive before ``serve`` can handle them.
     """
     try:
         status = group.main(prog_name="pubsubd", obj=caught, standalone_mode=False)
         sys.stdout.flush()
-    except BaseException as exc:  # noqa: BLE001  (the last one to hear of it)
+    except BaseException as exc:  # noqa: BLE001  (the last chance to report it)
         return _tell(_alone(exc))
     return status if isinstance(status, int) else 0
 
 
 def _alone(exc: BaseException) -> BaseException:
-    """Return what is in a group: an interrupt if there is one, otherwise the first."""
+    """Return an exception of a group: an interrupt if there is one, otherwise the first."""
     while isinstance(exc, BaseExceptionGroup):
         interrupts = exc.subgroup(KeyboardInterrupt)
         exc = (interrupts or exc).exceptions[0]
@@ -113,7 +113,7 @@ def _tell(exc: BaseException) -> int:
     if isinstance(exc, KeyboardInterrupt | click.Abort):
         return 130
     if isinstance(exc, BrokenPipeError):
-        # Who read our output has seen enough. Python would complain when it flushes at exit.
+        # The reader has closed our output. Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(exc, click.UsageError):

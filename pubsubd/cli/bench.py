@@ -48,7 +48,7 @@ _PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
 @dataclass(slots=True)
 class Bench:
-    """The plan, and what has come of it."""
+    """The plan and the progress of one measurement."""
 
     publishers: int
     subscribers: int
@@ -66,7 +66,7 @@ class Bench:
         return max(self.publishers, _WINDOW // (self.size + len(self.names[0]) + 16))
 
     def share(self, publisher: int) -> int:
-        """How many of the messages are this publisher's."""
+        """Return how many of the messages this publisher sends."""
         return self.messages // self.publishers + (publisher < self.messages % self.publishers)
 
     def data(self, publisher: int, number: int) -> bytes:

@@ -37,7 +37,7 @@ class _Edge(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    """Some rows, and where the next ones begin."""
+    """Some rows, and the offset of the next ones."""
 
     edges: list[_Edge]
     following: int | None = msgspec.field(name="next")
@@ -80,7 +80,7 @@ def command(target: Target, form: str, output: str | None) -> None:
     # Nothing is written before everything is there.
     data = io.BytesIO()
     FORMATS[form](rows, data)
-    # Who reads our output may have seen enough; click would call that a failure.
+    # The reader may close our output; click would call that a failure.
     with contextlib.suppress(BrokenPipeError), click.open_file(output, "wb") as file:
         file.write(data.getvalue())
 

@@ -1,4 +1,4 @@
-"""``pubsubd mesh-sim``: how a mesh of many daemons gets on, simulated in one process."""
+"""``pubsubd mesh-sim``: a mesh of many daemons, simulated in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pubsubd.cli.values import seconds, some_seconds
 from pubsubd.mesh import graphs
 from pubsubd.mesh.sim import Delivery, Player, Results, ScriptError, Simulation, parse_script
 
-_WARM = 200  # daemons from which on a cold start takes long
+_WARM = 200  # from this many daemons on, a cold start takes long
 _BUSIEST = 5  # links that are shown
 
 
@@ -161,7 +161,7 @@ def command(
 
 
 def _graph(file: str | None, shapes: dict[str, int | None], degree: int, seed: int) -> graphs.Graph:
-    """Return the one graph that was asked for."""
+    """Return the requested graph."""
     chosen = {shape: count for shape, count in shapes.items() if count is not None}
     if len(chosen) + (file is not None) != 1:
         names = ", ".join(f"--{shape.replace('_', '-')}" for shape in shapes)
@@ -179,7 +179,7 @@ def _graph(file: str | None, shapes: dict[str, int | None], degree: int, seed: i
 
 
 def _default_script(length: float) -> str:
-    """Return what happens if nothing else is said: half of the messages come while all is well."""
+    """Return the default script: half of the messages are sent before anything fails."""
     pause = length / 600
     return f"""
         at 0 subscribe 10% //fwd/sim/
@@ -201,7 +201,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _progress(length: float) -> Iterator[Any]:
-    """Show how far the clock is, on a terminal."""
+    """Show the progress of the simulated clock, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _now: None
         return

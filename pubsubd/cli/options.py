@@ -1,4 +1,4 @@
-"""How a command that is a client reaches the daemon, and says who it is.
+"""Options by which client commands connect to the daemon and log in.
 
 No option takes a secret: every user of a machine can see the arguments of every process.
 """
@@ -37,13 +37,13 @@ _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which daemon a command talks to, and how.
+    """The daemon that a command connects to.
 
     Attributes:
-        host, port: where it is.
-        unix: the path of its socket instead, which needs no TLS.
-        tls: what to trust and to show; None for no TLS.
-        login: what to log in with; None for nothing.
+        host, port: its TCP address.
+        unix: the path of its Unix socket, used instead; it needs no TLS.
+        tls: authorities and client certificate; None for no TLS.
+        login: a password or a token; None for no login.
     """
 
     host: str
@@ -56,7 +56,7 @@ class Target:
     async def connect(
         self, *, reconnect: bool = False, max_payload: int = MIB, **more: Any
     ) -> AsyncIterator[Client]:
-        """Open a client; what may help is told where there is no daemon, or not without more."""
+        """Open a client; on failure, suggest the option that may help."""
         try:
             async with open_client(
                 self.host,
@@ -86,7 +86,7 @@ class Target:
 
 
 def _option(flag: str, variable: str, text: str, **more: Any) -> _Decorator:
-    """Return an option whose value may also stand in a variable."""
+    """Return an option that can also be set by an environment variable."""
     return click.option(flag, envvar=f"PUBSUBD_{variable}", show_envvar=True, help=text, **more)
 
 
@@ -149,7 +149,7 @@ _OPTIONS: tuple[_Decorator, ...] = (
 
 
 def connects(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of how to connect and log in; ``function`` gets them as ``target``."""
+    """Add the options to connect and log in; ``function`` gets them as ``target``."""
 
     @functools.wraps(function)
     def wrapper(
@@ -184,7 +184,7 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
 def _login(
     user: str | None, password_file: str | None, token_file: str | None
 ) -> Login | Token | None:
-    """Return what to log in with; asks for a password that is in no file."""
+    """Return the password or token to log in with; ask for a password that is in no file."""
     if token_file is not None:
         if user is not None:
             raise click.UsageError(
@@ -216,7 +216,7 @@ def _first_line(path: str) -> str:
 
 
 def _ask(user: str) -> str:
-    """Return what is typed on the terminal, which shows nothing of it."""
+    """Ask for a password on the terminal, without showing it."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -35,7 +35,7 @@ def _leave_to_shell(
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
-    """Return what reads a value on the command line or in a variable."""
+    """Return a function that reads a value from the command line or a variable."""
 
     def read(text: str) -> Any:
         try:
@@ -62,7 +62,7 @@ def _option(setting: Setting) -> _Decorator:
         more |= {"type": _reader(setting), "metavar": kind.metavar}
         if kind.metavar in _PATHS:
             more["shell_complete"] = _leave_to_shell
-    if setting.name == "discover":  # its value need not be said
+    if setting.name == "discover":  # its value is optional
         more |= {"is_flag": False, "flag_value": kind.choices[0], "metavar": kind.metavar}
     more.setdefault("show_default", default is not None)
     return click.option(
@@ -108,7 +108,7 @@ def command(context: click.Context, /, path: Path | None, check: bool, **values:
     """
     caught: list[int] = context.obj
     if caught:
-        return  # told to end before there was anything to do
+        return  # a signal came before there was anything to do
     given = {
         name: value
         for name, value in values.items()
@@ -122,7 +122,7 @@ def command(context: click.Context, /, path: Path | None, check: bool, **values:
         _check(settings)
         return
     start_log(settings.values["log_level"], settings.values["log_format"])
-    # The list, not its content: it may still be filled until the daemon's own handlers are there.
+    # Pass the list itself: signals may still be added until the daemon's own handlers are set.
     trio.run(_serve, settings, caught)
 
 

@@ -91,7 +91,7 @@ def command(
     try:
         complete = trio.run(_print, target, substrings, count, timeout, form, reconnect)
     except BrokenPipeError:
-        return  # who reads our output has seen enough
+        return  # the reader has closed our output
     if not complete:
         raise click.ClickException(f"timed out after {timeout:g} s")
 
@@ -104,7 +104,7 @@ async def _print(
     form: Format,
     reconnect: bool,
 ) -> bool:
-    """Return whether all that was asked for has come."""
+    """Return whether as many messages as requested have arrived."""
     left = count
     with trio.move_on_after(float("inf") if timeout is None else timeout):
         async with target.connect(
