@@ -147,3 +147,9 @@ def test_the_page_says_how_to_report_a_vulnerability() -> None:
     assert titles[:3] == ["Report a vulnerability", "Versions", "Attackers"]
     assert "private security advisory" in PAGE
     assert "@" not in PAGE  # nobody's address is made up
+
+
+def test_the_modules_that_the_page_names_exist() -> None:
+    modules = re.findall(r"`(pubsubd/[a-z_/]+\.py)`", PAGE)
+    assert len(modules) > 5
+    assert [one for one in modules if not (ROOT / one).exists()] == []
