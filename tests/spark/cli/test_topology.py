@@ -46,7 +46,7 @@ def test_it_says_what_it_does_and_what_it_has_found_and_leaves_nothing_else(plac
     stages = [line.split(" s  ")[1] for line in done.stderr.splitlines()[:-1]]
     assert stages[0] == "starting Spark"
     assert "analysing 1 graph" in stages
-    assert done.stderr.splitlines()[-1] == "pubsubd: --fail-on spof: it is the case"
+    assert done.stderr.splitlines()[-1] == "pubsubd: --fail-on spof: the condition holds"
     summary = done.stdout.splitlines()
     assert len(summary) == 10
     assert "6 daemons, 7 links" in summary[0]
