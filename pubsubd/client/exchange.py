@@ -1,9 +1,9 @@
-"""Requests to a hub and what comes back, over one connection after another.
+"""Requests to a hub and their answers, over one connection after another.
 
-Strategy: what is to be said waits in a bounded outbox, and whatever has gathered there goes out in
-one send. An answer finds its request by ``correlationId``, so any number of requests can be under
-way, up to :data:`UNDER_WAY`; a ping, which has no identifier, is answered in order. All else that
-comes is kept, as text, until the program reads it.
+Strategy: requests wait in a bounded outbox, and everything in it is sent at once. An answer is
+matched to its request by ``correlationId``, so up to :data:`UNDER_WAY` requests can wait for
+answers at the same time. A ping has no identifier; pings are answered in order. All other messages
+are kept as text until the program reads them.
 
 Invariants:
 
@@ -57,7 +57,7 @@ from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import HUB_READ_SIZE, KIB
 
 UNDER_WAY = 1_024
-"""Requests of the program that may wait for their answers at a time; more wait to be sent."""
+"""Requests that may wait for answers at the same time; further ones wait to be sent."""
 
 LINGER = 2.0
 """Seconds that taking leave may take."""
@@ -155,7 +155,7 @@ class Exchange(State[bytes]):
         id: str | None = None,  # noqa: A002
         **more: bool,
     ) -> Request:
-        """Return a request that says this; ``more`` are arguments of :class:`Request`."""
+        """Return a request; ``more`` are arguments of :class:`Request`."""
         outgoing = Outgoing(
             id=id or str(uuid.uuid4()),
             sender=self._address,
@@ -171,14 +171,14 @@ class Exchange(State[bytes]):
         return Request(_encode(outgoing), outgoing.id, **more)
 
     async def put(self, request: Request) -> None:
-        """Put a request into the outbox; waits while that is full or there is no connection."""
+        """Put a request into the outbox. Waits while it is full or there is no connection."""
         await self._wait_for_outbox()
         wire.check_size(len(request.text), self._most)
         self._append(request)
         await self._take_turn()
 
     async def ask(self, request: Request) -> Incoming:
-        """Put a request into the outbox and return its answer; raises what it is refused with."""
+        """Put a request into the outbox and return its answer; raise the error if it is refused."""
         await self._slots.acquire()
         request.slot = True
         try:
@@ -195,7 +195,7 @@ class Exchange(State[bytes]):
             self._waiting -= 1
 
     def post(self, request: Request) -> Request:
-        """Put a request of the client's own into the outbox, whatever is there."""
+        """Put a request of the client itself into the outbox, even if that is full."""
         self._append(request)
         request.mark = 0  # it may go before messages of the program's that wait
         return request
@@ -219,17 +219,17 @@ class Exchange(State[bytes]):
         self._asked.pop(request.id, None)
 
     async def flush(self) -> None:
-        """Wait until the hub has carried out everything before; see :meth:`HubClient.flush`."""
+        """Wait until the hub has processed everything before; see :meth:`HubClient.flush`."""
         await self._flush(lambda: self.ask(Request(PING)))
 
     # Hearing
 
     async def receive(self) -> HubMessage:
-        """Return the next message; waits for one."""
+        """Return the next message, and wait for one if necessary."""
         return to_program(decode(await self._take()))
 
     async def receive_all(self) -> list[HubMessage]:
-        """Return all messages that have come, at least one; waits for it."""
+        """Return all received messages, and wait for at least one."""
         return [to_program(decode(text)) for text in await self._take_all()]
 
     def object(self, error: PubsubdError) -> None:
@@ -245,11 +245,11 @@ class Exchange(State[bytes]):
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the client has ended."""
         return self._failure is not None
 
     async def wait_met(self) -> None:
-        """Wait until the hub has agreed to the first connection; raises why it has not."""
+        """Wait until the hub has accepted the first connection; raise the error if it has not."""
         await self._met.wait()
         self._check()
 
@@ -258,7 +258,7 @@ class Exchange(State[bytes]):
 
         Args:
             why: the reason.
-            final: whether the next one would end likewise.
+            final: whether the next one would end in the same way.
         """
         self._reason = self._reason or why
         self._final = self._final or final
@@ -353,7 +353,7 @@ class Exchange(State[bytes]):
         self._final = self._sending = self._stalled = False
 
     async def _introduce(self, nursery: trio.Nursery, waiting: deque[Request]) -> None:
-        """Agree with the hub on the connection, restore what was there, and go on."""
+        """Connect to the hub, restore the registration and subscriptions, and go on."""
         with trio.move_on_after(CONNECT_TIMEOUT) as scope:
             await self._upgraded.wait()
             request = self.post(self.request("hub:connect", metadata=self._hello()))
@@ -451,7 +451,7 @@ class Exchange(State[bytes]):
         answer: Incoming | None = None,
         error: PubsubdError | None = None,
     ) -> None:
-        """Give a request what it waits for, once it is in none of the tables."""
+        """Settle a request that has been removed from all tables."""
         if request.slot:
             request.slot = False
             self._slots.release()

@@ -1,4 +1,4 @@
-"""What a client raises, and the words for it."""
+"""The exceptions of the clients, and their texts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request
 
 
 class ConnectError(PubsubdError):
-    """There is no connection to be had; ``__cause__`` is the :class:`OSError`.
+    """A connection could not be made; ``__cause__`` is the :class:`OSError`.
 
     Attributes:
         where: ``host:port`` or the path of the Unix socket.
-        reason: why, in lower case, as ``connection refused``.
+        reason: the reason in lower case, for example ``connection refused``.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -37,25 +37,25 @@ class ConnectError(PubsubdError):
 
 
 class TlsError(ConnectError):
-    """TLS with what is there is not possible, or it speaks TLS and we do not.
+    """No TLS session with this peer is possible, or the peer requires TLS and we do not use it.
 
-    Another connection would end likewise, so this ends a client. ``__cause__`` is the
+    It ends the client, because another connection would fail in the same way. ``__cause__`` is the
     :class:`ssl.SSLError`, if there was one.
     """
 
 
 class DisconnectedError(PubsubdError):
-    """The connection ended and the daemon did not say why, or what came is not its protocol."""
+    """The connection ended without a reason from the daemon, or the peer broke the protocol."""
 
 
 class DaemonError(PubsubdError):
-    """What the daemon said on ``//pubsubd/error``, or in a ``hub:error``.
+    """An error from the daemon: ``//pubsubd/error`` on the line port, or a ``hub:error``.
 
     Attributes:
-        code: as in pubsubd-protocol(7), for example ``slow-consumer``, or in pubsubd-hub(7), for
-            example ``rate_limited``.
-        text: one printable line for a person.
-        details: what a ``hub:error`` tells beside, for example ``{"retryAfter": 3}``.
+        code: an error code from pubsubd-protocol(7), for example ``slow-consumer``, or from
+            pubsubd-hub(7), for example ``rate_limited``.
+        text: one printable line for people.
+        details: the details of a ``hub:error``, for example ``{"retryAfter": 3}``.
     """
 
     def __init__(self, code: str, text: str, details: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +67,7 @@ class DaemonError(PubsubdError):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which to try again what was ``rate_limited``."""
+        """Seconds to wait before trying again, after ``rate_limited``; otherwise None."""
         seconds = self.details.get("retryAfter")
         return float(seconds) if isinstance(seconds, int | float) else None
 
@@ -76,21 +76,21 @@ class DaemonError(PubsubdError):
 
 
 class LoginError(DaemonError):
-    """The daemon does not take who we say we are.
+    """The daemon rejects the login.
 
-    Its codes are ``login-failed``, ``login-throttled``, ``login-timeout`` and
+    The codes are ``login-failed``, ``login-throttled``, ``login-timeout`` and
     ``too-many-failures``; on the hub port ``unauthorized``, ``invalid_token`` and
-    ``login-throttled``; or what a daemon says that knows no login.
+    ``login-throttled``; or another code, if the daemon does not know logins.
     """
 
     @property
     def passing(self) -> bool:
-        """Whether the same login may do later."""
+        """Whether the same login may succeed later."""
         return self.code in ("login-throttled", "login-timeout")
 
 
 class BufferFullError(PubsubdError):
-    """A call waited for an answer behind more messages than may be kept: read some first."""
+    """Too many unread messages came before the answer that a call waited for: read some first."""
 
 
 def fresh(error: PubsubdError) -> PubsubdError:

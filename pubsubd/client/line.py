@@ -1,4 +1,4 @@
-"""The client of the line protocol: what goes out, what comes in, and connecting again."""
+"""The client of the line protocol: publishing, subscribing, reading and reconnecting."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Question:
 class Client(State[tuple[bytes, bytes]]):
     """A connection to a daemon, and the next one when it breaks; made by :func:`open_client`.
 
-    Any number of tasks may use it at once. After the block each method raises
+    Any number of tasks may use it at the same time. After the block, each method raises
     :class:`trio.ClosedResourceError`.
     """
 
@@ -139,12 +139,12 @@ class Client(State[tuple[bytes, bytes]]):
     # Publishing
 
     async def publish(self, name: str | bytes, data: str | bytes) -> None:
-        """Put one message into the outbox; waits while that is full or there is no connection.
+        """Put one message into the outbox. Waits while it is full or there is no connection.
 
-        ``str`` is sent as UTF-8. After a cancellation the message is not sent.
+        ``str`` is sent as UTF-8. If the call is cancelled, the message is not sent.
 
         Raises:
-            ProtocolError: the name is not legal, or ``data`` longer than ``max_payload``.
+            ProtocolError: the name is illegal, or ``data`` is longer than ``max_payload``.
             DaemonError, DisconnectedError: the client has ended.
         """
         raw = self._names[name]
@@ -154,12 +154,12 @@ class Client(State[tuple[bytes, bytes]]):
         await self._put(wire.frame(raw, data), published=1)
 
     async def flush(self) -> None:
-        """Wait until the daemon has carried out everything before.
+        """Wait until the daemon has processed everything that was sent before.
 
         Raises:
             DaemonError, DisconnectedError: the connection broke after the last flush, and messages
-                published before that may be lost. Told once; another flush may well succeed.
-            DaemonError: something else that the daemon objected to and no call has told yet.
+                published before that may be lost. This is raised once; the next flush may succeed.
+            DaemonError: another error from the daemon that no call has raised yet.
             BufferFullError: see :meth:`request`.
         """
         await self._flush(self._ping)
@@ -171,14 +171,14 @@ class Client(State[tuple[bytes, bytes]]):
         return trio.current_time() - began
 
     async def request(self, name: str | bytes, data: str | bytes = b"") -> bytes:
-        """Ask the daemon, for example ``//pubsubd/stats``, and return the data of the answer.
+        """Send a request, for example ``//pubsubd/stats``, and return the data of the answer.
 
         Raises:
-            ProtocolError: the name is not one under ``//pubsubd/``.
+            ProtocolError: the name does not begin with ``//pubsubd/``.
             DaemonError: ``unknown-request``, ``bad-request``, ``rate-limited``, ``no-mesh``,
-                ``not-allowed``, ``login-required``, or the reason of a disconnection.
+                ``not-allowed``, ``login-required``, or the reason for a disconnection.
             DisconnectedError: the connection broke before the answer came.
-            BufferFullError: before the answer come more messages than four receive buffers hold.
+            BufferFullError: more messages came before the answer than four receive buffers hold.
         """
         raw = _name_bytes(name, "name")
         if not raw.startswith(wire.OWN):
@@ -194,14 +194,14 @@ class Client(State[tuple[bytes, bytes]]):
     # Subscribing
 
     async def subscribe(self, *substrings: str | bytes) -> None:
-        """Ask for all messages whose names contain one of ``substrings``.
+        """Subscribe to all messages whose names contain one of ``substrings``.
 
-        Returns when they are in force. After a cancellation they may or may not be.
+        Returns when the subscriptions are active. If the call is cancelled, they may or may not be.
 
         Raises:
-            ProtocolError: one of them is not legal; nothing was changed.
-            DaemonError: ``too-many-subscriptions`` or ``login-required``; none of the new ones is
-                kept.
+            ProtocolError: a substring is illegal; no subscription was changed.
+            DaemonError: ``too-many-subscriptions`` or ``login-required``; none of the new
+                subscriptions is kept.
             DisconnectedError: the client has ended.
             BufferFullError: see :meth:`request`.
         """
@@ -230,10 +230,10 @@ class Client(State[tuple[bytes, bytes]]):
             commands = b""  # the new connection begins with all subscriptions
 
     async def unsubscribe(self, *substrings: str | bytes) -> None:
-        """Take back subscriptions; messages that are on their way still arrive.
+        """Remove subscriptions. Messages that are already on their way still arrive.
 
         Raises:
-            ProtocolError: ``not-subscribed``, one of them is not there; nothing was changed.
+            ProtocolError: ``not-subscribed``: one of them does not exist; nothing was changed.
             DaemonError, DisconnectedError: the client has ended.
         """
         raw = dict.fromkeys(_name_bytes(text, "substring") for text in substrings)
@@ -254,17 +254,19 @@ class Client(State[tuple[bytes, bytes]]):
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message; waits for one. The iteration ends by an exception only.
+        """Return the next message, and wait for one if necessary.
+
+        The iteration ends only with an exception.
 
         Raises:
-            DaemonError: something the daemon objected to and no call has told; reading may go on.
-            DaemonError, DisconnectedError: the client has ended, and all that came is read.
+            DaemonError: an error from the daemon that no call has raised yet; reading may go on.
+            DaemonError, DisconnectedError: the client has ended, and all messages have been read.
         """
         name, data = await self._take()
         return Message(name.decode(), data)
 
     async def receive(self) -> list[Message]:
-        """Return all messages that have come, at least one; waits for it. Raises as iterating."""
+        """Return all received messages, and wait for at least one. Raises as iterating does."""
         return [Message(name.decode(), data) for name, data in await self._take_all()]
 
     def statistics(self) -> Statistics:
@@ -479,37 +481,38 @@ async def open_client(
     on_connect: Callable[[], object] | None = None,
     connect: Connect | None = None,
 ) -> AsyncIterator[Client]:
-    """Connect, and close at the end of the block, after a flush if something was published.
+    """Connect to a daemon; at the end of the block, flush if anything was published, and close.
 
     Args:
         host: name or address of the daemon.
         port: its TCP port.
         unix: path of the daemon's Unix socket, instead of host and port.
-        tls: whether to encrypt: True trusts the authorities that the system trusts,
-            :class:`Tls` tells others and what to show. TLS 1.2 or newer; the server's certificate
-            has to be for ``host``. A context is used as it is.
-        login: what to log in with, each time before anything else is said. Without ``tls`` it goes
-            over the network as it is.
-        reconnect: whether to connect again, for ever, when the connection breaks. The waits are
-            random, up to 0.5 s first and up to 30 s later. The first connection is tried once.
-        max_payload: bytes of a message's data, sent or received. Should be the daemon's.
-        receive_buffer: bytes received and not read yet (each message counts 160 more) at which
-            reading stops. One read of 256 KiB or one message may go beyond it, and what comes
-            before the answer to a waiting call, up to four times as much.
+        tls: whether to use TLS. True trusts the certificate authorities of the system; a
+            :class:`Tls` names others, and a certificate of the client. TLS 1.2 or newer is
+            required, and the server's certificate must be for ``host``. An ``SSLContext`` is used
+            as it is.
+        login: the login, sent first on each connection. Without ``tls`` it is sent unencrypted.
+        reconnect: whether to reconnect, for ever, when the connection breaks. The waits are
+            random, at first up to 0.5 s and later up to 30 s. The first connection is tried once.
+        max_payload: most bytes of data in a message, sent or received. Should be the same as the
+            daemon's setting.
+        receive_buffer: bytes of unread messages at which the client stops reading; each message
+            counts 160 bytes extra. One read of 256 KiB or one message may exceed it. While a call
+            waits for an answer, up to four times as much is buffered.
         on_disconnect: called with the reason each time a connection ends.
-        on_connect: called each time a connection is there again. What either of the two raises is
-            logged, by the logger ``pubsubd.client``, and counted in ``statistics().faults``; the
-            client goes on.
-        connect: how to make a connection, instead of host, port and unix.
+        on_connect: called each time the client has reconnected. If one of these two handlers
+            raises an exception, it is logged to the logger ``pubsubd.client`` and counted in
+            ``statistics().faults``, and the client goes on.
+        connect: a function that makes a connection, instead of host, port and unix.
 
     Raises:
         ConfigError: a file that ``tls`` names cannot be used.
-        ConnectError: there is no connection at the beginning.
-        TlsError: there is one, but no TLS that is to be trusted.
-        LoginError: the daemon does not take the login. Later calls raise it if that is so only for
-            a later connection.
-        DaemonError, DisconnectedError: as :meth:`Client.flush`, at the end; with ``tls`` or
-            ``login`` at the beginning as well.
+        ConnectError: the first connection could not be made.
+        TlsError: it was made, but without a trusted TLS session.
+        LoginError: the daemon rejects the login. If it does so only on a later connection, later
+            calls raise this.
+        DaemonError, DisconnectedError: as in :meth:`Client.flush`, at the end of the block; with
+            ``tls`` or ``login`` also at its beginning.
     """
     where = address(host, port, unix)
     connect = connect or partial(dial, host, port, unix)

@@ -21,10 +21,10 @@ from pubsubd.protocol.limits import MIB
 log = logging.getLogger("pubsubd.client")
 
 RECEIVE_BUFFER = 8 * MIB
-"""Bytes received and not read yet at which the client stops reading from its socket."""
+"""Bytes of unread messages at which the client stops reading from its socket."""
 
 PATIENCE = 4
-"""Receive buffers' worth of messages taken in while a call waits for an answer."""
+"""How many receive buffers' worth of messages are kept while a call waits for an answer."""
 
 _OVERHEAD = 160  # what a buffered message costs beside its bytes
 _QUIET = 60.0  # seconds between two tracebacks of one kind in the log
@@ -35,22 +35,22 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The client at one moment."""
+    """A snapshot of a client's counters."""
 
     connected: bool
     connections: int
-    """Connections made so far, the first included."""
+    """Connections made so far, including the first."""
     published: int
     """Messages put into the outbox."""
     confirmed: int
-    """Of these, how many the daemon is known to have carried out (or a flush told as lost)."""
+    """Published messages that the daemon has confirmed, or that a flush has reported as lost."""
     received: int
     subscriptions: int
     buffered_messages: int
     buffered_bytes: int
-    """With the overhead of 160 a message."""
+    """Including an overhead of 160 bytes per message."""
     faults: int
-    """Exceptions of handlers and mistakes of the client's own; each is logged, or one like it."""
+    """Exceptions in handlers, and bugs in the client. They are logged, but not each repetition."""
 
 
 class State(Generic[Item]):

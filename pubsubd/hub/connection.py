@@ -46,8 +46,8 @@ from pubsubd.hub.subscriptions import Subscriptions
 from pubsubd.hub.synap import Answer, Subscriber, SynapError
 from pubsubd.protocol.errors import HUB_CLOSES, ProtocolError
 from pubsubd.protocol.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 from pubsubd.routing.wildcards import Pattern
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from pubsubd.mesh.state import State
 from pubsubd.mesh.window import Window
 from pubsubd.protocol import wire
 from pubsubd.protocol.limits import MAX_LINE, READ_SIZE
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 from pubsubd.routing.targets import Receiver
 
 TTL = 255

@@ -17,8 +17,8 @@ from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, 
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import CLOSES, MESH_CLOSES, STAYS, ProtocolError
 from pubsubd.protocol.limits import MIB
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 
 MAX_BATCH = 64 * MIB
 """Bytes of the data of one frame between daemons; larger batches are not sent."""

@@ -8,7 +8,7 @@ from pubsubd.mesh.link import Link
 from pubsubd.mesh.remotes import Outbound
 from pubsubd.mesh.state import State
 from pubsubd.protocol import wire
-from pubsubd.routing.router import Unfinished
+from pubsubd.routing.lookups import Unfinished
 
 LOST = 60.0
 """Seconds until new neighbours are not told any more of a daemon that cannot be reached."""

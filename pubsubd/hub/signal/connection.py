@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from pubsubd.access.identity import AuthError, Login
-from pubsubd.broker.broker import FAILURES
+from pubsubd.broker.auth import MAX_FAILURES
 from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
 from pubsubd.hub.ids import new_id
@@ -87,7 +87,7 @@ def _log_in(signal: Signal, token: str | None) -> None:
     except AuthError as error:
         hub.broker.counters.errors[error.code] += 1
         talk.peer.failures += 1
-        closes = closes or talk.peer.failures >= FAILURES
+        closes = closes or talk.peer.failures >= MAX_FAILURES
         raise RefusedError("unauthorized", error.text, closes=closes) from None
     assert isinstance(found, Login)  # tokens are checked at once
     talk.enter(found)

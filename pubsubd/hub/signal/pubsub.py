@@ -22,7 +22,7 @@ from pubsubd.hub.signal.base import (
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
 from pubsubd.protocol.limits import ANSWER
-from pubsubd.routing.router import Unfinished
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection

@@ -325,7 +325,7 @@ def _order(text: str, kind: str) -> int:
 
 
 def test_the_page_tells_every_reason_for_an_end_with_its_close_code() -> None:
-    parts = re.split(r"^\.It Li (\S+)\n", section(HUB, "END OF A CONNECTION"), flags=re.MULTILINE)
+    parts = re.split(r"^\.It Li (\S+)\n", section(HUB, "HOW CONNECTIONS END"), flags=re.MULTILINE)
     told = dict(zip(parts[1::2], parts[2::2], strict=True))
     of_line_only = {"wrong-length", "payload-too-large", "line-too-long", "http-request"}
     of_line_only |= {"too-many-failures", "tls-required", "tls-failed", "tls-timeout"}
@@ -383,22 +383,24 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"more than {strict.MAX_DEPTH} levels of arrays and objects",
         f"a header of at most {header} KiB (431)",
         f"kept for {connection._HTTP_IDLE:g} seconds",
-        f"{registry.MAX_ADDRESS} characters of an address",
-        f"subscriber's name; {registry.MAX_DETAILS // limits.KIB} KiB of one actor's metadata",
-        f"each of which counts as {registry._PER_CAPABILITY} bytes more",
-        f"and {registry._ALL_DETAILS // limits.MIB} MiB of all actors'",
-        f"{registry.MAX_PATTERN:,} characters of a pattern",
+        f"address, message type, capability, subscriber name {registry.MAX_ADDRESS} characters",
+        f"of one actor {registry.MAX_DETAILS // limits.KIB} KiB; each capability counts as",
+        f"as its length plus {registry._PER_CAPABILITY} bytes",
+        f"of all actors {registry._ALL_DETAILS // limits.MIB} MiB",
+        f"pattern {registry.MAX_PATTERN:,} characters",
         f"take over {registry._PATIENCE * 1000:g} milliseconds of processor time to match",
-        f"{tokens.MAX_TOKEN:,} of a token",
-        f"{commands.MAX_TOPICS_AT_ONCE:,} topics in one command",
-        f"{subscribers.MAX_TOPICS:,} of one Synap subscriber",
-        f"{subscribers.MAX_DETACHED_TOPICS:,} of one without a connection",
-        f"{limits.ANSWER // limits.KIB} KiB of an answer that lists something",
+        f"token {tokens.MAX_TOKEN:,} characters",
+        f"topics in one Synap command {commands.MAX_TOPICS_AT_ONCE:,}",
+        f"topics of one Synap subscriber {subscribers.MAX_TOPICS:,}, or",
+        f"or {subscribers.MAX_DETACHED_TOPICS:,} if it has no connection",
+        f"answer that lists something {limits.ANSWER // limits.KIB} KiB",
         f"take {topics.NAME} bytes each on average at most",
         f"add up to more than {strict.MAX_WEIGHT:,}",
-        f"{MAX_LEVELS} levels of a wildcard; {strict.MAX_DEPTH} levels of JSON",
-        f"{header} KiB and {hub_http.MAX_LINES} lines of an HTTP header",
-        f"for as long as that was meant to, {tokens.LONGEST:,} seconds at most",
+        f"wildcard {MAX_LEVELS} levels",
+        f"JSON {strict.MAX_DEPTH} levels",
+        f"HTTP header {header} KiB and {hub_http.MAX_LINES} lines",
+        f"the same lifetime as the old one, {tokens.LONGEST:,} seconds at most",
+        f"for {real.detached_idle:,g} seconds (--hub-detached-idle)",
     ):
         assert sentence in rendered(HUB), sentence
     assert subscribers.MAX_ID == registry.MAX_ADDRESS

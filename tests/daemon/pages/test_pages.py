@@ -325,7 +325,7 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         f"A receiver whose object begins after {limits.MAX_EXPLAINED // KIB} KiB",
         f"at most {limits.MAX_REASONS} of its substrings",
         f"on //pubsubd/stats every {real.stats_interval:g} seconds",
-        f"for at most {real.linger:g} seconds together",
+        f"for at most {real.linger:g} seconds in total",
         f"{real.stall_budget:g} seconds in any {real.stall_window:g} seconds",
         f"in the last {real.stall_window:g} seconds",
         f"probes begin after {idle} seconds and come every {interval} seconds",

@@ -13,7 +13,8 @@ from pubsubd.hub.render import Batch, Form
 from pubsubd.hub.subscriptions import Subscriptions
 from pubsubd.hub.topics import TopicTable
 from pubsubd.protocol.limits import ANSWER, BYTES_PER_TURN, HUB_READ_SIZE, KIB, MIB, Limits
-from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.lookups import Unfinished
+from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
 from tests.hubs import UPGRADE, Room, client_frame, message_a, message_b
 

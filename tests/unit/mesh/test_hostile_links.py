@@ -19,8 +19,9 @@ from pubsubd.mesh.interests import MAX_INTERESTS, generalising
 from pubsubd.mesh.remotes import Remote
 from pubsubd.protocol import wire
 from pubsubd.protocol.limits import TURN
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.router import Router
 from tests.webs import Node, Web, build
 
 LOOKS = 6  # at the clock that one turn has in these tests
