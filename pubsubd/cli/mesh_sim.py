@@ -147,7 +147,7 @@ def command(
     begun = time.monotonic()
     with _undisturbed(), _progress(length) as bar:
         while simulation.now < length:
-            simulation.run(min(length, simulation.now + length / 100))
+            simulation.run_until(min(length, simulation.now + length / 100))
             bar(simulation.now)
     results = simulation.results()
     took = time.monotonic() - begun

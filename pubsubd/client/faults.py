@@ -13,7 +13,7 @@ from pubsubd.protocol.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.transport.tls import explain
 
 TLS_ALERT = b"\x15\x03"
-"""How the answer of TLS begins to what is none (RFC 8446, section 5.1)."""
+"""The first bytes of TLS's answer to a peer that speaks no TLS (RFC 8446, section 5.1)."""
 
 _LOGIN = ("login-failed", "login-throttled", "login-timeout", "too-many-failures")
 _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
@@ -94,7 +94,7 @@ class BufferFullError(PubsubdError):
 
 
 def fresh(error: PubsubdError) -> PubsubdError:
-    """Return ``error`` anew, as each raising adds to an exception's traceback."""
+    """Return a copy of ``error``: each raise adds to an exception's traceback."""
     return caused(type(error)(*error.args), error.__cause__)
 
 
@@ -105,11 +105,11 @@ def caused(error: PubsubdError, cause: BaseException | None) -> PubsubdError:
 
 
 def daemon_error(said: bytes, where: str, *, login: bool = False) -> PubsubdError:
-    """Return what to raise for an error that the daemon has told.
+    """Return the exception for an error of the daemon.
 
     Args:
         said: the data of its message.
-        where: who it is.
+        where: the daemon's address.
         login: whether it is the answer to a login.
     """
     code, _, text = printable(said).partition(" ")
@@ -121,7 +121,7 @@ def daemon_error(said: bytes, where: str, *, login: bool = False) -> PubsubdErro
 
 
 def lasting(error: PubsubdError) -> bool:
-    """Whether a new connection would end likewise."""
+    """Return whether a new connection would end likewise."""
     if isinstance(error, LoginError):
         return not error.passing
     if isinstance(error, DaemonError):
@@ -130,12 +130,12 @@ def lasting(error: PubsubdError) -> bool:
 
 
 def connection_lost(exc: BaseException) -> str:
-    """Return what to say of a connection that broke."""
+    """Return the text for a broken connection."""
     return f"the connection broke: {reason(exc.__cause__ or exc)}"
 
 
 def reason(exc: BaseException) -> str:
-    """Return why the system refused something, in a few words in lower case."""
+    """Return the system's reason for a failure, in a few words in lower case."""
     if isinstance(exc, ssl.SSLError):
         return explain(exc)
     if not isinstance(exc, OSError) or exc.errno is None:
@@ -147,17 +147,17 @@ def reason(exc: BaseException) -> str:
 
 
 def printable(text: str | bytes) -> str:
-    """Return what a peer has said as one printable line; what it has escaped stays as it is."""
+    """Return a peer's text as one printable line; escapes in it stay as they are."""
     return wire.escape(text).replace("\\\\", "\\")
 
 
 def not_understood(error: ProtocolError, data: bytes, where: str) -> PubsubdError:
-    """Return what to raise for a peer that wrote something else than whole, legal messages.
+    """Return the exception for input that is not whole, legal messages.
 
     Args:
-        error: what is wrong with it.
-        data: what came last.
-        where: who it is.
+        error: the parser's error.
+        data: the last input.
+        where: the peer's address.
     """
     if data.startswith(TLS_ALERT):
         return caused(TlsError(where, "it speaks TLS, and we do not"), error)

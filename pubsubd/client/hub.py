@@ -33,6 +33,7 @@ from pubsubd.client.hub_messages import (
     raw_payload,
 )
 from pubsubd.client.login import Credentials, Token
+from pubsubd.client.reconnect import running
 from pubsubd.client.request import Request
 from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import RECEIVE_BUFFER, Statistics
@@ -427,7 +428,7 @@ class HubClient:
             nursery.start_soon(self._understand, self._stay_subscribed, waiting)
 
     async def _understand(self, task: Callable[..., Awaitable[None]], argument: Any) -> None:
-        """Run a task of the connection; an answer that makes no sense to it ends that."""
+        """Run a task of the connection; an answer that it cannot read ends the connection."""
         try:
             await task(argument)
         except DisconnectedError as error:
@@ -443,7 +444,7 @@ class HubClient:
             request = self._register()
 
     async def _hear_registered(self, request: Request) -> float:
-        """Return in how many seconds to register again."""
+        """Return the seconds after which to register again."""
         try:
             answer = await request.wait()
         except DaemonError as error:
@@ -490,7 +491,7 @@ def _object(answer: Incoming) -> dict[str, Any]:
 
 
 def _retry_after(error: DaemonError) -> float | None:
-    """Return in how many seconds to try again, if it was only too much at a time."""
+    """Return the seconds after which to try again, if only the rate was too high."""
     if error.code != "rate_limited":
         return None
     return 1.0 if error.retry_after is None else max(error.retry_after, 0.01)
@@ -575,18 +576,6 @@ async def open_hub_client(
         on_disconnect=on_disconnect,
         on_connect=on_connect,
     )
-    exchange = client._exchange
-    stream = await connect()
-    error: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(exchange.run, stream)
-        try:
-            await client._open()
-            yield client
-            await exchange.leave()
-        except BaseException as exc:  # noqa: BLE001  (raised below, where no nursery groups it)
-            error = exc
-        exchange.close()
-        nursery.cancel_scope.cancel()
-    if error is not None:
-        raise error
+    async with running(client._exchange, await connect()):
+        await client._open()
+        yield client

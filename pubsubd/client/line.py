@@ -7,21 +7,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
-from pubsubd.client.dial import (
-    BACKOFF_MAX,
-    Connect,
-    abandon,
-    address,
-    dial,
-    dial_again,
-    hang_up,
-)
+from pubsubd.client.dial import Connect, abandon, address, dial, hang_up
 from pubsubd.client.faults import (
-    BufferFullError,
     DaemonError,
     DisconnectedError,
     LoginError,
@@ -33,8 +24,9 @@ from pubsubd.client.faults import (
     not_understood,
 )
 from pubsubd.client.login import PING, Credentials, Introduced
+from pubsubd.client.reconnect import Reconnecting, running
 from pubsubd.client.secure import Secured, Tls
-from pubsubd.client.state import PATIENCE, RECEIVE_BUFFER, State, Statistics
+from pubsubd.client.state import RECEIVE_BUFFER, Statistics
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.protocol.limits import MIB, READ_SIZE
@@ -60,7 +52,7 @@ class Message(NamedTuple):
 
 
 class _Names(dict[str | bytes, bytes]):
-    """Names as they are sent, by how they were given; each is checked once."""
+    """Names as the program gives them -> as they are sent; each is checked once."""
 
     def __missing__(self, name: str | bytes) -> bytes:
         raw = _name_bytes(name, "name")
@@ -82,7 +74,7 @@ def _name_bytes(name: str | bytes, what: str) -> bytes:
 
 
 class _Question:
-    """A request on its way, and then its answer."""
+    """A request, and then its answer."""
 
     __slots__ = ("answer", "done", "error", "mark", "name", "subscribing")
 
@@ -100,7 +92,7 @@ class _Question:
         self.done.set()
 
 
-class Client(State[tuple[bytes, bytes]]):
+class Client(Reconnecting[tuple[bytes, bytes]]):
     """A connection to a daemon, and the next one when it breaks; made by :func:`open_client`.
 
     Any number of tasks may use it at the same time. After the block, each method raises
@@ -112,23 +104,17 @@ class Client(State[tuple[bytes, bytes]]):
         connect: Connect,
         *,
         where: str,
-        reconnect: bool,
         max_payload: int,
-        receive_buffer: int,
-        on_disconnect: Callable[[PubsubdError], object] | None,
-        on_connect: Callable[[], object] | None,
+        **more: Any,
     ) -> None:
         super().__init__(
-            receive_buffer=receive_buffer,
+            connect,
             outbox=_OUTBOX,
             measure=lambda message: len(message[0]) + len(message[1]),
+            **more,
         )
-        self._connect = connect
         self._where = where
-        self._reconnect = reconnect
         self._max_payload = max_payload
-        self._on_disconnect = on_disconnect
-        self._on_connect = on_connect
 
         self._reason: PubsubdError | None = None  # why the daemon is about to close
         self._names = _Names()
@@ -288,12 +274,7 @@ class Client(State[tuple[bytes, bytes]]):
 
     async def _ask(self, question: _Question, command: bytes, *more: _Question) -> bytes:
         await self._put(command, question, *more)
-        self._waiting += 1
-        self._inbox_open.unpark_all()  # the answer may be behind messages that nobody reads
-        try:
-            await question.done.wait()
-        finally:
-            self._waiting -= 1
+        await self._wait_for(question.done.wait)
         if question.error is not None:
             raise question.error
         return question.answer
@@ -304,43 +285,15 @@ class Client(State[tuple[bytes, bytes]]):
 
     # The background task
 
-    async def _run(self, stream: trio.abc.Stream) -> None:
-        try:
-            await self._keep_connected(stream)
-        except Exception as error:  # noqa: BLE001  (calls raise it, not the block)
-            self._lose(self._own_fault(error), final=True)
-
-    async def _keep_connected(self, stream: trio.abc.Stream) -> None:
-        attempt = 0
-        while True:
-            began = trio.current_time()
-            why = await self._contain(self._converse, stream)
-            # A login that is missing now will be missing again.
-            hopeless = lasting(why) or isinstance(why, LoginError)
-            self._lose(why, final=hopeless or not self._reconnect)
-            self._call("on_disconnect", self._on_disconnect, why)
-            if self._failure is not None:
-                return
-            if trio.current_time() - began >= BACKOFF_MAX:
-                attempt = 0  # not merely accepted and closed again
-            try:
-                stream, attempt = await dial_again(
-                    self._connect, attempt, BACKOFF_MAX, self._note_fault
-                )
-            except PubsubdError as error:
-                self._lose(error, final=True)
-                return
+    def _lasts(self, why: PubsubdError) -> bool:
+        # A login that is missing now will be missing again.
+        return lasting(why) or isinstance(why, LoginError)
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
-        """Use one connection until it ends, and return why it did."""
-        self._connected = True
-        self._connections += 1
         self._reason = None
         if self._substrings:
             self._outbox.insert(0, b"".join([b"sub %b\n" % text for text in self._substrings]))
-        self._outbox_open.unpark_all()
-        if self._connections > 1:
-            self._call("on_connect", self._on_connect)
+        self._go_on()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, stream)
@@ -353,7 +306,6 @@ class Client(State[tuple[bytes, bytes]]):
             await hang_up(stream)
 
     def _lose(self, why: PubsubdError, *, final: bool) -> None:
-        """Settle what the lost connection leaves behind."""
         self._connected = False
         # Not sent yet, so still to be sent; sub and unsub are in self._substrings already.
         kept = [
@@ -406,18 +358,12 @@ class Client(State[tuple[bytes, bytes]]):
             if self._inbox or self._errors:
                 self._inbox_fed.unpark_all()
 
-    async def _wait_for_room(self) -> None:
-        while self._inbox_size >= self._bound:
-            if self._waiting:
-                # A caller that waits for an answer cannot read: stopping here would be for ever.
-                if self._inbox_size < self._bound * PATIENCE:
-                    return
-                for question in self._questions:
-                    question.end(error=BufferFullError("received messages have to be read first"))
-            await self._inbox_open.park()
+    def _drop_waiting(self, why: PubsubdError) -> None:
+        for question in self._questions:
+            question.end(error=fresh(why))
 
     def _is_answer(self, name: bytes, data: bytes) -> bool:
-        """Handle a message of the daemon's own; return False if it is for the program."""
+        """Handle a message of the daemon itself; return False if it is for the program."""
         if name == wire.ERROR:
             self._hear_error(data)
             return True
@@ -433,7 +379,7 @@ class Client(State[tuple[bytes, bytes]]):
         return name == PING
 
     def _give_up(self, question: _Question) -> None:
-        """End a question that the daemon has passed over, as it may not be asked."""
+        """End a question that the daemon has passed over, as it is not allowed."""
         if self._errors and getattr(self._errors[-1], "code", "") in _REFUSED:
             question.end(error=self._errors.pop())
         else:
@@ -455,15 +401,13 @@ class Client(State[tuple[bytes, bytes]]):
         elif code != "not-subscribed":  # only subscribe() causes it, when it takes all back
             self._errors.append(error)
 
-    async def _finish(self) -> None:
+    async def _leave(self) -> None:
         if self._published > self._confirmed or self._doubt is not None:
             await self.flush()
 
     def _close(self) -> None:
-        self._closed = True
-        self._wake_all()
-        for question in self._questions:
-            question.end(error=DisconnectedError("this client was closed"))
+        super()._close()
+        self._drop_waiting(DisconnectedError("this client was closed"))
 
 
 @asynccontextmanager
@@ -531,16 +475,5 @@ async def open_client(
         on_disconnect=on_disconnect,
         on_connect=on_connect,
     )
-    stream = await connect()
-    error: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(client._run, stream)
-        try:
-            yield client
-            await client._finish()
-        except BaseException as exc:  # noqa: BLE001  (raised below, where no nursery groups it)
-            error = exc
-        client._close()
-        nursery.cancel_scope.cancel()
-    if error is not None:
-        raise error
+    async with running(client, await connect()):
+        yield client

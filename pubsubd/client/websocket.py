@@ -49,7 +49,7 @@ _MAX_REFUSAL = 4096  # bytes read of the answer to a request that is refused
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer has become a WebSocket."""
+    """The connection has become a WebSocket."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"each daemon with {linkstate._ADVERT // 1024} KiB",
         f"{linkstate.MAX_ALL_LINKS:,} links, each counted at both ends",
         f"{linkstate.MAX_TREES:,} daemons in all of them together",
-        f"{forwarding.MAX_WAYS:,} answers to where",
+        f"{forwarding.MAX_NEXT_HOPS:,} answers to where",
         f"{core.MAX_HELD // MIB} MiB of all links together",
         f"more than {handshakes.MAX_GREETINGS:,} hellos at once",
         f"while it has {adverts.MAX_LINKS:,} links",

@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], 
     [
         (["--out", "report"], "Missing argument 'INPUT...'"),
         (["mesh.txt"], "Missing option '--out'"),
-        (["mesh.txt", "--out", "s3a://bucket/r"], "no URL"),
+        (["mesh.txt", "--out", "s3a://bucket/r"], "not a URL"),
         (["mesh.txt", "--out", "r", "--window", "0h"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--window", "5"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--since", "yesterday"], "is not a time"),
