@@ -13,7 +13,7 @@ from pubsubd.routing.targets import Receiver
 
 _MOST = 256  # interrupted ones that are kept, with _FOUND patterns in all
 _FOUND = 500_000
-_AT_ONCE = 256  # substrings whose subscribers the caller unites
+AT_ONCE = 256  # substrings whose subscribers the caller unites
 
 
 class Unfinished(Exception):  # noqa: N818  (it is no error)
@@ -58,7 +58,7 @@ class Lookups:
         index = self._index
         values, stop = index.values, index.work + STEPS
         lookup = self.find(name)
-        if len(lookup.found) <= _AT_ONCE and name not in self._interrupted:
+        if len(lookup.found) <= AT_ONCE and name not in self._interrupted:
             return [values[substring] for substring in lookup.found]
         if lookup.rest is None:
             lookup.rest = list(lookup.found)

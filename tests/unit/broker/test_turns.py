@@ -419,7 +419,7 @@ def test_a_lookup_in_steps_tells_what_a_scan_tells_whatever_changes_meanwhile(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pubsubd.routing.substrings.STEPS", 3)
         patch.setattr("pubsubd.routing.lookups.STEPS", 3)
-        patch.setattr("pubsubd.routing.router._UNITED", 2)
+        patch.setattr("pubsubd.routing.lookups.AT_ONCE", 2)
         for _ in range(data.draw(st.integers(1, 40))):
             ear = data.draw(st.sampled_from(ears))
             match data.draw(st.sampled_from(["sub", "sub", "unsub", "ask", "forget"])):

@@ -318,7 +318,7 @@ def test_the_command_prints_a_report(tmp_path: Path) -> None:
     arguments = ["--ring", "5", "--script", str(script), "--edges", str(edges)]
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0
-    assert "5 daemons with 5 links, of which 5 daemons live at the end\n20 s simu" in done.output
+    assert "5 daemons with 5 links; 5 daemons are alive at the end\n20 s simu" in done.output
     assert "swallow n1 n2" in done.output
     assert len(read_graph(edges)) == 4
 
