@@ -103,7 +103,7 @@ class Room:
         self.now = 1_000_000.0
         self.stepped = 0.0
         self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
-        self.broker.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
+        self.broker.delivery.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
         self.broker.access.authority = authority
         self.hub = Hub(
             self.broker,
@@ -181,9 +181,9 @@ class Room:
 
     def hears(self, name: str) -> list[Any]:
         """Return what a connection has heard since the last call: messages, or (name, data)."""
-        while self.broker.unsent:  # it was more than one turn could send
-            self.broker.turn.begin()
-            self.broker.send_some()
+        while self.broker.delivery.unsent:  # it was more than one turn could send
+            self.broker.delivery.turn.begin()
+            self.broker.delivery.send_some()
         heard, self._heard[name] = self._heard[name], b""
         if name in self.lines:
             return list(Decoder(1 << 30).feed(heard))
@@ -214,7 +214,7 @@ class Room:
         """Let each turn be over when one looks for the ``looks``-th time whether it is."""
         clock = itertools.count(0, TURN / (looks - 0.5))
         turn = Turn(clock=clock.__next__)
-        self.broker.turn = turn
+        self.broker.delivery.turn = turn
 
     def turns(self, name: str, *messages: Any) -> list[int]:
         """Let a connection say messages; return how many bytes each turn has made for all."""
@@ -224,7 +224,7 @@ class Room:
         while more:
             more = self.connections[name].receive(data)
             data = b""
-            made.append(self.broker.turn.made)
+            made.append(self.broker.delivery.turn.made)
         return made
 
     def tick(self, seconds: float) -> None:

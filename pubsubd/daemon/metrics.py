@@ -166,7 +166,7 @@ class Metrics:
 
     def collect(self) -> Steps[list[Metric]]:
         """Return the families, in steps."""
-        over, mesh = self._sources.broker.turn.over, self._sources.mesh
+        over, mesh = self._sources.broker.delivery.turn.over, self._sources.mesh
         crowd = yield from self._count_connections()
         families = []
         for part in (
@@ -214,7 +214,7 @@ class Metrics:
         backlog = largest = 0
         share = 0.0
         for done, (number, peer) in enumerate(list(broker.peers.items())):
-            if done % _AT_ONCE == 0 and broker.turn.over():
+            if done % _AT_ONCE == 0 and broker.delivery.turn.over():
                 yield
             terms = peer.terms
             connection = connections.get(number)

@@ -442,7 +442,7 @@ async def _read_in_thread(read: Callable[[], Prepared], threads: trio.CapacityLi
 
 async def _apply(prepared: Prepared, reloader: Reloader) -> None:
     """Put settings into force, and let others have their turns meanwhile."""
-    turn, lane = reloader.server.broker.turn, reloader.server.lane
+    turn, lane = reloader.server.broker.delivery.turn, reloader.server.lane
     turn.begin()
     for _ in reloader.apply(prepared, turn.over):
         await lane.wait(TURN)

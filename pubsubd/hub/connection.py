@@ -176,7 +176,7 @@ class HubConnection:
         if not frames or self.left:
             return
         hub = self.hub
-        hub.broker.turn.made += len(frames)
+        hub.broker.delivery.turn.made += len(frames)
         if not self.out:
             hub.touched[self] = None
         self.out.append(frames)

@@ -41,7 +41,7 @@ def _carry_out(connection: HubConnection, kind: str, message: Incoming) -> bool:
     if len(data) > connection.peer.terms.limits.max_payload:
         return False
     note = None if kind == PLAIN else Message(name, kind, payload, connection.sender)
-    hub.broker.enqueue(connection.peer, name, data, echo=False, note=note)
+    hub.broker.delivery.enqueue(connection.peer, name, data, echo=False, note=note)
     hub.topics.note(name, hub.clock())
     return True
 

@@ -76,7 +76,7 @@ class Hub(HubCore):
     def sweep(self) -> Iterator[None]:
         """Let go of what has expired, in steps; to be called about once a second."""
         self.forget_batches()
-        turn = self.broker.turn
+        turn = self.broker.delivery.turn
         turn.begin()
         for expire in (
             self.expire,
@@ -110,6 +110,6 @@ class Hub(HubCore):
             except Exception as error:  # noqa: BLE001  (it is nobody else's)
                 expiring.popleft()
                 self.broker.faults.end(connection.peer, error)
-            if self.broker.turn.over():
+            if self.broker.delivery.turn.over():
                 break
         return True

@@ -154,9 +154,9 @@ class HubProtocol(HubConnection):
         if self.peer.ending is not None:
             return False
         hub = self.hub
-        hub.broker.turn.begin()
+        hub.broker.delivery.turn.begin()
         hub.broker.counters.bytes_in += len(data)
-        hub.broker.speaker = self.peer
+        hub.broker.delivery.speaker = self.peer
         hub.expire(_EXPIRED)  # so that little is said or asked under an expired registration
         begun, before = hub.clock(), hub.synap.deliveries
         if data:
@@ -175,7 +175,7 @@ class HubProtocol(HubConnection):
 
     def _work(self) -> bool:
         """Take a turn; return whether something is left for a further one."""
-        hub, peer, over = self.hub, self.peer, self.hub.broker.turn.over
+        hub, peer, over = self.hub, self.peer, self.hub.broker.delivery.turn.over
         index = hub.broker.router.index
         events = self._events
         if events is None:

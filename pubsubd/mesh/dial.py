@@ -280,7 +280,7 @@ class Mesher:
 
     async def _take(self, steps: Steps[Value]) -> Value:
         """Return what ``steps`` make, and let others run whenever a turn is over."""
-        turn = self._server.broker.turn
+        turn = self._server.broker.delivery.turn
         while True:
             turn.begin()
             try:

@@ -224,7 +224,7 @@ class Session:
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
             faults.end(self, error)
-            guarded(faults, peer.label, self._broker.flush)  # what it had led to before
+            guarded(faults, peer.label, self._broker.delivery.flush)  # what it had led to before
         finally:
             self.leaving = True
             peer.discard_all()

@@ -69,8 +69,8 @@ class LineProtocol:
             if outside is not None:
                 return outside
         if peer.refusals is not None:
-            broker.tell_refusals(peer)
-            broker.flush()
+            broker.delivery.tell_refusals(peer)
+            broker.delivery.flush()
         timeout = peer.terms.limits.command_timeout
         if peer.job is not None or not peer.halfway or now - heard <= timeout:
             return None

@@ -98,7 +98,7 @@ class Server:
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
         self._sendings: dict[Unsent, _Sending] = {}
-        self.broker.on_unsent = self._note_unsent
+        self.broker.delivery.on_unsent = self._note_unsent
         self.on_backpressure = on_backpressure
         self.sessions: set[Member] = set()
         self.pressed: list[Consumer] = []
@@ -127,14 +127,14 @@ class Server:
         """Send to receivers that were too many for one turn, a turn in each pass of the loop."""
         broker = self.broker
         while True:
-            if not broker.unsent:
+            if not broker.delivery.unsent:
                 self._fed = trio.Event()
                 await self._fed.wait()
             await self.lane.wait(TURN)
-            broker.turn.begin()
+            broker.delivery.turn.begin()
             self.pressed.clear()
             try:
-                unsent = broker.send_some()
+                unsent = broker.delivery.send_some()
             finally:
                 pressed, self.pressed = self.pressed, []
             sending = self._sendings[unsent]
@@ -251,7 +251,7 @@ class Server:
     def _put_out(self, name: bytes, data: bytes) -> None:
         pressed, self.pressed = self.pressed, []
         try:
-            self.broker.publish(name, data)
+            self.broker.delivery.publish(name, data)
         finally:
             self.pressed = pressed  # nobody waits for receivers on the daemon's account
 

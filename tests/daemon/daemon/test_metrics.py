@@ -127,7 +127,7 @@ def test_a_hit_that_was_told_is_not_taken_back() -> None:
     port.say_raw("ann", b"pub name 1 x\n" * 10)
     before = port.scrape()("route_hits_total")
     for number in range(100):
-        port.broker.count_receivers(b"%d" % number)
+        port.broker.delivery.count_receivers(b"%d" % number)
     assert port.scrape()("route_hits_total") == before == 8
 
 

@@ -40,7 +40,7 @@ class Hall:
         self.now = 1_000.0
         self.broker = Broker(limits or Limits(), clock=lambda: self.now)
         self.broker.wall = lambda: self.now
-        self.broker.turn = Turn(lambda: self.now)
+        self.broker.delivery.turn = Turn(lambda: self.now)
         self.terms = ListenerState("line", limits or Limits(), login=login)
         self.talks: dict[str, LineProtocol] = {}
         self.ended: dict[str, str] = {}
@@ -691,12 +691,12 @@ def test_the_daemon_s_own_names_come_to_those_who_may_receive_them() -> None:
     hall.broker.login(hall.join("bob"), "bob")
     for name in ("ann", "bob"):
         hall.say(name, b"sub //pubsubd/\n")
-    hall.broker.publish(b"//pubsubd/stats", b"1")
+    hall.broker.delivery.publish(b"//pubsubd/stats", b"1")
     assert hall.hears("ann") == hall.hears("bob") == []
     rules = [AclRule(("*",), (), ("#",)), AclRule(("bob",), (), ("//pubsubd/st",))]
     hall.broker.access.replace(users=Users(), acl=Acl(rules), authority=None)
-    hall.broker.publish(b"//pubsubd/stats", b"2")
-    hall.broker.publish(b"//pubsubd/events", b"3")
+    hall.broker.delivery.publish(b"//pubsubd/stats", b"2")
+    hall.broker.delivery.publish(b"//pubsubd/events", b"3")
     assert hall.hears("ann") == []
     assert hall.hears("bob") == [("//pubsubd/stats", "2")]
 
