@@ -108,9 +108,9 @@ class Room:
         self.hub = Hub(
             self.broker,
             HubLimits(**limits),
-            terms=ListenerState(
+            listener=ListenerState(
                 "hub",
-                replace(self.broker.terms.limits, max_subscriptions=max_subscriptions),
+                replace(self.broker.listener.limits, max_subscriptions=max_subscriptions),
                 HubLimits(**limits),
                 login=authority is not None,
             ),
@@ -152,7 +152,7 @@ class Room:
         connection = self.connections[name]
         if connection.peer.ending is None:
             connection.peer.ending = ProtocolError(code, text)
-            self._heard[name] += connection.farewell(connection.peer.ending)
+            self._heard[name] += connection.close_reason(connection.peer.ending)
             self.ended[name] = code, text
             self.leave(name)
 

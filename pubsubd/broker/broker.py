@@ -71,7 +71,7 @@ class Broker:
     Attributes:
         delivery: queues what it leads to for the receivers, and sends it.
         router, counters, faults: the delivery's own.
-        terms: of peers that come by no listener, such as those that were dialled.
+        listener: of peers that come by no listener, such as those that were dialled.
         access: who may come in, and what they may do then.
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
@@ -84,7 +84,7 @@ class Broker:
         self.router, self.counters = self.delivery.router, self.delivery.counters
         self.faults = self.delivery.faults
         self._clock = clock
-        self.terms = ListenerState("", limits)
+        self.listener = ListenerState("", limits)
         self.peers: dict[int, Peer] = {}
         self.access = Access(self.peers, self.router, clock)
         self.wall = time.time
@@ -121,7 +121,7 @@ class Broker:
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None] = stay,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
     ) -> Peer:
         """Return a new peer.
 
@@ -129,11 +129,11 @@ class Broker:
             label: what it is called in logs.
             send: takes whole frames for it, never waiting.
             end: closes its connection, for a code and a text.
-            terms: what holds for it; None for the daemon's own.
+            listener: what holds for it; None for the daemon's own.
         """
         self.counters.connections_total += 1
         number = self.counters.connections_total
-        peer = self.peers[number] = Peer(number, label, send, end, terms or self.terms)
+        peer = self.peers[number] = Peer(number, label, send, end, listener or self.listener)
         self.access.meet(peer)
         return peer
 
@@ -227,15 +227,19 @@ class Broker:
         # `start`, where the run begins. The run is `count` frames for `targets`, the last of
         # which is `length` bytes long and is known to be whole only when `buf[at]` exists
         # and is LF. A header is looked up with the LF before it, `width` bytes in all.
-        router, gate = self.router, peer.gate
+        router, publish_filter = self.router, peer.publish_filter
         get: Callable[[bytes], Route | None] = router.routes.get
         learn, index = router.learn, router.index
         sizes = self._sizes
-        match_header, max_payload = self.match_header, peer.terms.limits.max_payload
+        match_header, max_payload = self.match_header, peer.listener.limits.max_payload
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
-        elif gate is not None:
-            get, learn, max_payload = gate.get, gate.learn, gate.limit(max_payload)
+        elif publish_filter is not None:
+            get, learn, max_payload = (
+                publish_filter.get,
+                publish_filter.learn,
+                publish_filter.limit(max_payload),
+            )
         end, at, start, count, total = len(buf), 0, 1, 0, 0
         route, length, width = NO_ROUTE, 0, peer.width
         targets: Targets | CopyTargets | Denied = router.nobody
@@ -335,7 +339,8 @@ class Broker:
                         at = stop
                         start = at + 1
                         if (
-                            peer.gate is not gate  # what follows is by other rights
+                            peer.publish_filter
+                            is not publish_filter  # what follows is by other rights
                             or peer.job is not None
                             or peer.step is not None
                             or self.delivery.turn.over()
@@ -384,7 +389,7 @@ class Broker:
             self.delivery.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
-        if gate is not None:
+        if publish_filter is not None:
             self.delivery.tell_refusals(peer)
         peer.width = width
         if ending is not None:
@@ -452,7 +457,7 @@ class Broker:
         This has to be the first thing that a read leads to: it overtakes what is put.
         """
         _, name, digits, _ = key.split(b" ")
-        if peer.gate is not None and not peer.gate.allows(name):
+        if peer.publish_filter is not None and not peer.publish_filter.allows(name):
             self.delivery.deny(peer, name)
             self.delivery.tell_refusals(peer)
             return
@@ -526,7 +531,11 @@ class Broker:
         data = buf[head : head + size]
         try:
             wire.check_name(name)
-            if peer.gate is not None and name not in _OPEN and not peer.gate.allows(name):
+            if (
+                peer.publish_filter is not None
+                and name not in _OPEN
+                and not peer.publish_filter.allows(name)
+            ):
                 self.delivery.deny(peer, name)
             elif name.startswith(wire.OWN):
                 self._request(peer, name, data)
@@ -548,10 +557,10 @@ class Broker:
     def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
         if peer.relayed:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
-        if peer.gate is not None and peer.gate.closed:
+        if peer.publish_filter is not None and peer.publish_filter.closed:
             self.delivery.deny(peer, substring)
         elif verb == b"sub":
-            most = peer.terms.limits.max_subscriptions
+            most = peer.listener.limits.max_subscriptions
             if len(peer.substrings) >= most:
                 if substring in peer.substrings:
                     return
@@ -572,7 +581,7 @@ class Broker:
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
         if name not in _OPEN and (wait := self.wait_for_request(peer)):
-            rate = peer.terms.limits.request_rate
+            rate = peer.listener.limits.request_rate
             text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
             raise ProtocolError("rate-limited", text)
         answer = request(peer, data)
@@ -585,11 +594,11 @@ class Broker:
     @property
     def full(self) -> bool:
         """Whether all connections together have as many subscriptions as they may."""
-        return self.router.subscriptions >= self.terms.limits.max_subscriptions_total
+        return self.router.subscriptions >= self.listener.limits.max_subscriptions_total
 
     def wait_for_request(self, peer: Peer) -> float:
         """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
-        rate = peer.terms.limits.request_rate
+        rate = peer.listener.limits.request_rate
         if peer.requests is None:
             peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
         return peer.requests.take(self._clock())
@@ -634,8 +643,8 @@ def _tell(peer: Peer) -> tuple[()]:
 
 def _most(peer: Peer) -> int:
     """Return how many bytes of data a frame of ``peer`` may have."""
-    most = peer.terms.limits.max_payload
-    return most if peer.gate is None else peer.gate.limit(most)
+    most = peer.listener.limits.max_payload
+    return most if peer.publish_filter is None else peer.publish_filter.limit(most)
 
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:

@@ -215,11 +215,11 @@ class Delivery:
 
         They are counted one by one, and told by :meth:`tell_refusals`.
         """
-        assert peer.gate is not None
-        self.counters.errors[peer.gate.code] += count
+        assert peer.publish_filter is not None
+        self.counters.errors[peer.publish_filter.code] += count
         if peer.refusals is None:
             peer.refusals = Refusals()
-        peer.refusals.add(peer.gate.code, name, count)
+        peer.refusals.add(peer.publish_filter.code, name, count)
 
     def tell_refusals(self, peer: Peer) -> None:
         """Put one line to a peer about all that has been refused to it and is not told yet."""

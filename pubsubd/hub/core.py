@@ -75,12 +75,12 @@ class HubCore:
     Args:
         broker: routes publications here and in the mesh.
         limits: of this port.
-        terms: of connections that come by no listener; None for the broker's own.
+        listener: of connections that come by no listener; None for the broker's own.
         clock: monotonic seconds.
         wall: seconds since the epoch.
 
     Attributes:
-        terms: of connections that come by no listener.
+        listener: of connections that come by no listener.
         registry: the actors.
         topics: the topics of this port.
         policy: rules that hold in every dialect.
@@ -97,13 +97,13 @@ class HubCore:
         broker: Broker,
         limits: HubLimits,
         *,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.broker = broker
         self.limits = limits
-        self.terms = terms or ListenerState("hub", broker.terms.limits, limits)
+        self.listener = listener or ListenerState("hub", broker.listener.limits, limits)
         self.clock = clock
         self.wall = wall
         self.started = clock()

@@ -100,7 +100,7 @@ class Server:
         self._sendings: dict[Unsent, _Sending] = {}
         self.broker.delivery.on_unsent = self._note_unsent
         self.on_backpressure = on_backpressure
-        self.sessions: set[Member] = set()
+        self.connections: set[Member] = set()
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
         self.latest: Member | None = None
@@ -146,8 +146,8 @@ class Server:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
         self.draining = True
         self.drain_deadline = trio.current_time() + self.limits.drain_timeout
-        self._reading_out = {session for session in self.sessions if not session.leaving}
-        for session in self.sessions:
+        self._reading_out = {session for session in self.connections if not session.leaving}
+        for session in self.connections:
             guarded(self.broker.faults, "drain", session.interrupt)
 
     async def sweep(self) -> None:
@@ -156,8 +156,8 @@ class Server:
         Others have their turns in between: many sessions that end at once are much work.
         """
         self.now = trio.current_time()
-        for number, session in enumerate(list(self.sessions)):
-            if session in self.sessions:
+        for number, session in enumerate(list(self.connections)):
+            if session in self.connections:
                 try:
                     session.check()
                 except Exception as error:  # noqa: BLE001  (as above)
@@ -167,13 +167,13 @@ class Server:
 
     def close(self, session: Member) -> None:
         """Take note that ``session`` has ended."""
-        self.sessions.discard(session)
-        if not self.sessions:
+        self.connections.discard(session)
+        if not self.connections:
             self._empty.set()
 
     async def wait_empty(self) -> None:
         """Wait, after :meth:`drain`, until no session is left."""
-        if self.sessions:
+        if self.connections:
             self._empty = trio.Event()
         else:
             self._empty.set()

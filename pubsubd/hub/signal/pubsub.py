@@ -44,7 +44,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         subscription = None
     if subscription is None:
         held = signal.parse_topic(topic)
-        most = connection.peer.terms.limits.max_subscriptions
+        most = connection.peer.listener.limits.max_subscriptions
         if len(connection.subscriptions) >= most:
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
@@ -96,7 +96,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
     line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
-    most = signal.connection.peer.terms.limits.max_payload
+    most = signal.connection.peer.listener.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)

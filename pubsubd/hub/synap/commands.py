@@ -152,7 +152,7 @@ class Synap:
         peer, sender = (None, HTTP) if connection is None else (connection.peer, connection.sender)
         id_ = "msg_" + new_id().replace("-", "")
         data = to_line(name, TYPE, sender, encode(value), id_, metadata)
-        most = broker.terms.limits.max_payload
+        most = broker.listener.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
         count = broker.delivery.enqueue(peer, name, data)
