@@ -894,7 +894,7 @@ def test_faults_and_failed_tasks_are_told_by_place_and_by_task() -> None:
         Metrics(None)  # type: ignore[arg-type]
     except AttributeError as error:
         port.broker.faults.note(error)
-    assert port.scrape().told("faults_total") == {"metrics.Metrics.__init__": 1}
+    assert port.scrape().told("faults_total") == {"daemon.metrics.Metrics.__init__": 1}
 
     async def fail(tasks: Tasks) -> Scrape:
         async def work() -> None:
