@@ -89,6 +89,7 @@ class Room:
     Attributes:
         now: seconds that only go forward.
         stepped: seconds that the wall clock, which is the same at first, has been set forward.
+        heard: name -> bytes that it was sent and :meth:`hears` has not returned yet.
         ended: name -> (code, text), of those that the hub has ended from outside of their input.
     """
 
@@ -120,15 +121,15 @@ class Room:
         self.connections: dict[str, HubProtocol] = {}
         self.lines: dict[str, Peer] = {}
         self.ended: dict[str, tuple[str, str]] = {}
-        self._heard: dict[str, bytes] = {}
+        self.heard: dict[str, bytes] = {}
 
     def join(self, *names: str) -> None:
         """Let connections come that speak lines of JSON."""
         for name in names:
-            self._heard[name] = b""
+            self.heard[name] = b""
             self.connections[name] = HubProtocol(
                 self.hub,
-                f"127.0.0.1:{40_000 + len(self._heard)}",
+                f"127.0.0.1:{40_000 + len(self.heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]
                 lambda code, text, name=name: self._end(name, code, text),  # type: ignore[misc]
             )
@@ -136,23 +137,23 @@ class Room:
     def join_line(self, *names: str) -> None:
         """Let connections come to the line port."""
         for name in names:
-            self._heard[name] = b""
+            self.heard[name] = b""
             self.lines[name] = self.broker.join(
-                f"127.0.0.1:{40_000 + len(self._heard)}",
+                f"127.0.0.1:{40_000 + len(self.heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]
             )
 
     def _take(self, name: str, data: bytes | Pieces) -> None:
         if name not in self.ended:
             said = data if isinstance(data, bytes) else data.whole()
-            self._heard[name] += said
+            self.heard[name] += said
             self.broker.counters.bytes_out += len(said)  # as a session counts it
 
     def _end(self, name: str, code: str, text: str) -> None:
         connection = self.connections[name]
         if connection.peer.ending is None:
             connection.peer.ending = ProtocolError(code, text)
-            self._heard[name] += connection.close_reason(connection.peer.ending)
+            self.heard[name] += connection.close_reason(connection.peer.ending)
             self.ended[name] = code, text
             self.leave(name)
 
@@ -184,7 +185,7 @@ class Room:
         while self.broker.delivery.unsent:  # it was more than one turn could send
             self.broker.delivery.turn.begin()
             self.broker.delivery.send_some()
-        heard, self._heard[name] = self._heard[name], b""
+        heard, self.heard[name] = self.heard[name], b""
         if name in self.lines:
             return list(Decoder(1 << 30).feed(heard))
         return [json.loads(line) for line in heard.splitlines()]
@@ -288,7 +289,7 @@ class Lines:
 
     def __init__(self, daemon: Daemon) -> None:
         self.sock = socket.create_connection(daemon.hub, timeout=DEADLINE)
-        self._heard = b""
+        self.heard = b""
 
     @property
     def label(self) -> str:
@@ -306,29 +307,29 @@ class Lines:
 
     def hear_raw(self, size: int) -> bytes:
         """Return exactly ``size`` bytes, or fewer if the connection ends before."""
-        while len(self._heard) < size:
+        while len(self.heard) < size:
             data = self.sock.recv(65_536)
             if not data:
                 break
-            self._heard += data
-        found, self._heard = self._heard[:size], self._heard[size:]
+            self.heard += data
+        found, self.heard = self.heard[:size], self.heard[size:]
         return found
 
     def hear_rest(self) -> bytes:
         """Return everything until the end of the connection."""
         with contextlib.suppress(ConnectionResetError):
             while data := self.sock.recv(65_536):
-                self._heard += data
-        found, self._heard = self._heard, b""
+                self.heard += data
+        found, self.heard = self.heard, b""
         return found
 
     def hear(self) -> Any:
         """Return the next message."""
-        while b"\n" not in self._heard:
+        while b"\n" not in self.heard:
             data = self.sock.recv(65_536)
-            assert data, f"closed after {self._heard!r}"
-            self._heard += data
-        line, self._heard = self._heard.split(b"\n", 1)
+            assert data, f"closed after {self.heard!r}"
+            self.heard += data
+        line, self.heard = self.heard.split(b"\n", 1)
         return json.loads(line)
 
     def ask(self, message: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pubsubd.access import users as stretching
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users, hash_password, parse_users
 from pubsubd.broker.broker import Broker
@@ -11,7 +12,7 @@ from pubsubd.broker.peer import Peer
 from tests.model import pattern_matches
 
 PASSWORD = "correct horse"
-_HASHES: dict[str, str] = {}
+_HASHES: dict[tuple[str, int], str] = {}
 
 
 def allows(texts: Iterable[str], name: bytes) -> bool:
@@ -54,9 +55,10 @@ def users(**passwords: str) -> Users:
         if secret.startswith("sha256$"):
             lines.append(f"{name}:{secret}")
             continue
-        if secret not in _HASHES:
-            _HASHES[secret] = hash_password(secret)
-        lines.append(f"{name}:{_HASHES[secret]}")
+        key = secret, stretching.LOG2_N  # which unit tests make small
+        if key not in _HASHES:
+            _HASHES[key] = hash_password(secret)
+        lines.append(f"{name}:{_HASHES[key]}")
     return parse_users("\n".join(lines))
 
 

@@ -143,7 +143,7 @@ class _Run:
             if any(fnmatch.fnmatch(_plain(name), one) for one in only)
         )
         self._rng.shuffle(chosen)
-        until = time.monotonic() + (30.0 if self._setting.short else float("inf"))
+        until = time.monotonic() + (10.0 if self._setting.short else float("inf"))
         later = self._try({name: callers[name] for name in chosen}, _SOON, until)
         if not self._setting.short:
             later = self._try(dict.fromkeys(later, self._kinds), _LATE, until)

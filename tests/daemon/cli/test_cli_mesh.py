@@ -34,8 +34,8 @@ from pubsubd.daemon import run as daemon
 from pubsubd.mesh.edges import COLUMNS
 from pubsubd.protocol.errors import ProtocolError
 from tests.daemons import DEADLINE
+from tests.rows import row
 from tests.running import command_line, environment, pubsubd, serving
-from tests.unit.mesh.test_edges import row
 
 LINK = {
     "node": "b",

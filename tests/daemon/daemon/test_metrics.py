@@ -71,7 +71,7 @@ class Port(Room):
         """Return head and body of the answer to one request, of a new connection."""
         self.join("http")
         self.say_raw("http", text)
-        heard, self._heard["http"] = self._heard["http"], b""
+        heard, self.heard["http"] = self.heard["http"], b""
         if "http" in self.connections:
             self.leave("http")
         self.ended.pop("http", None)
@@ -873,7 +873,7 @@ def test_a_scrape_of_many_connections_takes_several_turns() -> None:
     while port.connections["http"].receive(data):
         data, turns = b"", turns + 1
     assert turns > 6
-    head, _, body = port._heard["http"].partition(b"\r\n\r\n")
+    head, _, body = port.heard["http"].partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 ")
     told = Scrape(body.decode())
     assert told("connections", "listener=dialled", "transport=line") == 3_000
@@ -884,7 +884,7 @@ def test_answers_come_in_the_order_of_the_requests_though_one_takes_several_turn
     port.join("http")
     port.shorten_turns(3)
     port.say_raw("http", GET % b"/metrics" + GET % b"/health" + GET % b"/metrics")
-    kinds = re.findall(rb"Content-Type: ([a-z/]+)", port._heard["http"])
+    kinds = re.findall(rb"Content-Type: ([a-z/]+)", port.heard["http"])
     assert kinds == [b"text/plain", b"application/json", b"text/plain"]
 
 

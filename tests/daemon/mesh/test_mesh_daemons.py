@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import string
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -88,14 +87,13 @@ def check_delivery(
     assert mesh.counted("duplicates") == duplicates
 
 
-# Graphs
+# Graphs. Larger ones, and more of them, are those of tests/unit/mesh/test_mesh_core.py.
 
 GRAPHS = {
-    "a chain of ten": chain("abcdefghij"),
-    "a ring of five": ring("abcde"),
-    "a triangle": ring("abc"),
-    "a full mesh of five": ["".join(pair) for pair in combinations("abcde", 2)],
-    "a star of twenty": ["a" + other for other in "bcdefghijklmnopqrst"],
+    "a chain": chain("abcde"),
+    "a ring": ring("abcd"),
+    "a full mesh": ["".join(pair) for pair in combinations("abcd", 2)],
+    "a star": ["a" + other for other in "bcdef"],
 }
 
 PAIRS = {
@@ -178,8 +176,8 @@ def test_a_daemon_that_dials_itself_is_told_so_and_does_not_try_again(weave: Wea
 # Starting and restarting
 
 
-def test_a_triangle_works_in_every_order_of_starting(weave: Weave) -> None:
-    meshes = {order: weave(*ring("abc")) for order in permutations("abc")}
+def test_a_triangle_works_whichever_starts_first(weave: Weave) -> None:
+    meshes = {order: weave(*ring("abc")) for order in ("abc", "cba")}
     for place in range(3):
         for order, mesh in meshes.items():
             mesh.start([order[place]], wait=False)
@@ -243,7 +241,7 @@ def test_a_restarted_daemon_takes_part_as_itself(weave: Weave) -> None:
 
 
 def test_all_links_of_a_hub_come_back_and_nothing_is_left_open(weave: Weave) -> None:
-    leaves = string.ascii_letters[1:31]
+    leaves = "bcdefghi"
     mesh = weave(*[leaf + "a" for leaf in leaves])
     mesh.start()
     listeners = {leaf: mesh.listen(leaf, "//fwd/chat/") for leaf in leaves}
@@ -299,7 +297,7 @@ def test_a_burst_crosses_each_link_of_a_ring_once_at_most(weave: Weave) -> None:
 
 
 def test_bursts_from_all_sides_cross_each_link_once_at_most(weave: Weave) -> None:
-    count = 5_000
+    count = 1_000
     mesh = weave(*ring("abcd"), "ac")
     mesh.start()
     listeners = listen_everywhere(mesh)

@@ -15,6 +15,7 @@ from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import is_utf8
 from tests.captures import DISSECTOR, Segment, fields, in_segments, tshark, write
 from tests.daemons import frame
+from tests.examples import examples
 from tests.tables import Table
 from tests.unit.broker.test_broker_model import speeches
 
@@ -146,7 +147,7 @@ def test_a_large_message_is_put_together_from_its_segments(tmp_path: Path) -> No
 
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")  # of a long repr
 @settings(
-    max_examples=8,
+    max_examples=examples(8),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],  # to find a smaller example would take hundreds of tsharks

@@ -15,7 +15,7 @@ import pytest
 from pubsubd.mesh.edges import write_jsonl
 from pubsubd.topology.metrics import METRICS
 from tests.daemons import ROOT, environment
-from tests.unit.mesh.test_edges import row
+from tests.rows import row
 
 LONGEST = 300  # seconds: a guard only
 

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users
 from pubsubd.protocol.wire import copy_name
+from tests.examples import examples
 from tests.hubs import Room
 from tests.model import Listener
 from tests.rights import may
@@ -188,4 +189,4 @@ class Rights(RuleBasedStateMachine):
 
 
 TestRights = Rights.TestCase
-TestRights.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestRights.settings = settings(max_examples=examples(120), stateful_step_count=40, deadline=None)

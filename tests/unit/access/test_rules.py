@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pubsubd.access.rules import OUTSIDE, Acl, AclRule
 from pubsubd.protocol.errors import ConfigError
+from tests.examples import examples
 from tests.rights import may
 
 TEXTS = [
@@ -55,7 +56,7 @@ whos = st.lists(st.sampled_from(["ann", "bob", "*"]), min_size=1, max_size=2).ma
 rules = st.lists(st.builds(AclRule, whos, texts, texts), max_size=4)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(rules, st.lists(names, min_size=1, max_size=8))
 def test_rights_are_what_each_rule_says_by_itself(
     given_rules: list[AclRule], asked: list[bytes]
@@ -70,7 +71,7 @@ def test_rights_are_what_each_rule_says_by_itself(
                 assert told == wanted, (who, what, name)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(rules)
 def test_equal_rights_are_one_object(given_rules: list[AclRule]) -> None:
     acl = Acl(given_rules)

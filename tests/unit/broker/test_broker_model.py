@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pubsubd.protocol.limits import READ_SIZE, Limits
 from pubsubd.routing.wildcards import Pattern
+from tests.examples import examples
 from tests.model import Model
 from tests.tables import Table
 
@@ -116,7 +117,7 @@ speeches = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_any_conversation_cut_anyhow_is_what_the_model_says(data: st.DataObject) -> None:
     model = Model(LIMITS.max_payload, LIMITS.max_subscriptions)
@@ -155,7 +156,7 @@ def toggle(model: Model, table: Table, data: st.DataObject) -> None:
     model.toggle_pattern(who, separator, text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(speeches)
 def test_bytes_one_by_one_lead_to_the_same_as_all_at_once(speech: bytes) -> None:
     whole, bytewise = Table("ann", "bob", limits=LIMITS), Table("ann", "bob", limits=LIMITS)

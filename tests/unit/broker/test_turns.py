@@ -19,6 +19,7 @@ from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.transport.server import Server
+from tests.examples import examples
 from tests.tables import Table
 from tests.unit.routing.test_router import Ear
 
@@ -409,7 +410,7 @@ def test_explain_of_many_receivers_takes_turns_and_stays_within_its_size() -> No
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_lookup_in_steps_tells_what_a_scan_tells_whatever_changes_meanwhile(
     data: st.DataObject,
 ) -> None:

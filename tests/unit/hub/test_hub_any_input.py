@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pubsubd.hub.signal import REQUESTS
+from tests.examples import examples
 from tests.hubs import Room
 
 COMMANDS = [
@@ -55,7 +56,7 @@ messages = (
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), messages), max_size=12))
 def test_any_messages_are_carried_out_or_refused(said: list[tuple[str, Any]]) -> None:
     room = Room(rate=0)
@@ -83,7 +84,7 @@ def test_any_messages_are_carried_out_or_refused(said: list[tuple[str, Any]]) ->
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=300), st.integers(1, 40))
 def test_any_bytes_are_carried_out_or_refused(data: bytes, step: int) -> None:
     room = Room()

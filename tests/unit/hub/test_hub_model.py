@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.examples import examples
 from tests.hubs import Room, message_a, message_b
 
 NAMES = ("c0", "c1", "c2")
@@ -285,7 +286,7 @@ class HubMachine(RuleBasedStateMachine):
         (ack,) = [one for one in mine if one.get("type") == kind]
         # Put back what it got of its own, for the common check.
         rest = [one for one in mine if one is not ack]
-        self.room._heard[name] = b"".join(json.dumps(one).encode() + b"\n" for one in rest)
+        self.room.heard[name] = b"".join(json.dumps(one).encode() + b"\n" for one in rest)
         got = self.check_heard(topic, self.count, None)
         heard_by_line = len(self.room.hears("lin"))
         assert heard_by_line == (1 if "a" in topic else 0)
@@ -357,7 +358,7 @@ class HubMachine(RuleBasedStateMachine):
 
 
 TestHub = HubMachine.TestCase
-TestHub.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
+TestHub.settings = settings(max_examples=examples(250), stateful_step_count=50, deadline=None)
 
 
 @pytest.mark.parametrize(

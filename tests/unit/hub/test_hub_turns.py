@@ -81,20 +81,20 @@ def test_of_many_requests_one_is_read_at_a_time(
     grown = turns_of(room, "ann", GET * 300, lambda: len(finished))
     assert sum(grown) == 300
     assert max(grown) <= 4
-    assert room._heard["ann"].count(b"HTTP/1.1 200 ") == 300
+    assert room.heard["ann"].count(b"HTTP/1.1 200 ") == 300
 
 
 def test_what_comes_behind_an_upgrade_in_one_read_is_the_websockets(room: Room) -> None:
     ping = client_frame(b'{"type":"ping"}')
     room.say_raw("ann", UPGRADE + ping * 3)
-    assert room._heard["ann"].count(b'{"type":"pong"}') == 3
+    assert room.heard["ann"].count(b'{"type":"pong"}') == 3
     room.say_raw("bob", UPGRADE.replace(b"/ws", b"/pubsub/ws?topics=a,b") + ping)
-    assert room._heard["bob"].index(b'"connected"') < room._heard["bob"].index(b'"pong"')
+    assert room.heard["bob"].index(b'"connected"') < room.heard["bob"].index(b'"pong"')
 
 
 def test_a_turn_ends_by_the_clock_after_any_message(room: Room) -> None:
     room.shorten_turns(5)
-    grown = turns_of(room, "ann", line({"type": "ping"}) * 50, lambda: len(room._heard["ann"]))
+    grown = turns_of(room, "ann", line({"type": "ping"}) * 50, lambda: len(room.heard["ann"]))
     pong = len(line({"type": "pong"}).replace(b" ", b""))
     assert sum(grown) == 50 * pong
     assert max(grown) <= 5 * pong
@@ -221,7 +221,7 @@ def test_over_http_too(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     head = b"POST /pubsub/t/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
     room.say_raw("ann", head % len(body) + body + GET)
     assert slow.left == 0
-    assert room._heard["ann"].count(b"HTTP/1.1 200 ") == 2
+    assert room.heard["ann"].count(b"HTTP/1.1 200 ") == 2
     assert len(room.hears("bob")) == 1
 
 
@@ -248,10 +248,10 @@ def test_over_http_what_is_over_the_rate_is_429(path: str) -> None:
     room.join("ann")
     get = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()
     room.say_raw("ann", get * 21)
-    heads = [one for one in room._heard["ann"].split(b"\r\n") if b"HTTP/1.1 " in one]
+    heads = [one for one in room.heard["ann"].split(b"\r\n") if b"HTTP/1.1 " in one]
     assert [b" 429 " in head for head in heads] == [False] * 20 + [True]
-    assert b"Retry-After: 1\r\n" in room._heard["ann"]
-    assert room._heard["ann"].endswith(
+    assert b"Retry-After: 1\r\n" in room.heard["ann"]
+    assert room.heard["ann"].endswith(
         b'{"error":"Rate limited: over 2 requests a second; try again in 0.5 s"}'
     )
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pubsubd.hub.actors import MAX_ADDRESS, Actor, canonical
 from pubsubd.hub.registry import MAX_DETAILS, Found, Registry, RegistryFull
 from pubsubd.hub.search import MAX_PATTERN, PatternError
+from tests.examples import examples
 
 
 def page(registry: Registry, offset: int, limit: int, now: int) -> tuple[list[Actor], int]:
@@ -301,7 +302,7 @@ def test_a_page_is_the_same_wherever_the_steps_end() -> None:
         assert found.total == 300
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_those_who_stay_are_found_once_whatever_comes_and_goes_meanwhile(data: Any) -> None:
     registry = Registry(10_000, clock=Clock(0.000_7))
@@ -675,7 +676,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestRegistry.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
 
 
 def test_a_capability_that_nobody_has_any_more_is_forgotten() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from functools import cache
 from typing import Any
 
@@ -22,8 +21,8 @@ from pubsubd.hub.schema import asyncapi, signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands
 from tests.daemons import ROOT
+from tests.examples import examples
 from tests.hubs import HUB_B, Room, connect_a, message_a
-from tests.running import command_line, environment
 from tests.schemas import DEFINITIONS, SCHEMA, kinds_of
 
 CLIENT = [name for name in DEFINITIONS if name.startswith("client_")]
@@ -138,7 +137,7 @@ ANY_MESSAGE = st.sampled_from(CLIENT).flatmap(message_of)
 
 @pytest.mark.parametrize("name", CLIENT)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_satisfies_a_schema_is_read(name: str, data: st.DataObject) -> None:
     room = Room(rate=0)
     room.join("ann")
@@ -152,7 +151,7 @@ def test_what_satisfies_a_schema_is_read(name: str, data: st.DataObject) -> None
 
 
 @given(said=st.lists(st.tuples(st.sampled_from(["ann", "bob", "eve"]), ANY_MESSAGE), max_size=12))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_whatever_the_daemon_sends_satisfies_a_schema(said: list[tuple[str, Any]]) -> None:
     room = Room(rate=0)
     room.join("ann", "bob", "eve")
@@ -342,23 +341,8 @@ def test_a_request_is_answered_with_what_the_schemas_say(dialect: str) -> None:
         token = (types.get("hub:registered") or {}).get("payload", {}).get("renewalToken", token)
 
 
-# The command
-
-
-def run_schema(*words: str) -> Any:
-    done = subprocess.run(
-        command_line("schema", *words), capture_output=True, check=True, env=environment()
-    )
-    return json.loads(done.stdout)
-
-
-def test_the_command_prints_them() -> None:
-    assert run_schema() == run_schema("--format", "json-schema") == SCHEMA
-
-
 def test_the_asyncapi_document_is_whole() -> None:
-    document = run_schema("--format=asyncapi")
-    assert document == json.loads(json.dumps(asyncapi()))
+    document = json.loads(json.dumps(asyncapi()))
     assert document["asyncapi"] == "3.0.0"
     assert {"title", "version"} <= set(document["info"])
     for reference in set(re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(document))):

@@ -28,6 +28,7 @@ from pubsubd.hub.synap import (
 from pubsubd.hub.topics import TopicError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.protocol.wire import header
+from tests.examples import examples
 from tests.tables import Table
 
 
@@ -852,4 +853,6 @@ class SynapAgainstScan(RuleBasedStateMachine):
 
 
 TestSynapAgainstScan = SynapAgainstScan.TestCase
-TestSynapAgainstScan.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestSynapAgainstScan.settings = settings(
+    max_examples=examples(200), stateful_step_count=40, deadline=None
+)

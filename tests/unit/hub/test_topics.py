@@ -20,6 +20,7 @@ from pubsubd.hub.topics import (
     synap_pattern,
 )
 from pubsubd.protocol import wire
+from tests.examples import examples
 
 texts = st.one_of(st.text(max_size=40), st.text(alphabet="ab/.+#* -", max_size=12))
 
@@ -258,7 +259,9 @@ class TableAgainstList(RuleBasedStateMachine):
 
 
 TestTableAgainstList = TableAgainstList.TestCase
-TestTableAgainstList.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestTableAgainstList.settings = settings(
+    max_examples=examples(120), stateful_step_count=40, deadline=None
+)
 
 
 def test_a_full_table_forgets_what_has_not_been_used_for_longest() -> None:

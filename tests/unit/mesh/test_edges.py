@@ -23,26 +23,10 @@ from pubsubd.mesh.edges import (
     write_jsonl,
     write_parquet,
 )
+from tests.rows import row
 
 NOW = datetime(2026, 11, 28, 6, 0, 0, 250_000, UTC).timestamp()
 NAME = "edges-20261128T060000.250Z.jsonl"
-
-
-def row(**more: Any) -> dict[str, Any]:
-    return {
-        "ts": "2026-11-28T06:00:00.250Z",
-        "mesh": "m",
-        "observer": "a",
-        "src": "a",
-        "dst": "b",
-        "state": "up",
-        "since": "2026-11-28T05:00:00.000Z",
-        "rtt_ms": 0.25,
-        "messages": 3,
-        "bytes": 99,
-        **more,
-    }
-
 
 ROWS = [row(), row(observer="b", rtt_ms=None, messages=2**63 - 1), row(state="down", rtt_ms=1.0)]
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,9 +16,6 @@ from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import Table
 from pubsubd.mesh.sim import Action, Player, Results, ScriptError, Simulation, parse_script
 from pubsubd.mesh.window import Window
-from tests.daemons import ROOT
-
-SCALE = ROOT / "scripts" / "mesh-scale"
 
 TRAFFIC = """
     at 0 subscribe 20% //fwd/x/
@@ -178,25 +172,6 @@ def test_the_same_seed_is_the_same_story() -> None:
     assert one != other
 
 
-def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
-    path = tmp_path / "script"
-    path.write_text(f"{TRAFFIC} at 5 kill-random 20%\n at 7 cut n1 n2\n at 9 start all")
-    code = "from pubsubd.cli.mesh_sim import command; command()"
-    arguments = [sys.executable, "-c", code, "--ring", "9", "--script", str(path), "--json"]
-    found = []
-    for number in "12":
-        done = subprocess.run(
-            arguments,
-            env={**os.environ, "PYTHONHASHSEED": number},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        found.append({**json.loads(done.stdout), "took": None})
-    assert found[0] == found[1]
-
-
 def test_a_mesh_that_forgets_what_it_has_taken_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -309,7 +284,7 @@ def test_an_action_that_cannot_be_done_is_told(text: str, reason: str) -> None:
     assert reason in str(caught.value)
 
 
-# The command, and the script that measures
+# The command
 
 
 def test_the_command_prints_a_report(tmp_path: Path) -> None:
@@ -360,21 +335,3 @@ def test_the_command_tells_which_line_of_a_script_is_wrong(tmp_path: Path) -> No
     done = CliRunner().invoke(command, ["--ring", "5", "--script", str(path)])
     assert done.exit_code == 1
     assert 'script, line 2: "hit" is none of' in done.output
-
-
-def test_the_scale_is_measured_and_judged() -> None:
-    arguments = [sys.executable, str(SCALE), "--daemons", "40", "--seconds", "70", "--json", "-"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout)["figures"]
-    assert all(figure["good"] for figure in figures)
-    assert "MISSED" not in done.stderr
-    done = subprocess.run(
-        [*arguments[:-2], "--heartbeat", "9"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 3  # silence is noticed too late then
-    assert "MISSED" in done.stdout

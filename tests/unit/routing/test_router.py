@@ -20,6 +20,7 @@ from pubsubd.protocol.wire import OWN, copy_name, header
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.routing.wildcards import Pattern
+from tests.examples import examples
 from tests.model import Listener
 from tests.rights import may
 from tests.tables import Table
@@ -267,7 +268,9 @@ class RouterAgainstScan(RuleBasedStateMachine):
 
 
 TestRouterAgainstScan = RouterAgainstScan.TestCase
-TestRouterAgainstScan.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestRouterAgainstScan.settings = settings(
+    max_examples=examples(150), stateful_step_count=50, deadline=None
+)
 
 
 def learn(router: Router, name: bytes, size: int = 1):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.routing.substrings import SubstringIndex
+from tests.examples import examples
 
 texts = st.text(alphabet="ab/", min_size=1, max_size=40).map(str.encode)
 long_texts = st.builds(
@@ -66,7 +67,9 @@ class IndexAgainstSet(RuleBasedStateMachine):
 
 
 TestIndexAgainstSet = IndexAgainstSet.TestCase
-TestIndexAgainstSet.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestIndexAgainstSet.settings = settings(
+    max_examples=examples(80), stateful_step_count=30, deadline=None
+)
 
 
 def test_removing_an_unknown_pattern_is_a_key_error() -> None:

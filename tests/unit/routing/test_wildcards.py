@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.routing.wildcards import MAX_LEVELS, Glob, Pattern, WildcardIndex
+from tests.examples import examples
 from tests.model import pattern_matches
 
 levels = st.text(alphabet="ab*", max_size=5).map(lambda text: text.replace("**", "*"))
@@ -34,7 +35,7 @@ def compile_pattern(separator: str, text: str) -> Pattern | None:
 
 
 @given(st.sampled_from("./"), texts, st.lists(names, min_size=1, max_size=10))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_what_a_pattern_matches_is_what_its_expression_does(
     separator: str, text: str, some: list[str]
 ) -> None:
@@ -209,7 +210,7 @@ class IndexAgainstOneByOne(RuleBasedStateMachine):
 
 TestIndexAgainstOneByOne = IndexAgainstOneByOne.TestCase
 TestIndexAgainstOneByOne.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None
+    max_examples=examples(150), stateful_step_count=30, deadline=None
 )
 
 
