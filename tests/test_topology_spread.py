@@ -16,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pubsubd.topology.distributed.blocks import IN, OUT, Blocks, local_blocks, spread_blocks
+from pubsubd.topology.distributed.blocks import (
+    IN,
+    OUT,
+    PartitionedGraph,
+    local_blocks,
+    spread_blocks,
+)
 from pubsubd.topology.distributed.certificate import certify
 from pubsubd.topology.distributed.forest import span, span_each
 from pubsubd.topology.distributed.peeling import peel
@@ -49,7 +55,7 @@ def whole(arcs: Arcs) -> Graph:
     return read(table["src"], table["dst"])
 
 
-def spread(arcs: Arcs, count: int) -> Blocks:
+def spread(arcs: Arcs, count: int) -> PartitionedGraph:
     return local_blocks(table_of(arcs), count)
 
 
@@ -61,7 +67,7 @@ def draw(seed: int, daemons: int, arcs: int) -> Arcs:
     return [*[(f"d{a}", f"d{b}") for a, b in ends.tolist()], ("alone", None)]
 
 
-def counting(blocks: Blocks) -> tuple[Blocks, list[int]]:
+def counting(blocks: PartitionedGraph) -> tuple[PartitionedGraph, list[int]]:
     """Return the same blocks, and a list that gets an entry each time they are gone through."""
     rounds: list[int] = []
 

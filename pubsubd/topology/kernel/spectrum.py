@@ -1,4 +1,4 @@
-"""How firmly the largest component hangs together, by the eigenvalues of its Laplacians.
+"""Connectivity of the largest component, by the eigenvalues of its Laplacians.
 
 Of L = D - A (degrees less adjacency) and of the normalised one, D^-1/2 L D^-1/2, the smallest
 eigenvalue is 0, and the second smallest is the smaller the easier the graph falls into halves.
@@ -161,7 +161,7 @@ def _lowest(
 def _orthonormal(
     vectors: list[Floats], images: list[Floats], mass: Floats
 ) -> tuple[list[Floats], list[Floats]]:
-    """Orthonormalise vectors, and what L makes of them likewise; drop what adds nothing."""
+    """Orthonormalise vectors, and their images under L likewise; drop dependent ones."""
     basis: list[Floats] = []
     turned: list[Floats] = []
     for vector, image in zip(vectors, images, strict=True):
@@ -193,7 +193,7 @@ def _combine(factors: Floats, vectors: list[Floats]) -> Floats:
 
 
 def _preconditioner(graph: Graph, adjacency: sparse.csr_array) -> Precondition:
-    """Return what all but undoes L."""
+    """Return an approximate inverse of L."""
     n = graph.n
     degrees = graph.degrees.astype(np.float64)
     if graph.m - (n - 1) <= _CYCLES * n:
