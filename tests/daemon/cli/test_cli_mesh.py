@@ -1,0 +1,588 @@
+"""``pubsubd peers`` and ``edges``, against daemons that are linked and against made-up answers.
+
+The made-up ones come from a real daemon too, one with requests of this file's: names and errors
+there are what no honest daemon would tell.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from pyarrow import parquet
+
+from pubsubd.broker.broker import Broker
+from pubsubd.client import open_client
+from pubsubd.daemon import run as daemon
+from pubsubd.mesh.edges import COLUMNS
+from pubsubd.protocol.errors import ProtocolError
+from tests.daemons import DEADLINE
+from tests.running import command_line, environment, pubsubd, serving
+from tests.unit.mesh.test_edges import row
+
+LINK = {
+    "node": "b",
+    "peer": "10.0.0.2:9014",
+    "dialled": True,
+    "since": time.time() - 10 * 86_400,
+    "rtt_ms": 1.5,
+    "messages_in": 1234567,
+    "messages_out": 7,
+    "bytes_in": 3 * 1024 * 1024,
+    "bytes_out": 12,
+    "backlog_bytes": 0,
+    "interests": ["//fwd/chat/", "//fwd/logs"],
+    "interest_count": 12,
+}
+PEERS = {
+    "node": "a",
+    "mesh": "m",
+    "host": "10.0.0.1",
+    "port": 9014,
+    "life": 1,
+    "sequence": 1,
+    "flooding": False,
+    "links": [LINK],
+    "plain": [{"peer": "10.0.0.9:40000", "connection": 8}],
+    "dialling": [{"address": "10.0.0.3:9014", "attempts": 4, "error": "connection refused"}],
+    "daemons": [
+        {"node": "a", "host": "10.0.0.1", "port": 9014, "hops": 0, "links": 1, "interests": 0},
+        {"node": "b", "host": "::2", "port": 9014, "hops": 1, "links": 1, "interests": 12},
+        {"node": "z", "host": "10.0.0.4", "port": 9014, "hops": None, "links": 0, "interests": 0},
+    ],
+    "counters": {"relayed": 12345, "refused": {"bad-secret": 3}},
+}
+HOSTILE = "\x1b[31m\x9b[red]\n"
+
+
+@asynccontextmanager
+async def answering(
+    monkeypatch: pytest.MonkeyPatch, peers: Any = None, edges: Any = None
+) -> AsyncIterator[int]:
+    """Run a daemon with these answers, which are what becomes JSON, errors, or made of the data."""
+
+    def answer(given: Any) -> Any:
+        def request(_peer: Any, data: bytes) -> bytes:
+            found = given(data) if callable(given) else given
+            if isinstance(found, Exception):
+                raise found
+            return found if isinstance(found, bytes) else json.dumps(found).encode()
+
+        return request
+
+    made = Broker.__init__
+
+    def make(self: Broker, *args: Any, **more: Any) -> None:
+        made(self, *args, **more)
+        self.requests[b"//pubsubd/peers"] = answer(peers)
+        self.requests[b"//pubsubd/edges"] = answer(edges)
+
+    monkeypatch.setattr(Broker, "__init__", make)
+    async with serving() as port:
+        yield port
+
+
+@asynccontextmanager
+async def linked() -> AsyncIterator[tuple[int, int]]:
+    """Run two daemons, ``b`` linked to ``a``, and yield their ports."""
+    async with trio.open_nursery() as nursery:
+
+        async def run(node: str, *peers: str) -> int:
+            config = daemon.Config(
+                port=0,
+                hub_port=None,
+                mesh=daemon.MeshOptions(name="m", node=node, peers=peers, heartbeat=0.1),
+            )
+            ports = await nursery.start(daemon.run, config)
+            return int(ports["line"]["port"])
+
+        first = await run("a")
+        second = await run("b", f"127.0.0.1:{first}")
+        with trio.fail_after(DEADLINE):
+            for port in (first, second):
+                await wait_settled(port)
+        yield first, second
+        nursery.cancel_scope.cancel()
+
+
+async def wait_settled(port: int) -> None:
+    """Wait until the daemon knows both daemons, and how far it is from one to the other."""
+    async with open_client(port=port) as client:
+        while True:
+            known = json.loads(await client.request("//pubsubd/peers"))
+            edges = json.loads(await client.request("//pubsubd/edges"))["edges"]
+            if sorted(one["links"] for one in known["daemons"]) == [1, 1] and len(edges) == 2:
+                return
+            await trio.sleep(0.01)
+
+
+class Screen:
+    """A command on a terminal that is so wide."""
+
+    def __init__(self, *words: str, port: int, columns: int, term: str = "xterm") -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self._streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        self.seen = b""
+        try:
+            self.process = subprocess.Popen(
+                command_line(*words, port=port),
+                env=environment(TERM=term, COLUMNS="", LINES=""),
+                start_new_session=True,
+                **self._streams,
+            )
+        finally:
+            os.close(theirs)
+
+    async def wait_seen(self, pattern: str) -> None:
+        with trio.fail_after(DEADLINE):
+            while not re.search(pattern, self.text(), re.DOTALL):
+                assert await self._read(), f"it ended after {self.seen!r}"
+
+    async def wait_end(self) -> int:
+        with trio.fail_after(DEADLINE):
+            while await self._read():
+                pass
+            return await trio.to_thread.run_sync(self.process.wait, abandon_on_cancel=True)
+
+    async def _read(self) -> bool:
+        await trio.lowlevel.wait_readable(self._ours)
+        try:
+            part = os.read(self._ours, 65_536)
+        except OSError:  # what Linux says at the end
+            return False
+        self.seen += part
+        return bool(part)
+
+    def text(self) -> str:
+        """Return what has been printed, without colours and cursor movements."""
+        whole = codecs.getincrementaldecoder("utf-8")().decode(self.seen)  # a read may cut a letter
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", whole).replace("\r", "")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@contextmanager
+def on_screen(*words: str, port: int, **more: Any) -> Iterator[Screen]:
+    screen = Screen(*words, port=port, **more)
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+def words_of(text: str) -> list[str]:
+    """Return the lines of ``text`` with single spaces."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+# peers
+
+
+async def test_peers_shows_links_of_real_daemons() -> None:
+    async with linked() as (first, second), open_client(port=second) as client:
+        await client.subscribe("//fwd/chat/")
+        await client.flush()
+        with trio.fail_after(DEADLINE):
+            while b"//fwd/chat/" not in (done := await pubsubd("peers", port=first)).stdout:
+                pass
+        assert (done.returncode, done.stderr) == (0, b"")
+        text = done.stdout.decode()
+        assert text.startswith(f"a of the mesh m, at 127.0.0.1:{first}: 1 link, 2 daemons known")
+        (link,) = (line for line in words_of(text) if "//fwd/chat/" in line)
+        assert re.fullmatch(
+            r"b 127\.0\.0\.1:\d+ by them 0:\d\d:\d\d ([\d.]+ ms )?//fwd/chat/", link
+        )
+        assert f"b 1 1 1 127.0.0.1:{second}" in words_of(text)
+        done = await pubsubd("peers", port=second)
+        assert re.search(rf" a +127\.0\.0\.1:{first} +by us ", done.stdout.decode())
+
+
+async def test_peers_is_the_daemons_json_object_on_request() -> None:
+    async with linked() as (port, _):
+        done = await pubsubd("peers", "--json", port=port)
+    assert done.stdout.count(b"\n") == 1
+    answer = json.loads(done.stdout)
+    assert (answer["node"], answer["mesh"], answer["links"][0]["node"]) == ("a", "m", "b")
+
+
+async def test_peers_shows_everything_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, peers=PEERS) as port:
+        done = await pubsubd("peers", port=port)
+    assert done.returncode == 0
+    lines = words_of(done.stdout.decode())
+    assert lines[0] == "a of the mesh m, at 10.0.0.1:9014: 1 link, 3 daemons known"
+    for pattern in (
+        r"b 10\.0\.0\.2:9014 by us 10d 0:\d\d:\d\d 1\.50 ms //fwd/chat/ //fwd/logs and 10 more",
+        r"b 1,234,567 7 3\.0 MiB 12 B 0 B",
+        r"10\.0\.0\.9:40000 8",
+        r"10\.0\.0\.3:9014 4 connection refused",
+        r"relayed 12,345",
+        r"bad-secret 3",
+        r"a 0 1 0 10\.0\.0\.1:9014",
+        r"b 1 1 12 \[::2\]:9014",
+        r"z unreachable 0 0 10\.0\.0\.4:9014",
+    ):
+        assert any(re.fullmatch(pattern, line) for line in lines), pattern
+
+
+async def test_peers_of_a_lonely_daemon_are_few_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"node": "a", "mesh": "m", "host": "h", "port": 1, "flooding": True}
+    async with answering(monkeypatch, peers=few) as port:
+        done = await pubsubd("peers", port=port)
+    assert done.stdout == (
+        b"a of the mesh m, at h:1: no links, no daemons known (the mesh is changing)\n"
+    )
+
+
+def hostile_peers() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(PEERS))
+    found["node"] = found["mesh"] = found["host"] = HOSTILE
+    found["links"][0] |= {"node": HOSTILE, "peer": HOSTILE, "interests": [HOSTILE]}
+    found["plain"][0]["peer"] = HOSTILE
+    found["dialling"][0] |= {"address": HOSTILE, "error": HOSTILE}
+    found["daemons"][1] |= {"node": HOSTILE, "host": HOSTILE}
+    found["counters"] = {HOSTILE: 1, "refused": {HOSTILE: 2}}
+    return found
+
+
+async def test_peers_escapes_all_that_others_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, peers=hostile_peers()) as port:
+        done = await pubsubd("peers", port=port)
+        with on_screen("peers", port=port, columns=200) as screen:
+            assert await screen.wait_end() == 0
+    assert done.returncode == 0
+    for text in (done.stdout.decode(), screen.text()):
+        assert text.count(r"\x1b[31m\x9b[red]\n") >= 12
+        assert "\x1b" not in text
+        assert "\x9b" not in text
+
+
+@pytest.mark.parametrize("columns", [100, 80, 60, 40, 20])
+async def test_peers_loses_nothing_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    async with answering(monkeypatch, peers=PEERS) as port:
+        with on_screen("peers", port=port, columns=columns) as screen:
+            assert await screen.wait_end() == 0
+    text = screen.text()
+    assert max(map(len, text.split("\n"))) <= columns
+    assert "\u2026" not in text  # rich's mark for what it left out
+    words = [
+        "1,234,567",
+        "3.0 MiB",
+        "1.50 ms",
+        "12,345",
+        "10.0.0.2:9014",
+        "//fwd/chat/",
+        "bad-secret",
+    ]
+    if columns == 20:
+        # Words are folded there, and go on below in their own column.
+        words = ["1,234,", "3.0", "1.50", "12,345", "10.0.0", "//fwd/", "times"]
+    for word in words:
+        assert word in text, word
+
+
+async def test_peers_in_eighty_columns_are_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, peers=PEERS) as port:
+        with on_screen("peers", port=port, columns=80) as screen:
+            assert await screen.wait_end() == 0
+    assert "node address dialled for round trip interests" in words_of(screen.text())
+    assert "node messages in messages out data in data out waiting" in words_of(screen.text())
+
+
+async def test_peers_can_be_watched_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def count(_data: bytes) -> Any:
+        nonlocal asked
+        asked += 1
+        return {**PEERS, "node": f"node{asked}"}
+
+    async with answering(monkeypatch, peers=count) as port:
+        with on_screen("peers", "-w", "0.05", port=port, columns=80) as screen:
+            await screen.wait_seen("node1 .*node2 .*node3 ")
+            screen.process.send_signal(signal.SIGINT)
+            assert await screen.wait_end() == 130
+    assert screen.seen.count(b"\x1b[?1049h") == 1  # the screen that it is drawn on
+    assert screen.seen.count(b"\x1b[?1049l") == 1
+    assert screen.seen.count(b"\x1b[?25h") >= 1  # the cursor is back
+    assert "Traceback" not in screen.text()
+
+
+@pytest.mark.parametrize("words", [["--watch=0.05"], ["--watch", "0.05", "--json"], ["-w0.05"]])
+async def test_peers_that_are_watched_by_a_program_come_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    async with answering(monkeypatch, peers=PEERS) as port:
+        process = await trio.lowlevel.open_process(
+            command_line("peers", *words, port=port),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        seen = b""
+        with trio.fail_after(DEADLINE):
+            async with process.stdout:
+                while seen.count(b"bad-secret") < 3:
+                    part = await process.stdout.receive_some()
+                    assert part
+                    seen += part
+            # Who reads it has seen enough.
+            assert await process.wait() == 0
+            async with process.stderr:
+                assert await process.stderr.receive_some() == b""
+    if "--json" in words:
+        assert json.loads(seen.splitlines()[1]) == PEERS
+    else:
+        assert b"\x1b" not in seen
+
+
+async def test_peers_can_be_watched_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, peers=PEERS) as port:
+        with on_screen("peers", "-w", port=port, columns=80) as screen:
+            await screen.wait_seen("bad-secret")
+            screen.process.send_signal(signal.SIGINT)
+            assert await screen.wait_end() == 130
+        done = await pubsubd("peers", "--watch=0", port=port)
+        assert done.returncode == 2
+
+
+async def test_a_watch_ends_with_one_line_when_the_daemon_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = 0
+
+    def count(_data: bytes) -> Any:
+        nonlocal asked
+        asked += 1
+        return PEERS if asked < 3 else ProtocolError("shutting-down", "the daemon is ending")
+
+    async with answering(monkeypatch, peers=count) as port:
+        done = await pubsubd("peers", "--watch=0.01", port=port)
+    assert done.returncode == 1
+    assert done.stderr == b"pubsubd: shutting-down: the daemon is ending\n"
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"{", b'{"node": 1}', b"\xff", {**PEERS, "links": [{}]}])
+async def test_peers_that_make_no_sense_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    async with answering(monkeypatch, peers=answer) as port:
+        done = await pubsubd("peers", port=port)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"pubsubd: the daemon's answer has no peers: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+# edges
+
+
+async def test_edges_are_those_of_real_daemons() -> None:
+    async with linked() as (first, second):
+        for port in (first, second):
+            done = await pubsubd("edges", port=port)
+            assert (done.returncode, done.stderr) == (0, b"")
+            rows = [json.loads(line) for line in done.stdout.splitlines()]
+            assert [list(one) for one in rows] == [list(COLUMNS)] * 2
+            assert [one["observer"] for one in rows] == ["a", "b"]
+            for one in rows:
+                assert (one["src"], one["dst"], one["state"]) == ("b", "a", "up")
+                assert one["mesh"] == "m"
+                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", one["ts"])
+
+
+ROWS = [row(dst=f"n{number}") for number in range(25)]
+
+
+def page(data: bytes) -> dict[str, Any]:
+    """Return ten rows at a time."""
+    at = int(data)
+    return {"edges": ROWS[at : at + 10], "next": at + 10 if at + 10 < len(ROWS) else None}
+
+
+async def test_edges_come_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, edges=page) as port:
+        done = await pubsubd("edges", port=port)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == ROWS
+
+
+async def test_edges_end_well_when_their_reader_has_seen_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = {"edges": [row(dst=f"n{number}") for number in range(2_000)], "next": None}
+    async with answering(monkeypatch, edges=many) as port:
+        reading, writing = os.pipe()
+        os.close(reading)
+        try:
+            done = await trio.run_process(
+                command_line("edges", port=port),
+                stdout=writing,
+                capture_stderr=True,
+                check=False,
+                env=environment(),
+            )
+        finally:
+            os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+async def test_edges_as_csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, edges=page) as port:
+        done = await pubsubd("edges", "--format", "csv", port=port)
+    found = list(csv.DictReader(io.StringIO(done.stdout.decode())))
+    assert found == [{key: str(value) for key, value in one.items()} for one in ROWS]
+
+
+async def test_edges_as_parquet_in_a_file_and_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "edges.parquet"
+    async with answering(monkeypatch, edges=page) as port:
+        done = await pubsubd("edges", "--format=parquet", "--output", str(path), port=port)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+        assert parquet.read_table(path).column("dst").to_pylist() == [one["dst"] for one in ROWS]
+        done = await pubsubd("edges", "--format=parquet", port=port)
+    assert done.stdout == path.read_bytes()
+
+
+async def test_parquet_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, edges=page) as port:
+        for more in ([], ["--output=-"]):
+            with on_screen("edges", "--format=parquet", *more, port=port, columns=80) as screen:
+                assert await screen.wait_end() == 2
+            assert "Parquet is not for a terminal" in screen.text()
+
+
+async def test_without_pyarrow_one_line_tells_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pyarrow.py").write_text('raise ModuleNotFoundError("No module named pyarrow")')
+    path = tmp_path / "edges.parquet"
+    search = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    async with answering(monkeypatch, edges=page) as port:
+        done = await pubsubd(
+            "edges", "--format=parquet", f"--output={path}", port=port, PYTHONPATH=search
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"pubsubd: Parquet needs pyarrow ")
+    assert done.stderr.endswith(b"pip install 'pubsubd[parquet]'\n")
+    assert done.stderr.count(b"\n") == 1
+    assert not path.exists()
+
+
+async def test_edges_go_to_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "edges.jsonl"
+    async with answering(monkeypatch, edges=page) as port:
+        done = await pubsubd("edges", f"--output={path}", port=port)
+        assert (done.returncode, done.stdout) == (0, b"")
+        assert [json.loads(line) for line in path.read_bytes().splitlines()] == ROWS
+        done = await pubsubd("edges", f"--output={path}/below", port=port)
+    assert done.returncode == 1
+    assert done.stderr == f"pubsubd: {path}/below: Not a directory\n".encode()
+
+
+async def test_a_file_is_left_as_it_was_when_the_rows_do_not_come(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "edges.jsonl"
+    path.write_text("before")
+
+    def fail(data: bytes) -> Any:
+        return page(data) if data == b"0" else ProtocolError("bad-request", "no more")
+
+    async with answering(monkeypatch, edges=fail) as port:
+        done = await pubsubd("edges", f"--output={path}", port=port)
+    assert (done.returncode, done.stderr) == (1, b"pubsubd: bad-request: no more\n")
+    assert path.read_text() == "before"
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+async def test_edges_are_escaped_on_a_terminal(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    hostile = {"edges": [row(mesh=HOSTILE, src=HOSTILE, dst="\x7f")], "next": None}
+    async with answering(monkeypatch, edges=hostile) as port:
+        with on_screen("edges", "--format", form, port=port, columns=80) as screen:
+            assert await screen.wait_end() == 0
+    text = screen.seen.decode().replace("\r\n", "\n")
+    assert all(char.isprintable() for char in text.replace("\n", ""))
+    assert text.count("\n") == (1 if form == "jsonl" else 2)
+    assert text.count("[red]") == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[]",
+        b"{",
+        {"edges": []},
+        {"edges": [{}], "next": None},
+        {"edges": [row(messages=-1)], "next": None},
+        {"edges": [row(bytes=2**63)], "next": None},
+        {"edges": [row(state="sideways")], "next": None},
+        {"edges": [row(rtt_ms=HOSTILE)], "next": None},
+    ],
+)
+async def test_edges_that_make_no_sense_are_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    async with answering(monkeypatch, edges=answer) as port:
+        done = await pubsubd("edges", port=port)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"pubsubd: the daemon's answer has no edges: ")
+    assert done.stderr.count(b"\n") == 1
+
+
+async def test_pages_that_do_not_go_on_are_not_asked_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with answering(monkeypatch, edges={"edges": [], "next": 7}) as port:
+        done = await pubsubd("edges", port=port)
+    assert done.returncode == 1
+    assert done.stderr == b"pubsubd: the daemon's pages of edges do not go on\n"
+
+
+# Both
+
+
+@pytest.mark.parametrize(
+    "words", [["peers"], ["peers", "--json"], ["peers", "-w"], ["edges"], ["edges", "--format=csv"]]
+)
+async def test_a_daemon_without_a_mesh_is_told_in_one_line(words: list[str]) -> None:
+    async with serving() as port:
+        done = await pubsubd(*words, port=port)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b"pubsubd: no-mesh: this daemon is not part of a mesh\n"
+
+
+@pytest.mark.parametrize("command", ["peers", "edges"])
+async def test_no_daemon_is_told_in_one_line(command: str) -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    await listener.aclose()
+    done = await pubsubd(command, port=port)
+    assert done.returncode == 1
+    assert b"is the daemon running?" in done.stderr
+    assert done.stderr.count(b"\n") == 1

@@ -1,0 +1,190 @@
+"""Is pubsubd-mesh(7) true? Its examples are carried out, and its numbers are compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pubsubd.mesh import (
+    adverts,
+    core,
+    dial,
+    edges,
+    forwarding,
+    handshakes,
+    interests,
+    link,
+    linkstate,
+    report,
+    window,
+)
+from pubsubd.mesh.state import MeshCounters
+from pubsubd.protocol import errors, wire
+from pubsubd.protocol.limits import LINK_STALL, MIB
+from tests.daemon.pages.test_pages import rendered, section, source
+from tests.daemons import ROOT, Daemon, Line, wait_until
+from tests.webs import build
+
+PAGE = "pubsubd-mesh.7"
+
+STANDS_FOR = {
+    "<n>": rb"[0-9]+",
+    "<life>": rb"[0-9]{13}",
+    "<nonce>": rb"[0-9a-f]{32}",
+    "<advert>": rb"127\.0\.0\.1 [0-9]+\nnode [0-9]+ [0-9]+ [0-9]+(?:\nlink a in [^\n]+)?",
+}
+
+
+def examples() -> Iterator[list[tuple[str, str]]]:
+    """Yield each example: its lines, as who speaks, and what; D is the daemon."""
+    displays = r"^\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed"
+    for block in re.findall(displays, source(PAGE), flags=re.MULTILINE):
+        lines = [re.fullmatch(r"([CDPS]): (.*)", line) for line in block.splitlines()]
+        if all(lines):
+            yield [(line[1], line[2].replace("\\en", "\n")) for line in lines if line]
+
+
+EXAMPLES = list(examples())
+
+
+def test_the_page_has_its_examples() -> None:
+    spoken = re.findall(r"^[CDPS]: ", source(PAGE), flags=re.MULTILINE)
+    assert len(spoken) == sum(map(len, EXAMPLES)) > 18
+
+
+def expect(line: Line, text: str) -> None:
+    """Hear what an example says, after heartbeats and adverts that may come before it."""
+    pattern = re.escape(text.encode()) + rb"\n"
+    for word, meaning in STANDS_FOR.items():
+        pattern = pattern.replace(re.escape(word.encode()), meaning)
+    while True:
+        name, data = line.hear_frame()
+        heard = wire.frame(name.encode(), data)
+        if re.fullmatch(pattern, heard):
+            return
+        assert name.startswith(("//fwd/peers/", "//pubsubd/heartbeat")), heard
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{len(e)} {e[0][1][:40]}")
+def test_an_example_of_the_page_is_what_is_said(
+    example: list[tuple[str, str]], start: Callable[..., Daemon]
+) -> None:
+    daemon = start("--node", "b", "--mesh", "org")
+    lines = {who: Line(daemon.address) for who in {"C", *(who for who, _ in example)} - {"D"}}
+    for who, text in example:
+        if text == "(closed)":
+            assert lines["C"].hear_end() == b""
+        elif who == "D":
+            expect(lines["C"], text)
+        elif text.startswith("< "):
+            expect(lines[who], text[2:])
+        else:
+            if who == "P":
+                wait_until(lambda: asks_for_chat(lines["P"]), "D knows what C wants")
+            lines[who].say(text.encode() + b"\n")
+    for line in lines.values():
+        line.close()
+
+
+def asks_for_chat(line: Line) -> bool:
+    line.say(b"pub //pubsubd/peers 0 \n")
+    links = json.loads(line.hear_frame()[1])["links"]
+    return [link["interests"] for link in links] == [["//fwd/chat/"]]
+
+
+def test_the_page_tells_every_fault_of_a_link() -> None:
+    listed = re.findall(r"^\.It Cm (\S+)", section(PAGE, "Who is refused"), flags=re.MULTILINE)
+    assert listed == list(errors.MESH_CLOSES)
+
+
+def test_the_page_tells_every_key_of_the_answers() -> None:
+    text = section(PAGE, "REQUESTS")
+    told = set(re.findall(r"[a-z_]+", text))
+    described = build(["ab"])["a"].report.describe()
+    keys = {*described, *described["links"][0], *described["daemons"][0]}
+    keys |= {field.name for field in dataclasses.fields(MeshCounters)}
+    assert keys - told == set()
+
+
+def test_the_page_tells_every_column_of_edge_lists() -> None:
+    tags = re.findall(r"^\.It Li (.*)$", section(PAGE, "EDGE LISTS"), flags=re.MULTILINE)
+    assert [one for tag in tags for one in tag.split(" , ")] == list(edges.COLUMNS)
+    assert list(build(["ab"])["a"].report.edges()[0]) == list(edges.COLUMNS)
+
+
+def test_the_numbers_in_the_page_are_the_real_ones() -> None:
+    most = interests.MAX_INTEREST_BYTES // 1024
+    for sentence in (
+        f"More than {interests.MAX_INTERESTS:,} of them, or {most} KiB",
+        f"it begins as {forwarding.TTL}, and",
+        f"it remembers the last {window.SIZE:,} of each life",
+        f"For {forwarding.FLOOD:g} second after a change",
+        f"not finished in {handshakes._GREETING_TIME:g} seconds",
+        f"or nothing for {handshakes._ANSWER_TIME:g} seconds",
+        f"has brought nothing for {'two' if core._SILENT == 2 else core._SILENT} heartbeats",
+        f"within {core._PACE:g} seconds when what its clients want changes",
+        f"every {core._REFRESH * 0.75:g} to {core._REFRESH:g} seconds otherwise",
+        f"about {core._REFRESH_RATE / 1000:g} kB a second",
+        f"not been reachable for {core._FORGET:g} seconds is forgotten",
+        f"at most {linkstate.MAX_DAEMONS:,} others",
+        f"{linkstate.MAX_TABLE // MIB} MiB of all daemons together",
+        f"counted with {linkstate._EACH} bytes",
+        f"each daemon with {linkstate._ADVERT // 1024} KiB",
+        f"{linkstate.MAX_ALL_LINKS:,} links, each counted at both ends",
+        f"{linkstate.MAX_TREES:,} daemons in all of them together",
+        f"{forwarding.MAX_WAYS:,} answers to where",
+        f"{core.MAX_HELD // MIB} MiB of all links together",
+        f"more than {handshakes.MAX_GREETINGS:,} hellos at once",
+        f"while it has {adverts.MAX_LINKS:,} links",
+        f"more than {adverts.MAX_LINKS:,} links",
+        f"{dial._HINTS} addresses that clients",
+        f"pages of about {report._PAGE // 1024} KiB",
+        f"makes none for {3 * core._CLAIM_TIME:g} seconds",
+        f"A batch has at most {link.MAX_BATCH // MIB} MiB",
+        f"for up to {LINK_STALL:g} seconds without",
+        f"for the last {core._DOWN:,} links",
+    ):
+        assert sentence in rendered(PAGE), sentence
+
+
+@pytest.mark.parametrize(
+    "text", [source(PAGE), (ROOT / "README.md").read_text(encoding="utf-8")], ids=["page", "readme"]
+)
+def test_the_chain_carries_messages_as_printed(text: str, start: Callable[..., Daemon]) -> None:
+    """The commands, with free ports instead of those that are printed."""
+    commands = re.findall(r"^\$ pubsubd serve (.*)$", text, flags=re.MULTILINE)
+    assert len(commands) == 3
+    real: dict[str, int] = {}
+    daemons = []
+    for command in commands:
+        port = (re.findall(r" --port (\d+)", command) or ["9014"])[0]
+        words = re.sub(r" --port \d+", "", command).split()
+        words = [re.sub(r":(\d+)$", lambda m: f":{real[m[1]]}", word) for word in words]
+        daemons.append(start(*words))
+        real[port] = daemons[-1].address[1]
+    first, last = Line(daemons[0].address), Line(daemons[2].address)
+    last.say(b"sub //fwd/chat/\n")
+    last.ping()
+
+    def is_known() -> bool:
+        first.say(b"pub //pubsubd/peers 0 \n")
+        told = json.loads(first.hear_frame()[1])
+        return ("c", 2, 1) in [
+            (one["node"], one["hops"], one["interests"]) for one in told["daemons"]
+        ]
+
+    wait_until(is_known, "the first daemon knows what is wanted at the third")
+    first.say(b"pub //chat/main 5 hello\n")
+    assert last.hear_frame() == ("//fwd/chat/main", b"hello")
+    first.close()
+    last.close()
+
+
+def test_the_readme_and_the_pages_point_to_it() -> None:
+    assert "man/pubsubd-mesh.7" in (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in ("pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"):
+        assert ".Xr pubsubd-mesh 7" in source(page)

@@ -1,0 +1,365 @@
+"""scripts/bench: its arguments, and that it computes the bytes it waits for correctly.
+
+Its figures are no matter of tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from benchlib import topology
+from benchlib.cases import idle_texts, mixed, names_own, new_names
+from benchlib.hubcases import CASES, GROUPS
+from benchlib.meter import Cores
+from benchlib.protocols import WIRES, Want
+from benchlib.report import Result, judge, number, text
+from benchlib.runners import Reading
+from benchlib.traffic import Load, Plan
+from tests.daemons import ROOT
+
+BENCH = ROOT / "scripts" / "bench"
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCH), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_list_names_every_case_in_its_group() -> None:
+    done = bench("--list")
+    assert done.returncode == 0
+    listed = [line.split()[0] for line in done.stdout.splitlines()]
+    groups = ("line", "hub", "mesh")
+    assert listed == [word for group in groups for word in (f"{group}:", *GROUPS[group])]
+    assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"], *GROUPS["mesh"]]
+
+
+def test_the_analysis_has_cases_of_its_own() -> None:
+    done = bench("topology", "--list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == list(topology.CASES)
+    wrong = bench("topology", "beauty")
+    assert (wrong.returncode, "no such case: 'beauty'" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("kind", "number"), [("mesh", 3), ("windows", 2), ("links", 800)])
+def test_the_analysis_is_measured_on_the_same_data_each_time(
+    kind: str, number: int, tmp_path: Path
+) -> None:
+    program = str(BENCH.parent / "benchlib" / "topologydata.py")
+    made = []
+    for name in ("one", "other"):
+        words = [sys.executable, program, kind, str(tmp_path / name), str(number)]
+        subprocess.run(words, check=True, timeout=60)
+        files = sorted((tmp_path / name).iterdir())
+        made.append([(file.name, file.read_bytes()) for file in files])
+    assert made[0] == made[1] != []
+
+
+def test_what_a_run_took_is_held_against_its_bound() -> None:
+    slow = topology.Target("total", 20, "s")
+    fast = topology.Target("times as fast", 10, "x")
+    verdicts = [topology.judge(one, at) for at in (9.0, 21.0) for one in (slow, fast)]
+    assert [words.split()[-1] for words in verdicts] == ["ok", "MISS", "MISS", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cases"),
+    [
+        ([], list(GROUPS["line"])),
+        (["line"], list(GROUPS["line"])),
+        (["hub"], list(GROUPS["hub"])),
+        (["mesh"], list(GROUPS["mesh"])),
+        (["all"], list(CASES)),
+        (["hub", "discover"], list(GROUPS["hub"])),
+        (["churn", "ws-one-acked", "churn"], ["churn", "ws-one-acked"]),
+    ],
+)
+def test_a_group_stands_for_its_cases(arguments: list[str], cases: list[str]) -> None:
+    code = (
+        "import runpy, sys; bench = runpy.run_path(sys.argv[1])['parse']; "
+        "print(*bench(sys.argv[2:]).case)"
+    )
+    command = [sys.executable, "-c", code, str(BENCH), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == cases
+
+
+def test_help_names_the_question_and_every_option() -> None:
+    done = bench("--help")
+    assert done.returncode == 0
+    assert "Is this daemon as fast" in done.stdout
+    for option in ("--runs", "--seconds", "--servers", "--quick", "--json", "--list", "--check"):
+        assert option in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-case"],
+        ["hub", "no-such-case"],
+        ["--servers", "pubsubd,apache"],
+        ["--servers", ""],
+        ["--runs", "0"],
+        ["--runs", "few"],
+        ["--extra", "-1"],
+        ["--seconds", "0"],
+        ["--json", "/no/such/directory/file"],
+        ["--no-such-option"],
+    ],
+)
+def test_nonsense_is_refused_with_status_2(arguments: list[str]) -> None:
+    done = bench(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: bench")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_does_not_start_is_an_error_with_status_1(tmp_path: Path) -> None:
+    mute = tmp_path / "python"
+    mute.write_text("#!/bin/sh\necho cannot run today >&2\nexit 7\n")
+    mute.chmod(0o755)
+    done = bench("one-16", "--servers", "pubsubd", "--quick", "--python", str(mute))
+    assert done.returncode == 1
+    assert "ended with status 7" in done.stdout
+    assert "cannot run today" in done.stdout
+
+
+DOUBLING = """#!{python}
+import json, os, socket, sys, threading
+
+listener = socket.create_server(("127.0.0.1", 0))
+subscribers = []
+
+
+def serve(link):
+    seen = 0
+    for line in link.makefile("rb"):
+        if line.startswith(b"sub "):
+            subscribers.append(link)
+        elif line.startswith(b"pub //pubsubd/ping "):
+            link.sendall(line)
+        else:
+            seen += 1
+            for subscriber in subscribers:
+                subscriber.sendall(line * (2 if seen == {doubled} else 1))
+
+
+path = sys.argv[sys.argv.index("--ports-file") + 1]
+with open(path + "~", "w") as file:
+    json.dump({{"line": {{"host": "127.0.0.1", "port": listener.getsockname()[1]}}}}, file)
+os.rename(path + "~", path)
+while True:
+    threading.Thread(target=serve, args=[listener.accept()[0]], daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize(("doubled", "status"), [(0, 0), (3, 1), (5000, 1)])
+def test_one_message_doubled_among_thousands_fails_the_run(
+    tmp_path: Path, doubled: int, status: int
+) -> None:
+    server = tmp_path / "python"
+    server.write_text(DOUBLING.format(python=sys.executable, doubled=doubled))
+    server.chmod(0o755)
+    options = ["--servers", "pubsubd", "--quick", "--runs", "1", "--seconds", "0.05"]
+    done = bench("one-16", *options, "--python", str(server))
+    assert done.returncode == status, done.stdout + done.stderr
+    assert ("ERROR one-16: pubsubd: " in done.stdout) == bool(status)
+
+
+def test_a_missing_package_leaves_its_server_out_and_says_how_to_get_it(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E -P "$@"\n')
+    bare.chmod(0o755)
+    done = bench("ws-one-acked", "--servers", "websockets", "--quick", "--python", str(bare))
+    assert done.returncode == 0
+    told = f"websockets is not installed and left out ({bare} -m pip install 'websockets>=13')"
+    assert told in done.stderr.splitlines()
+
+
+def test_a_server_that_is_in_none_of_the_cases_has_no_column() -> None:
+    done = bench("ws-one-acked", "--servers", "nats,redis")
+    assert done.returncode == 0
+    assert done.stdout.split()[:3] == ["case", "metric", "asked"]
+
+
+class Bytes(NamedTuple):
+    """What one protocol's bytes are, written by hand; subscription number 1, the second."""
+
+    publish: bytes
+    answer: bytes
+    subscribe: bytes
+    confirmed: bytes
+    unsubscribe: bytes
+    delivered: bytes
+    delivered_to_prefix: bytes
+
+
+HAND_WRITTEN = {
+    "pubsubd": Bytes(
+        b"pub n7 5 hello\n",
+        b"",
+        b"sub n7\n",
+        b"",
+        b"unsub n7\n",
+        b"pub n7 5 hello\n",
+        b"pub n7 5 hello\n",
+    ),
+    "nats": Bytes(
+        b"PUB n7 5\r\nhello\r\n",
+        b"",
+        b"SUB n7 2\r\n",
+        b"",
+        b"UNSUB 2\r\n",
+        b"MSG n7 2 5\r\nhello\r\n",
+        b"MSG n7 2 5\r\nhello\r\n",
+    ),
+    "redis": Bytes(
+        b"*3\r\n$7\r\nPUBLISH\r\n$2\r\nn7\r\n$5\r\nhello\r\n",
+        b":12\r\n",
+        b"*2\r\n$9\r\nSUBSCRIBE\r\n$2\r\nn7\r\n",
+        b"*3\r\n$9\r\nsubscribe\r\n$2\r\nn7\r\n:2\r\n",
+        b"*2\r\n$11\r\nUNSUBSCRIBE\r\n$2\r\nn7\r\n",
+        b"*3\r\n$7\r\nmessage\r\n$2\r\nn7\r\n$5\r\nhello\r\n",
+        b"*4\r\n$8\r\npmessage\r\n$2\r\nn*\r\n$2\r\nn7\r\n$5\r\nhello\r\n",
+    ),
+    "mosquitto": Bytes(
+        b"\x30\x09\x00\x02n7hello",
+        b"",
+        b"\x82\x07\x00\x02\x00\x02n7\x00",
+        b"\x90\x03\x00\x02\x00",
+        b"\xa2\x06\x00\x02\x00\x02n7",
+        b"\x30\x09\x00\x02n7hello",
+        b"\x30\x09\x00\x02n7hello",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_frames_are_the_bytes_written_by_hand(name: str) -> None:
+    wire, want = WIRES[name], Want("exact", b"n7")
+    assert HAND_WRITTEN[name] == Bytes(
+        wire.publish(b"n7", b"hello"),
+        wire.published(12, b"n7", b"hello"),
+        wire.subscribe(1, want),
+        wire.subscribed(1, want),
+        wire.unsubscribe(1, want),
+        wire.deliver(1, want, b"n7", b"hello"),
+        wire.deliver(1, Want("prefix", b"n"), b"n7", b"hello"),
+    )
+
+
+def test_substrings_are_patterns_where_there_are_patterns() -> None:
+    want = Want("contains", b"x")
+    assert WIRES["pubsubd"].subscribe(0, want) == b"sub x\n"
+    assert WIRES["redis"].subscribe(0, want) == b"*2\r\n$10\r\nPSUBSCRIBE\r\n$3\r\n*x*\r\n"
+    assert [name for name, wire in WIRES.items() if wire.supports(want)] == ["pubsubd", "redis"]
+
+
+@pytest.mark.parametrize(
+    ("size", "length"),
+    [(124, b"\x7f"), (125, b"\x80\x01"), (16380, b"\xff\x7f"), (16381, b"\x80\x80\x01")],
+)
+def test_mqtt_lengths_grow_where_the_standard_says(size: int, length: bytes) -> None:
+    assert WIRES["mosquitto"].publish(b"a", bytes(size))[1:].startswith(length + b"\x00\x01a")
+
+
+def test_the_mqtt_greeting_is_a_legal_connect() -> None:
+    assert WIRES["mosquitto"].hello == b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_each_of_a_hundred_subscribers_gets_its_own_ten_names(name: str) -> None:
+    load = Load(names_own(block=False), WIRES[name])
+    messages = names_own(block=False).messages
+    assert len(load.streams) == 100
+    per_message = len(WIRES[name].deliver(0, Want("exact", b"n0000"), *messages[0]))
+    longer = 4 if name == "nats" else 0  # every tenth has a subscription id of two digits
+    assert {len(stream) for stream in load.streams} == {40 * per_message + longer}
+    assert load.answer == WIRES[name].published(1, b"", b"") * len(messages)
+
+
+def test_redis_answers_with_the_number_of_receivers() -> None:
+    both, none = (Want("exact", b"a"),), (Want("exact", b"b"),)
+    plan = Plan(((b"a", b"1"), (b"c", b"2")), (both, both, none))
+    load = Load(plan, WIRES["redis"])
+    assert load.answer == b":2\r\n:0\r\n"
+    assert [len(stream) > 0 for stream in load.streams] == [True, True, False]
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_new_names_never_occur_twice_and_have_one_length(name: str) -> None:
+    load = Load(new_names(), WIRES[name])
+    blobs = [bytes(next(load.blobs(0)))]
+    blobs += [bytes(blob) for blob in load.blobs(3 * load.messages)]
+    assert [len(blob) for blob in blobs] == [load.size] * 4
+    wire = WIRES[name]
+    first = wire.publish(b"n0000000000", new_names().messages[0][1])
+    assert blobs[0].startswith(first)
+    for i, blob in enumerate(blobs):
+        assert blob.count(b"n%010d" % (i * load.messages)) == 1
+        assert blob.count(b"n%010d" % ((i + 1) * load.messages)) == 0
+
+
+def test_mixed_has_every_name_with_every_length_once_per_blob() -> None:
+    kinds = {(name, len(payload)) for name, payload in mixed().messages}
+    assert len(mixed().messages) == len(kinds) == 6400
+    assert mixed() == mixed()
+
+
+def test_idle_texts_are_different_and_match_none_of_the_names() -> None:
+    texts = idle_texts(1000)
+    assert len(set(texts)) == 1000
+    assert not any(text in b"n%04d" % i for text in texts for i in range(1000))
+
+
+def readings(metric: str, *values: float, others: float = 0.0) -> list[Reading]:
+    return [Reading({metric: value}, Cores(others=others)) for value in values]
+
+
+def test_a_rate_is_compared_with_the_better_peer_round_by_round() -> None:
+    result = Result(CASES["one-16"])
+    result.readings = {
+        "pubsubd": readings("rate", 40, 20, 44),
+        "nats": readings("rate", 20, 10, 20),
+        "redis": readings("rate", 12, 12, 12),
+    }
+    verdict = judge(result, result.case.targets[0])
+    assert (verdict.against, verdict.measured, verdict.word) == ("nats", 2.0, "ok")
+    assert (verdict.low, verdict.high) == (2.0, 2.2)
+
+
+def test_a_latency_over_its_bound_is_a_miss() -> None:
+    result = Result(CASES["latency"])
+    result.readings = {
+        "pubsubd": readings("median_us", 30),
+        "nats": readings("median_us", 20),
+    }
+    assert judge(result, result.case.targets[0]).word == "MISS"
+    assert judge(result, result.case.targets[1]).word == "-"  # no redis to compare with
+    assert "MISS" in text([result], ["pubsubd", "nats"])
+
+
+def test_the_least_disturbed_rounds_are_kept_in_their_order() -> None:
+    result = Result(CASES["one-16"])
+    result.readings["pubsubd"] = [
+        *readings("rate", 1, others=0.9),
+        *readings("rate", 2, others=0.1),
+        *readings("rate", 3, others=0.5),
+        *readings("rate", 4, others=0.0),
+    ]
+    result.keep_quietest(3)
+    assert result.values("pubsubd", "rate") == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "-"), (0.5, "0.5"), (999.4, "999"), (1000, "1k"), (6155104, "6.16M"), (75e6, "75M")],
+)
+def test_figures_have_three_digits(value: float | None, shown: str) -> None:
+    assert number(value) == shown

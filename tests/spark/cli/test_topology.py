@@ -1,0 +1,217 @@
+"""``pubsubd topology`` as a user runs it, each time with a Spark of its own."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pubsubd.mesh.edges import write_jsonl
+from pubsubd.topology.metrics import METRICS
+from tests.daemons import ROOT, environment
+from tests.unit.mesh.test_edges import row
+
+LONGEST = 300  # seconds: a guard only
+
+
+def run(*words: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pubsubd", "topology", *words],
+        cwd=cwd,
+        env=environment() | {"TMPDIR": str(cwd)} | env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST,
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a list; there must be nothing else when the test is over."""
+    (tmp_path / "mesh.txt").write_text("# two rings\n1 2\n2 3\n3 1\n3 4\n4 5\n5 6\n6 4\n6 6\n")
+    return tmp_path
+
+
+def test_it_says_what_it_does_and_what_it_has_found_and_leaves_nothing_else(place: Path) -> None:
+    done = run("mesh.txt", "--out", "report", "--fail-on", "spof", cwd=place)
+    assert done.returncode == 3
+    stages = [line.split(" s  ")[1] for line in done.stderr.splitlines()[:-1]]
+    assert stages[0] == "starting Spark"
+    assert "analysing 1 graph" in stages
+    assert done.stderr.splitlines()[-1] == "pubsubd: --fail-on spof: it is the case"
+    summary = done.stdout.splitlines()
+    assert len(summary) == 10
+    assert "6 daemons, 7 links" in summary[0]
+    assert "2 articulation daemons, 1 bridge" in done.stdout
+    assert sorted(path.name for path in place.iterdir()) == ["mesh.txt", "report"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["nothing.txt"], "nothing.txt: there is no such file or folder"),
+        (["empty"], "empty"),
+        (["pictures"], "pictures"),
+        (["mesh.txt", "--nodes", "pictures/one.png"], "one.png"),
+    ],
+    ids=["missing", "empty folder", "folder of another kind", "no node list"],
+)
+def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], error: str) -> None:
+    (place / "empty").mkdir()
+    (place / "pictures").mkdir()
+    (place / "pictures" / "one.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR")
+    done = run(*words, "--out", "report", "--quiet", cwd=place)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("pubsubd: ")
+    assert error in line
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--out", "report"], "Missing argument 'INPUT...'"),
+        (["mesh.txt"], "Missing option '--out'"),
+        (["mesh.txt", "--out", "s3a://bucket/r"], "no URL"),
+        (["mesh.txt", "--out", "r", "--window", "0h"], "is not a duration"),
+        (["mesh.txt", "--out", "r", "--window", "5"], "is not a duration"),
+        (["mesh.txt", "--out", "r", "--since", "yesterday"], "is not a time"),
+        (["mesh.txt", "--out", "r", "--fail-on", "rain"], "'rain' is not one of"),
+        (["--explain", "beauty"], "'beauty' is none of daemons"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_started(
+    place: Path, words: list[str], error: str
+) -> None:
+    done = run(*words, cwd=place)
+    assert done.returncode == 2
+    assert error in done.stderr
+    assert not (place / "report").exists()
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_is_explained(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner  # noqa: PLC0415
+
+    from pubsubd.cli import group  # noqa: PLC0415
+
+    done = CliRunner().invoke(group, ["topology", "--explain", name])
+    assert done.exit_code == 0
+    assert METRICS[name].label in done.output
+
+
+def test_what_is_not_installed_is_told_with_how_to_get_it(place: Path) -> None:
+    hidden = place / "hidden"
+    (hidden / "pyspark").mkdir(parents=True)
+    (hidden / "pyspark" / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')"
+    )
+    path = os.pathsep.join([str(hidden), environment()["PYTHONPATH"]])
+    done = run("mesh.txt", "--out", "report", "--quiet", cwd=place, PYTHONPATH=path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "pubsubd: the analysis needs pyspark, which is not installed:"
+        " pip install 'pubsubd[topology]'\n"
+    )
+
+
+def test_the_daemon_loads_nothing_of_the_analysis() -> None:
+    program = (
+        "import sys; import pubsubd.cli.serve, pubsubd.daemon.run;"
+        "print(sorted({'pyspark', 'numpy', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_disk_that_is_full_is_told_in_one_line(place: Path) -> None:
+    """On a file system of 200 KiB, in a name space of its own."""
+    small = place / "small"
+    small.mkdir()
+    space = ["unshare", "--mount", "--map-root-user", "--", "sh", "-ec"]
+    mount = 'mount -t tmpfs -o size=200k none "$0"'
+    if subprocess.run([*space, mount, small], check=False, stderr=subprocess.PIPE).returncode:
+        pytest.skip("this user may not mount a small file system (unshare --mount)")
+    command = f'{mount} && exec "$@"'
+    words = [sys.executable, "-m", "pubsubd", "topology", "mesh.txt", "--out", "small", "--quiet"]
+    done = subprocess.run(
+        [*space, command, small, *words],
+        cwd=place,
+        env=environment() | {"TMPDIR": str(place)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "a disk is full" in line
+    assert done.stdout == ""
+
+
+def examples() -> list[list[str]]:
+    """Return the words of the manual's examples that need neither a cluster nor a browser."""
+    page = (ROOT / "man" / "pubsubd-topology.1").read_text(encoding="utf-8")
+    shown = page.split(".Sh EXAMPLES")[1].replace(" \\e\n", " ")
+    lines = re.findall(r"^pubsubd topology (.*)$", shown, flags=re.MULTILINE)
+    commands = [shlex.split(line.partition(" || ")[0]) for line in lines]
+    return [words for words in commands if "--master" not in words and words[0][0] != "/"]
+
+
+def test_there_are_these_examples() -> None:
+    assert [words[0] for words in examples()] == ["edges/", "--explain", "p2p-Gnutella31.txt.gz"]
+
+
+@pytest.mark.parametrize("words", examples(), ids=lambda words: words[0].strip("-/"))
+def test_the_examples_of_the_manual_work(place: Path, words: list[str]) -> None:
+    (place / "edges").mkdir()
+    with (place / "edges" / "edges-1.jsonl").open("wb") as file:
+        write_jsonl([row(), row(observer="b")], file)
+    packed = gzip.compress((place / "mesh.txt").read_bytes())
+    (place / "p2p-Gnutella31.txt.gz").write_bytes(packed)
+    done = run(*words, cwd=place)
+    assert done.returncode == (3 if "--fail-on" in words else 0), done.stderr
+    if "--out" in words:
+        assert (place / words[words.index("--out") + 1] / "report.html").exists()
+
+
+def test_spark_submit_on_a_cluster_of_two_workers_makes_the_same_report(place: Path) -> None:
+    submit = Path(sys.executable).parent / "spark-submit"
+    job = ROOT / "contrib" / "spark" / "pubsubd_topology.py"
+    cluster = [sys.executable, ROOT / "scripts" / "spark-cluster", "--timeout", str(LONGEST)]
+    done = subprocess.run(
+        [*cluster, submit, job, "mesh.txt", "--out", "far", "--quiet"],
+        cwd=place,
+        env=environment() | {"TMPDIR": str(place)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST + 60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "6 daemons, 7 links" in done.stdout
+    # What is not the case is no failure.
+    here = run("mesh.txt", "--out", "near", "--quiet", "--fail-on", "partition", cwd=place)
+    assert (here.returncode, here.stderr) == (0, "")
+    far, near = (
+        {path.name: path.read_bytes() for path in (place / name).iterdir()}
+        for name in ("far", "near")
+    )
+    assert far == near

