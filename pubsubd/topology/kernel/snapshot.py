@@ -19,7 +19,7 @@ from pubsubd.topology.kernel.redundancy import Plan, advise
 from pubsubd.topology.kernel.regions import Regions, minimum_cut, regions
 from pubsubd.topology.kernel.resilience import Curve, resilience
 from pubsubd.topology.kernel.shortcuts import advise_shortcuts
-from pubsubd.topology.kernel.spectrum import Eigenvalue, spectrum
+from pubsubd.topology.kernel.spectrum import Eigenvalue, spectral_gap, spectrum
 from pubsubd.topology.kernel.structure import (
     Components,
     Histogram,
@@ -252,7 +252,7 @@ def _tell_twin(facts: FactTable, graph: Graph, parts: Components, seed: int) -> 
         found = hops(other, labels, seed, batches=4, rounds=0, most=WORK / 8)
         facts.metric("twin_hops_mean", found.mean, found.mean_error)
         facts.metric("twin_effective_diameter", found.effective)
-    _tell_eigenvalue(facts, "twin_spectral_gap", spectrum(other, labels, seed).gap)
+    _tell_eigenvalue(facts, "twin_spectral_gap", spectral_gap(other, labels, seed))
     curves = resilience(other, seed)
     _tell_curves(facts, "twin_", curves.random, curves.targeted)
 

@@ -83,23 +83,32 @@ def spectrum(graph: Graph, labels: npt.NDArray[np.integer], seed: int) -> Spectr
         labels: n numbers, 0 for the daemons of the largest component.
         seed: of the start.
     """
+    return Spectrum(*_second_smallest(graph, labels, seed, [True, False]))
+
+
+def spectral_gap(graph: Graph, labels: npt.NDArray[np.integer], seed: int) -> Eigenvalue:
+    """Return the spectral gap of :func:`spectrum`, without the time of the other eigenvalue."""
+    return _second_smallest(graph, labels, seed, [True])[0]
+
+
+def _second_smallest(
+    graph: Graph, labels: npt.NDArray[np.integer], seed: int, normalised: list[bool]
+) -> list[Eigenvalue]:
+    """Return the second smallest eigenvalue of L, or of the normalised one, for each entry."""
     inner = largest_component(graph, labels)
     n = inner.n
     if n < 2:
-        none = Eigenvalue(None, None, "it takes two daemons that are linked")
-        return Spectrum(none, none)
+        return [Eigenvalue(None, None, "it takes two daemons that are linked") for _ in normalised]
     adjacency = inner.adjacency.astype(np.float64)
     degrees = inner.degrees.astype(np.float64)
     if n <= DENSE:
         plain = np.diag(degrees) - adjacency.toarray()
         scale = 1 / np.sqrt(degrees)
-        return Spectrum(_second(plain * np.outer(scale, scale)), _second(plain))
+        return [_second(plain * np.outer(scale, scale) if one else plain) for one in normalised]
     precondition = _preconditioner(inner, adjacency)
     start = np.random.default_rng([seed, 5]).standard_normal(n)
-    both = [
-        _lowest(adjacency, degrees, mass, precondition, start) for mass in (degrees, np.ones(n))
-    ]
-    return Spectrum(*both)
+    masses = [degrees if one else np.ones(n) for one in normalised]
+    return [_lowest(adjacency, degrees, mass, precondition, start) for mass in masses]
 
 
 def _second(matrix: Floats) -> Eigenvalue:
