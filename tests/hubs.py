@@ -23,8 +23,8 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
-from pubsubd.hub.connection import HubConnection
-from pubsubd.hub.core import Hub
+from pubsubd.hub.port import Hub
+from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import TURN, HubLimits, Limits
 from pubsubd.protocol.wire import Decoder
@@ -117,7 +117,7 @@ class Room:
             clock=lambda: self.now,
             wall=lambda: self.now + self.stepped,
         )
-        self.talks: dict[str, HubConnection] = {}
+        self.connections: dict[str, HubProtocol] = {}
         self.lines: dict[str, Peer] = {}
         self.ended: dict[str, tuple[str, str]] = {}
         self._heard: dict[str, bytes] = {}
@@ -126,7 +126,7 @@ class Room:
         """Let connections come that speak lines of JSON."""
         for name in names:
             self._heard[name] = b""
-            self.talks[name] = HubConnection(
+            self.connections[name] = HubProtocol(
                 self.hub,
                 f"127.0.0.1:{40_000 + len(self._heard)}",
                 lambda data, name=name: self._take(name, data),  # type: ignore[misc]
@@ -149,30 +149,30 @@ class Room:
             self.broker.counters.bytes_out += len(said)  # as a session counts it
 
     def _end(self, name: str, code: str, text: str) -> None:
-        talk = self.talks[name]
-        if talk.peer.ending is None:
-            talk.peer.ending = ProtocolError(code, text)
-            self._heard[name] += talk.farewell(talk.peer.ending)
+        connection = self.connections[name]
+        if connection.peer.ending is None:
+            connection.peer.ending = ProtocolError(code, text)
+            self._heard[name] += connection.farewell(connection.peer.ending)
             self.ended[name] = code, text
             self.leave(name)
 
     def leave(self, name: str) -> None:
         """Let a connection end."""
-        for step in self.talks.pop(name).leaving():
+        for step in self.connections.pop(name).leaving():
             for _ in step():
                 pass
 
     def say_raw(self, name: str, data: bytes) -> None:
         """Let a connection say ``data`` in one read, and take as many turns as it leads to."""
-        talk = self.talks.get(name)
-        if talk is None:
+        connection = self.connections.get(name)
+        if connection is None:
             say(self.broker, self.lines[name], data)
             return
-        while talk.receive(data):
+        while connection.receive(data):
             data = b""
-            work(talk.peer)
-        if talk.peer.ending is not None and name in self.talks:
-            self.ended[name] = talk.peer.ending.code, talk.peer.ending.text
+            work(connection.peer)
+        if connection.peer.ending is not None and name in self.connections:
+            self.ended[name] = connection.peer.ending.code, connection.peer.ending.text
             self.leave(name)
 
     def say(self, name: str, *messages: Any) -> None:
@@ -222,7 +222,7 @@ class Room:
         made = []
         more = True
         while more:
-            more = self.talks[name].receive(data)
+            more = self.connections[name].receive(data)
             data = b""
             made.append(self.broker.turn.made)
         return made

@@ -23,34 +23,29 @@ Invariants:
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import NoReturn
 
-from pubsubd import __version__
-from pubsubd.access.identity import AuthError, Login
+from pubsubd.broker.auth import Authentication
 from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.broker.explain import explain
 from pubsubd.broker.listener_state import ListenerState
-from pubsubd.broker.logins import Access, Check, origin
+from pubsubd.broker.logins import Access
 from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.rate import Bucket
-from pubsubd.broker.statistics import Statistics, rss
+from pubsubd.broker.statistics import Statistics, take_statistics
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_LINE, READ_SIZE, WORK_PER_LOOK, WORK_PER_TURN, Limits
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
 
 LF, CR = 10, 13
-
-FAILURES = 3
-"""Logins of one connection that may fail; it ends with the last one."""
 
 _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon command
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
@@ -90,7 +85,7 @@ class Broker(Delivery):
         self.wall = time.time
         statistics = Shared(self._describe, clock)
         self.requests: dict[bytes, Request] = {
-            AUTH: self._auth,
+            AUTH: Authentication(self, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
             b"//pubsubd/explain": lambda _peer, data: explain(self.router, self.turn, data),
@@ -407,11 +402,6 @@ class Broker(Delivery):
             return 0
         return self.router.index.work + WORK_PER_LOOK
 
-    def tell(self, peer: Peer, error: ProtocolError) -> None:
-        """Put ``error`` to ``peer``; it is sent with what the present read leads to."""
-        self.counters.errors[error.code] += 1
-        self.answer(peer, wire.error_frame(error))
-
     # What the hot loop does not know
 
     def _begin(self, peer: Peer, data: bytes) -> bool:
@@ -612,106 +602,20 @@ class Broker(Delivery):
         peer.step = None
         return True
 
-    # Logging in
-
-    def _auth(self, peer: Peer, data: bytes) -> bytes | None:
-        """Carry out ``//pubsubd/auth``: a name and a password, or a token alone."""
-        name, gap, secret = data.decode("utf-8", "surrogateescape").partition(" ")
-        try:
-            found = self.access.check(
-                origin(peer), name if gap else None, secret if gap else name, self.wall()
-            )
-            if isinstance(found, Login):
-                return self._enter(peer, found)
-        except AuthError as error:
-            raise self._failure(peer, error) from None
-        peer.job = _Auth(self, peer, found)
-        return None
-
-    def _enter(self, peer: Peer, login: Login) -> bytes:
-        identity = login.identity
-        if identity is not None and not (
-            identity.allows("publish") and identity.allows("subscribe")
-        ):
-            # Capabilities are the hub port's; here there would be nothing to hold it to them.
-            raise AuthError("login-failed", "the token allows too little for the line port")
-        expires_at = None if identity is None else identity.expires_at
-        self.access.enter(peer, login.name, login.credential, expires_at)
-        return b"ok " + wire.escape(login.name).encode()
-
-    def _failure(self, peer: Peer, error: AuthError) -> ProtocolError:
-        """Return what tells a peer that its login has failed, and ends it if that is too often."""
-        peer.failures += 1
-        if peer.failures < FAILURES:
-            return ProtocolError(error.code, error.text)
-        self.counters.errors[error.code] += 1
-        return ProtocolError("too-many-failures", f"{peer.failures} logins: {error.text}")
-
-    def finish_auth(self, peer: Peer, check: Check) -> None:
-        """Act on a password of a peer that has been checked."""
-        if peer.ending is not None:
-            return
-        ending = None
-        try:
-            self.answer(peer, wire.frame(AUTH, self._enter(peer, check.result)))
-        except AuthError as failure:
-            error = self._failure(peer, failure)
-            self.tell(peer, error)
-            if error.closes:
-                peer.parts[:] = [b"\n"]
-                ending = error
-        self.send()
-        peer.ending = ending
-
     # Statistics
 
     def statistics(self) -> Statistics:
         """Return a snapshot."""
-        counters, router = self.counters, self.router
-        return Statistics(
-            version=__version__,
-            pid=os.getpid(),
-            uptime_s=round(self._clock() - self._started, 3),
-            connections=len(self.peers),
-            connections_total=counters.connections_total,
-            subscriptions=router.subscriptions,
-            substrings=router.substrings,
-            messages_in=counters.messages_in,
-            messages_out=counters.messages_out,
-            bytes_in=counters.bytes_in,
-            bytes_out=counters.bytes_out,
-            backlog_bytes=sum(peer.outbox.size for peer in self.peers.values()),
-            dropped=counters.dropped,
-            half_frames=counters.half_frames,
-            closed=dict(counters.closed),
-            errors=dict(counters.errors),
-            faults=dict(self.faults.counts),
-            cached_names=router.cached_names,
-            cached_headers=len(router.routes),
-            lookups=router.lookups,
-            rss_bytes=rss(),
-        )
-
-    def _describe(self) -> Steps[bytes]:
-        yield from ()
-        return self.describe()
+        uptime = self._clock() - self._started
+        return take_statistics(self.counters, self.faults, self.router, self.peers.values(), uptime)
 
     def describe(self) -> bytes:
         """Return the statistics as the JSON object that ``//pubsubd/stats`` carries."""
         return json.dumps(asdict(self.statistics())).encode()
 
-
-class _Auth:
-    """A password that is to be checked for a peer; see :class:`pubsubd.broker.peer.Job`."""
-
-    __slots__ = ("_broker", "_peer", "check")
-
-    def __init__(self, broker: Broker, peer: Peer, check: Check) -> None:
-        self._broker, self._peer, self.check = broker, peer, check
-
-    def finish(self) -> None:
-        """Tell the peer."""
-        self._broker.finish_auth(self._peer, self.check)
+    def _describe(self) -> Steps[bytes]:
+        yield from ()
+        return self.describe()
 
 
 def _tell(peer: Peer) -> tuple[()]:

@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from pubsubd.access.rules import OUTSIDE
+from pubsubd.broker.counters import Counters
 from pubsubd.broker.faults import Faults
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.publish_filter import Refusals
-from pubsubd.broker.statistics import Counters
 from pubsubd.broker.turn import Turn
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
@@ -243,6 +243,11 @@ class Delivery:
             self.tell_refusals(peer)
         self.turn.made += len(frame)
         self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
+
+    def tell(self, peer: Peer, error: ProtocolError) -> None:
+        """Put ``error`` to ``peer``; it is sent with what the present read leads to."""
+        self.counters.errors[error.code] += 1
+        self.answer(peer, wire.error_frame(error))
 
     def send(self) -> None:
         """Hand each touched peer what was put to it, as one piece."""

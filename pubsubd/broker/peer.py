@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from pubsubd.access.rules import Permission
 from pubsubd.broker.listener_state import DEFAULT, ListenerState
+from pubsubd.broker.publish_filter import PublishFilter, Refusals
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_READ, READ_SIZE
 from pubsubd.routing.outbox import Outbox, Pieces
 from pubsubd.routing.wildcards import Pattern
-
-if TYPE_CHECKING:
-    from pubsubd.access.rules import Permission
-    from pubsubd.broker.logins import Check
-    from pubsubd.broker.publish_filter import PublishFilter, Refusals
 
 
 def stay(code: str, text: str) -> None:
@@ -34,6 +31,23 @@ class Link(Protocol):
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; see :meth:`pubsubd.broker.broker.Broker.receive`."""
+
+
+class Check(Protocol):
+    """Work that takes too long for the loop; :class:`pubsubd.broker.logins.Check`."""
+
+    @property
+    def address(self) -> str:
+        """Where it comes from."""
+
+    def run(self) -> None:
+        """Do it, in a thread."""
+
+    def settle(self) -> object:
+        """Note, in the loop, how it went, even if nobody waits for it any more."""
+
+    def refuse(self) -> None:
+        """Note that it is not done."""
 
 
 class Job(Protocol):

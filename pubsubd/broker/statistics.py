@@ -1,37 +1,16 @@
-"""Counters, and the snapshot of them that ``//pubsubd/stats`` carries."""
+"""The statistics that ``//pubsubd/stats`` carries."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 
-
-class Counters:
-    """What has happened since the start. The hot path adds to these once a read."""
-
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "closed",
-        "connections_total",
-        "dropped",
-        "errors",
-        "half_frames",
-        "messages_in",
-        "messages_out",
-    )
-
-    def __init__(self) -> None:
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.messages_in = 0
-        self.messages_out = 0
-        self.dropped = 0
-        self.half_frames = 0
-        self.connections_total = 0
-        self.closed: Counter[str] = Counter()
-        self.errors: Counter[str] = Counter()
+from pubsubd import __version__
+from pubsubd.broker.counters import Counters
+from pubsubd.broker.faults import Faults
+from pubsubd.broker.peer import Peer
+from pubsubd.routing.router import Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +47,32 @@ def rss() -> int:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def take_statistics(
+    counters: Counters, faults: Faults, router: Router, peers: Collection[Peer], uptime: float
+) -> Statistics:
+    """Return a snapshot of a broker that has run for ``uptime`` seconds."""
+    return Statistics(
+        version=__version__,
+        pid=os.getpid(),
+        uptime_s=round(uptime, 3),
+        connections=len(peers),
+        connections_total=counters.connections_total,
+        subscriptions=router.subscriptions,
+        substrings=router.substrings,
+        messages_in=counters.messages_in,
+        messages_out=counters.messages_out,
+        bytes_in=counters.bytes_in,
+        bytes_out=counters.bytes_out,
+        backlog_bytes=sum(peer.outbox.size for peer in peers),
+        dropped=counters.dropped,
+        half_frames=counters.half_frames,
+        closed=dict(counters.closed),
+        errors=dict(counters.errors),
+        faults=dict(faults.counts),
+        cached_names=router.cached_names,
+        cached_headers=len(router.routes),
+        lookups=router.lookups,
+        rss_bytes=rss(),
+    )

@@ -24,12 +24,12 @@ COMMANDS = {
     "serve": "Run the daemon in the foreground.",
     "pub": "Publish messages.",
     "sub": "Print the messages whose names contain a text.",
-    "passwd": "Set the password of a user, or make a token.",
+    "passwd": "Set a user's password, or create a token.",
     "stats": "Show the daemon's counters.",
     "explain": "Show who would receive a name, and why.",
-    "peers": "Show the daemon's links to others, and the daemons it knows.",
+    "peers": "Show the daemon's links, and the daemons it knows.",
     "edges": "Print the links of the whole mesh.",
-    "mesh-sim": "Try out how a mesh would behave.",
+    "mesh-sim": "Simulate a mesh.",
     "topology": "Report where the mesh would break.",
     "schema": "Print the schemas of the hub port's messages.",
     "bench": "Measure the daemon's throughput and latency.",
@@ -71,16 +71,16 @@ class _Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="pubsubd", message="%(prog)s %(version)s")
 def group() -> None:
-    """A publish/subscribe daemon with a line protocol that can be spoken with nc.
+    """A publish/subscribe daemon with a line protocol that you can speak with nc.
 
     \b
     Exit status:
       0    done
-      1    failed: no connection, an error told by the daemon, timed out
+      1    failed: no connection, an error from the daemon, or a timeout
       2    wrong usage
-      130  interrupted (Ctrl-C); "serve" takes that as an order to end, and ends with 0
+      130  interrupted (Ctrl-C); "serve" drains instead, and ends with status 0
 
-    Set PUBSUBD_DEBUG=1 to see the traceback of an unexpected failure.
+    With PUBSUBD_DEBUG=1, an unexpected failure shows its traceback.
     """  # noqa: D301  (click wants the character)
 
 
@@ -88,18 +88,18 @@ def main(caught: list[int]) -> int:
     """Run the command line and return the exit status.
 
     Args:
-        caught: where the signals that arrive before ``serve`` can handle them are kept.
+        caught: collects the signals that arrive before ``serve`` can handle them.
     """
     try:
         status = group.main(prog_name="pubsubd", obj=caught, standalone_mode=False)
         sys.stdout.flush()
-    except BaseException as exc:  # noqa: BLE001  (the last one to hear of it)
+    except BaseException as exc:  # noqa: BLE001  (the last chance to report it)
         return _tell(_alone(exc))
     return status if isinstance(status, int) else 0
 
 
 def _alone(exc: BaseException) -> BaseException:
-    """Return what is in a group: an interrupt if there is one, otherwise the first."""
+    """Return an exception of a group: an interrupt if there is one, otherwise the first."""
     while isinstance(exc, BaseExceptionGroup):
         interrupts = exc.subgroup(KeyboardInterrupt)
         exc = (interrupts or exc).exceptions[0]
@@ -113,7 +113,7 @@ def _tell(exc: BaseException) -> int:
     if isinstance(exc, KeyboardInterrupt | click.Abort):
         return 130
     if isinstance(exc, BrokenPipeError):
-        # Who read our output has seen enough. Python would complain when it flushes at exit.
+        # The reader has closed our output. Python would complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(exc, click.UsageError):

@@ -48,7 +48,7 @@ _PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 
 @dataclass(slots=True)
 class Bench:
-    """The plan, and what has come of it."""
+    """The plan and the progress of one measurement."""
 
     publishers: int
     subscribers: int
@@ -66,7 +66,7 @@ class Bench:
         return max(self.publishers, _WINDOW // (self.size + len(self.names[0]) + 16))
 
     def share(self, publisher: int) -> int:
-        """How many of the messages are this publisher's."""
+        """Return how many of the messages this publisher sends."""
         return self.messages // self.publishers + (publisher < self.messages % self.publishers)
 
     def data(self, publisher: int, number: int) -> bytes:
@@ -79,7 +79,7 @@ class Bench:
         if self.size >= _STAMP.size:
             publisher, number = _STAMP.unpack_from(data.ljust(_STAMP.size))
             if publisher >= self.publishers or number != expected[publisher]:
-                raise click.ClickException("a message is lost, doubled or out of order")
+                raise click.ClickException("a message is lost, duplicated or out of order")
             expected[publisher] += 1
         if len(data) != self.size:
             raise click.ClickException(f"a message has {len(data)} bytes, not {self.size}")
@@ -116,7 +116,7 @@ class Bench:
     metavar="SIZE",
     default="16",
     show_default=True,
-    help="Data of a message.",
+    help="Length of the data of a message.",
 )
 @click.option(
     "--names",
@@ -124,7 +124,7 @@ class Bench:
     metavar="N",
     default=1,
     show_default=True,
-    help="Names that are published in turn.",
+    help="Number of different names to publish, in turn.",
 )
 @click.option(
     "--messages",
@@ -132,7 +132,7 @@ class Bench:
     metavar="N",
     default=200_000,
     show_default=True,
-    help="Messages published in all to measure throughput.",
+    help="Messages to publish in total to measure throughput.",
 )
 @click.option(
     "--latency-messages",
@@ -140,7 +140,7 @@ class Bench:
     metavar="N",
     default=2_000,
     show_default=True,
-    help="Messages published one at a time to measure latency; 0 for none.",
+    help="Messages to publish one at a time to measure latency; 0 for none.",
 )
 @click.option(
     "--timeout",
@@ -148,7 +148,7 @@ class Bench:
     metavar="SECONDS",
     default="10",
     show_default=True,
-    help="Fail when nothing arrives for this time.",
+    help="Fail if nothing arrives for this time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @connects
@@ -163,11 +163,11 @@ def command(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure the throughput and latency of a daemon, and check that every message arrives.
+    """Measure a daemon's throughput and latency, and check that every message arrives.
 
-    All clients are in this one process, and what it costs them is part of the figures. The names
-    are random, so that nobody else's subscription matches them by accident. The status is 1 if a
-    message is lost, doubled or out of order.
+    All clients run in this one process; their own cost is part of the figures. The names are
+    random, so other subscriptions rarely match them by accident. The status is 1 if a message is
+    lost, duplicated or out of order.
     """
     prefix = f"bench/{os.urandom(6).hex()}/"
     bench = Bench(
@@ -276,7 +276,7 @@ async def _receive(bench: Bench, subscriber: int, client: Client) -> None:
         left -= len(messages)
         bench.count(subscriber, len(messages))
     if left < 0:
-        raise click.ClickException(f"{-left} messages more than were published have arrived")
+        raise click.ClickException(f"{-left} more messages have arrived than were published")
 
 
 async def _watch(
@@ -309,7 +309,7 @@ async def _one(
         messages = await receiver.receive()
         latencies.append(trio.current_time() - began)
         if [message.data for message in messages] != [data]:
-            raise click.ClickException("a message is lost, doubled or out of order")
+            raise click.ClickException("a message is lost, duplicated or out of order")
     return latencies
 
 

@@ -37,7 +37,7 @@ class _Edge(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    """Some rows, and where the next ones begin."""
+    """Some rows, and the offset of the next ones."""
 
     edges: list[_Edge]
     following: int | None = msgspec.field(name="next")
@@ -50,7 +50,7 @@ class _Page(msgspec.Struct):
     type=click.Choice(list(FORMATS)),
     default="jsonl",
     show_default=True,
-    help="One JSON object a line, CSV with a header, or Parquet.",
+    help="One JSON object per line, CSV with a header, or Parquet.",
 )
 @click.option(
     "--output",
@@ -62,12 +62,12 @@ class _Page(msgspec.Struct):
 def command(target: Target, form: str, output: str | None) -> None:
     """Print the links of the whole mesh, as the daemon knows them.
 
-    Each link has two rows, one from each of its daemons.
+    Each link has two rows, one from each end.
     """
     output = output or "-"
     terminal = output == "-" and sys.stdout.isatty()
     if terminal and form == "parquet":
-        raise click.UsageError("Parquet is not for a terminal: give it an --output")
+        raise click.UsageError("Parquet cannot be shown on a terminal: use --output")
     rows = trio.run(_ask, target)
     if terminal:
         rows = [
@@ -80,7 +80,7 @@ def command(target: Target, form: str, output: str | None) -> None:
     # Nothing is written before everything is there.
     data = io.BytesIO()
     FORMATS[form](rows, data)
-    # Who reads our output may have seen enough; click would call that a failure.
+    # The reader may close our output; click would call that a failure.
     with contextlib.suppress(BrokenPipeError), click.open_file(output, "wb") as file:
         file.write(data.getvalue())
 
@@ -102,6 +102,6 @@ async def _ask(target: Target) -> list[Row]:
                 raise EdgesError(f"the daemon's answer has no edges: {escape(str(exc))}") from exc
             rows += map(msgspec.structs.asdict, page.edges)
             if page.following is not None and page.following <= offset:
-                raise EdgesError("the daemon's pages of edges do not go on")
+                raise EdgesError("the daemon's pages of edges do not advance")
             offset = page.following
     return rows

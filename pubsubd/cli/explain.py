@@ -21,9 +21,10 @@ from pubsubd.protocol.wire import escape
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
 @connects
 def command(target: Target, name: str, as_json: bool) -> None:
-    """Show who would receive a message published as NAME, and because of which subscriptions.
+    """Show who would receive a message published as NAME, and which subscriptions match.
 
-    Nothing is published. A connection that would receive the forwarded copy is shown with its name.
+    Nothing is published. If a connection would receive only the forwarded copy, the copy's name
+    is shown.
     """
     answer = json.loads(trio.run(_ask, target, name))
     if as_json:

@@ -1,4 +1,4 @@
-"""How ``pubsubd sub`` writes a message: a message in, bytes out."""
+"""Output formats of ``pubsubd sub``: a message in, bytes out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _json(message: Message) -> bytes:
 def _template(text: str, *, terminal: bool) -> Format:
     if "{" not in text:
         raise ValueError(f"{text!r} is not text, raw, json or a template with {{name}} or {{data}}")
-    # Only the template's own text has escapes; what comes in by a field is left alone.
+    # Escapes are for the template's own text only, not for the values of fields.
     escapes = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
     template = re.sub(r"\\[nt\\]", lambda found: escapes[found[0]], text) + "\n"
     for _, field, spec, _ in string.Formatter().parse(template):

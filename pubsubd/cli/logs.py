@@ -1,4 +1,4 @@
-"""How the daemon's log is written: one line an event, for people or for programs.
+"""The daemon's log: one line per event, for people or for programs.
 
 An event is logged as ``event=NAME key=value ...``, where a value is a word or a JSON string.
 """
@@ -18,7 +18,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class _OneLine(logging.Formatter):
-    """One line an event; for the journal with its priority instead of time and level."""
+    """One line per event; for the journal, a priority replaces time and level."""
 
     def __init__(self, *, journal: bool, as_json: bool) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _OneLine(logging.Formatter):
 
 
 def read_pairs(line: str) -> dict[str, object]:
-    """Return the keys of an event and their values: numbers, and texts for all the rest."""
+    """Return the keys of an event and their values: numbers or texts."""
     found: dict[str, object] = {}
     at = 0
     while at < len(line):
@@ -63,7 +63,7 @@ def start_log(level: str, form: str) -> None:
     """Write the log of this process to standard error.
 
     Args:
-        level: the least that is told.
+        level: the lowest level that is logged.
         form: ``text`` or ``json``.
     """
     handler = logging.StreamHandler(sys.stderr)

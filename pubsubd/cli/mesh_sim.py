@@ -1,4 +1,4 @@
-"""``pubsubd mesh-sim``: how a mesh of many daemons gets on, simulated in one process."""
+"""``pubsubd mesh-sim``: a mesh of many daemons, simulated in one process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pubsubd.cli.values import seconds, some_seconds
 from pubsubd.mesh import graphs
 from pubsubd.mesh.sim import Delivery, Player, Results, ScriptError, Simulation, parse_script
 
-_WARM = 200  # daemons from which on a cold start takes long
+_WARM = 200  # from this many daemons on, a cold start takes long
 _BUSIEST = 5  # links that are shown
 
 
@@ -41,7 +41,7 @@ _BUSIEST = 5  # links that are shown
     "--small-world",
     type=click.IntRange(3),
     metavar="N",
-    help="A ring of N daemons with D links each to the nearest, a tenth of them to random ones.",
+    help="A ring of N daemons with D links each to the nearest; a tenth lead to random ones.",
 )
 @click.option(
     "--degree",
@@ -49,28 +49,28 @@ _BUSIEST = 5  # links that are shown
     metavar="D",
     default=4,
     show_default=True,
-    help="Links of each daemon, for --regular and --small-world.",
+    help="Links per daemon, for --regular and --small-world.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all that is random.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random numbers.")
 @click.option(
     "--latency",
     type=seconds,
     metavar="SECONDS",
     default=0.01,
     show_default=True,
-    help="From one daemon to another; 30 % less or more, by chance.",
+    help="Time from one daemon to another, varied at random by up to 30 %.",
 )
 @click.option(
     "--script",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="What happens; without it, a tenth of the daemons fails and comes back.",
+    help="The events to simulate.  [default: a tenth of the daemons fails and comes back]",
 )
 @click.option(
     "--duration",
     type=some_seconds,
     metavar="SECONDS",
-    help="How long, on the simulated clock.  [default: 60, or 10 more than the script]",
+    help="How long to simulate.  [default: 60, or 10 more than the script]",
 )
 @click.option(
     "--heartbeat",
@@ -78,18 +78,18 @@ _BUSIEST = 5  # links that are shown
     metavar="SECONDS",
     default=1.0,
     show_default=True,
-    help="Between two signs of life on a link.",
+    help="Time between two heartbeats on a link.",
 )
 @click.option(
     "--warm/--cold",
     default=None,
-    help="Start daemons that know each other's adverts, or nothing.  [default: warm from 200 on]",
+    help="Start with daemons that know each other, or not.  [default: warm from 200 daemons on]",
 )
 @click.option(
     "--edges",
     type=click.Path(dir_okay=False, writable=True),
     metavar="FILE",
-    help="Write the links at the end, a JSON object a line, as a daemon exports them.",
+    help="At the end, write the links as JSON lines, as a daemon exports them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(
@@ -105,26 +105,26 @@ def command(
     as_json: bool,
     **shapes: int | None,
 ) -> None:
-    """Simulate a mesh, and report how it gets on.
+    """Simulate a mesh, and report how it behaves.
 
-    The daemons are the real ones, but for their sockets and their clock; the graph is that of
-    GRAPH_FILE, "src dst" a line or the JSON lines that daemons export, or is made by one of
-    --line, --ring, --tree, --regular and --small-world.
+    The daemons run the real code; only their sockets and their clock are simulated. The links come
+    from GRAPH_FILE, with one "src dst" per line or the JSON lines that daemons export, or from one
+    of --line, --ring, --tree, --regular and --small-world.
 
-    A script has an action a line:
+    A script has one action per line:
 
     \b
-      at 1 subscribe n1 //fwd/x/      also a share, 10%, or all, instead of a daemon
-      at 2 publish n3 //x/y 100 0.05  100 times, 0.05 s apart
-      at 10 kill n5                   its connections close; vanish: they do not
-      at 12 kill-random 10%           vanish-random, likewise
-      at 12 cut n1 n2                 swallow: the link loses all bytes, and stays open
+      at 1 subscribe n1 //fwd/x/      or 10% of the daemons, or all
+      at 2 publish n3 //x/y 100 0.05  100 messages, 0.05 s apart
+      at 10 kill n5                   vanish: its connections stay open
+      at 12 kill-random 10%           vanish-random: likewise
+      at 12 cut n1 n2                 swallow: the link stays open, but loses all bytes
       at 20 heal n1 n2
       at 20 start n5
 
-    The report says, for each event, when all living daemons agreed with what was true then. A
-    message is stable if all agreed when it was published, and for a second after: these have to
-    arrive, once each.
+    For each event, the report says how long it took until all living daemons agreed on the true
+    state of the mesh. A message is stable if they agreed when it was published and for a second
+    after; stable messages must arrive exactly once.
     """  # noqa: D301  (click wants the character)
     graph = _graph(graph_file, shapes, degree, seed)
     simulation = Simulation(
@@ -147,7 +147,7 @@ def command(
     begun = time.monotonic()
     with _undisturbed(), _progress(length) as bar:
         while simulation.now < length:
-            simulation.run(min(length, simulation.now + length / 100))
+            simulation.run_until(min(length, simulation.now + length / 100))
             bar(simulation.now)
     results = simulation.results()
     took = time.monotonic() - begun
@@ -161,11 +161,11 @@ def command(
 
 
 def _graph(file: str | None, shapes: dict[str, int | None], degree: int, seed: int) -> graphs.Graph:
-    """Return the one graph that was asked for."""
+    """Return the requested graph."""
     chosen = {shape: count for shape, count in shapes.items() if count is not None}
     if len(chosen) + (file is not None) != 1:
         names = ", ".join(f"--{shape.replace('_', '-')}" for shape in shapes)
-        raise click.UsageError(f"needs one graph: a GRAPH_FILE, or one of {names}")
+        raise click.UsageError(f"give one graph: a GRAPH_FILE, or one of {names}")
     if file is not None:
         return graphs.read_graph(file)
     rng = random.Random(seed)
@@ -179,7 +179,7 @@ def _graph(file: str | None, shapes: dict[str, int | None], degree: int, seed: i
 
 
 def _default_script(length: float) -> str:
-    """Return what happens if nothing else is said: half of the messages come while all is well."""
+    """Return the default script: half of the messages are sent before anything fails."""
     pause = length / 600
     return f"""
         at 0 subscribe 10% //fwd/sim/
@@ -191,7 +191,7 @@ def _default_script(length: float) -> str:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Let no garbage be looked for: hundreds of megabytes live, and next to none of it is."""
+    """Disable garbage collection: hundreds of megabytes are alive, and almost none is garbage."""
     gc.disable()
     try:
         yield
@@ -201,7 +201,7 @@ def _undisturbed() -> Iterator[None]:
 
 @contextmanager
 def _progress(length: float) -> Iterator[Any]:
-    """Show how far the clock is, on a terminal."""
+    """Show the progress of the simulated clock, on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _now: None
         return
@@ -225,8 +225,8 @@ def _plain(results: Results) -> dict[str, Any]:
 
 def _show(results: Results, took: float) -> None:
     click.echo(
-        f"{results.daemons:,} daemons with {results.links:,} links, of which {results.living:,}"
-        f" daemons live at the end\n{results.duration:g} s simulated in {took:.1f} s:"
+        f"{results.daemons:,} daemons with {results.links:,} links; {results.living:,} daemons are"
+        f" alive at the end\n{results.duration:g} s simulated in {took:.1f} s:"
         f" {results.events:,} events"
     )
     table = Table(box=box.SIMPLE)
@@ -238,7 +238,9 @@ def _show(results: Results, took: float) -> None:
         table.add_row(
             f"{change.at:g} s",
             Text(change.what),
-            "not yet, or not before the next" if change.took is None else f"{change.took:.2f} s",
+            "not before the next event or the end"
+            if change.took is None
+            else f"{change.took:.2f} s",
             "" if change.advert_bytes is None else _kilobytes(change.advert_bytes),
         )
     show(table)
@@ -247,7 +249,7 @@ def _show(results: Results, took: float) -> None:
     table = Table(box=box.SIMPLE)
     table.add_column("busiest links", style="cyan")
     table.add_column("messages", justify="right")
-    table.add_column("least", justify="right")
+    table.add_column("fewest possible", justify="right")
     for (one, another), (messages, least) in busiest:
         table.add_row(f"{one} - {another}", f"{messages:,}", f"{least:,}")
     if busiest:
@@ -257,14 +259,14 @@ def _show(results: Results, took: float) -> None:
     table.add_column(justify="right")
     table.add_row("adverts sent by a daemon", f"{_kilobytes(results.advert_rate)}/s")
     if results.advert_rate_stable is not None:
-        table.add_row("the same while all agreed", f"{_kilobytes(results.advert_rate_stable)}/s")
-    table.add_row("by the one that sent most", f"{_kilobytes(results.advert_rate_most)}/s")
+        table.add_row("while all agreed", f"{_kilobytes(results.advert_rate_stable)}/s")
+    table.add_row("by the busiest daemon", f"{_kilobytes(results.advert_rate_most)}/s")
     for name, count in results.counters.items():
         table.add_row(name.replace("_", " "), f"{count:,}")
     for code, count in sorted(results.refused.items()):
         table.add_row(f"refused: {code}", f"{count:,}")
     if results.relapses:
-        table.add_row("disagreed for no reason", f"{results.relapses:,} times")
+        table.add_row("disagreed without cause", f"{results.relapses:,} times")
     show(table)
 
 
@@ -280,11 +282,11 @@ def _show_deliveries(stable: Delivery, unstable: Delivery) -> None:
         ("delivered twice", "duplicates"),
         ("out of order", "overtaken"),
         ("links crossed", "crossings"),
-        ("the least that would do", "least"),
+        ("fewest possible", "least"),
     )
     for title, name in rows:
         table.add_row(title, *(f"{getattr(one, name):,}" for one in (stable, unstable)))
-    table.add_row("crossed by least", *(f"{one.excess:.3f}" for one in (stable, unstable)))
+    table.add_row("ratio", *(f"{one.excess:.3f}" for one in (stable, unstable)))
     show(table)
 
 

@@ -1,4 +1,4 @@
-"""How a command that is a client reaches the daemon, and says who it is.
+"""Options by which client commands connect to the daemon and log in.
 
 No option takes a secret: every user of a machine can see the arguments of every process.
 """
@@ -37,13 +37,13 @@ _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which daemon a command talks to, and how.
+    """The daemon that a command connects to.
 
     Attributes:
-        host, port: where it is.
-        unix: the path of its socket instead, which needs no TLS.
-        tls: what to trust and to show; None for no TLS.
-        login: what to log in with; None for nothing.
+        host, port: its TCP address.
+        unix: the path of its Unix socket, used instead; it needs no TLS.
+        tls: authorities and client certificate; None for no TLS.
+        login: a password or a token; None for no login.
     """
 
     host: str
@@ -56,7 +56,7 @@ class Target:
     async def connect(
         self, *, reconnect: bool = False, max_payload: int = MIB, **more: Any
     ) -> AsyncIterator[Client]:
-        """Open a client; what may help is told where there is no daemon, or not without more."""
+        """Open a client; on failure, suggest the option that may help."""
         try:
             async with open_client(
                 self.host,
@@ -86,7 +86,7 @@ class Target:
 
 
 def _option(flag: str, variable: str, text: str, **more: Any) -> _Decorator:
-    """Return an option whose value may also stand in a variable."""
+    """Return an option that can also be set by an environment variable."""
     return click.option(flag, envvar=f"PUBSUBD_{variable}", show_envvar=True, help=text, **more)
 
 
@@ -111,7 +111,7 @@ _OPTIONS: tuple[_Decorator, ...] = (
         default=9014,
         show_default=True,
     ),
-    _file("--unix", "UNIX", "The daemon's Unix socket, instead of a host and port.", "PATH"),
+    _file("--unix", "UNIX", "Use the daemon's Unix socket instead of a host and port.", "PATH"),
     _option(
         "--tls",
         "CLIENT_TLS",
@@ -121,35 +121,35 @@ _OPTIONS: tuple[_Decorator, ...] = (
     _file(
         "--tls-ca",
         "CLIENT_TLS_CA",
-        "Trust the authorities in this file, not those of the system; implies --tls.",
+        "Trust the authorities in this file instead of the system's; implies --tls.",
     ),
     _file(
         "--tls-certificate",
         "CLIENT_CERTIFICATE",
-        "Show the certificate in this file; implies --tls.",
+        "Identify yourself with the certificate in this file; implies --tls.",
     ),
     _file(
         "--tls-key",
         "CLIENT_KEY",
-        "The certificate's private key, unless it is in the same file.",
+        "The certificate's private key, if it is in a file of its own.",
     ),
     _option(
         "--user",
         "USER",
-        "Log in as NAME; without --password-file the password is asked for.",
+        "Log in as NAME; asks for the password unless there is a --password-file.",
         metavar="NAME",
     ),
     _file(
         "--password-file",
         "PASSWORD_FILE",
-        "The password of --user is the first line of this file.",
+        "Read the password for --user from the first line of this file.",
     ),
     _file("--token-file", "TOKEN_FILE", "Log in with the token in the first line of this file."),
 )
 
 
 def connects(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of how to connect and log in; ``function`` gets them as ``target``."""
+    """Add the options to connect and log in; ``function`` gets them as ``target``."""
 
     @functools.wraps(function)
     def wrapper(
@@ -167,7 +167,7 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         if tls_key is not None and tls_certificate is None:
-            raise click.UsageError("--tls-key is for the certificate of --tls-certificate.")
+            raise click.UsageError("--tls-key needs a --tls-certificate.")
         secure = None
         if unix is None and (tls or tls_ca is not None or tls_certificate is not None):
             secure = Tls(tls_ca, tls_certificate, tls_key)
@@ -184,14 +184,16 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
 def _login(
     user: str | None, password_file: str | None, token_file: str | None
 ) -> Login | Token | None:
-    """Return what to log in with; asks for a password that is in no file."""
+    """Return the password or token to log in with; ask for a password that is in no file."""
     if token_file is not None:
         if user is not None:
-            raise click.UsageError("--token-file tells who you are: it goes without --user.")
+            raise click.UsageError(
+                "--token-file and --user exclude each other: the token says who you are."
+            )
         return _made(Token, _first_line(token_file))
     if user is None:
         if password_file is not None:
-            raise click.UsageError("--password-file is for the password of --user.")
+            raise click.UsageError("--password-file needs a --user.")
         return None
     secret = _ask(user) if password_file is None else _first_line(password_file)
     return _made(Login, user, secret)
@@ -214,12 +216,12 @@ def _first_line(path: str) -> str:
 
 
 def _ask(user: str) -> str:
-    """Return what is typed on the terminal, which shows nothing of it."""
+    """Ask for a password on the terminal, without showing it."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
         raise click.UsageError(
-            "--user needs a --password-file where there is no terminal to ask."
+            "--user needs a --password-file, as there is no terminal to ask for the password."
         ) from None
     try:
         return getpass.getpass(f"Password of {escape(user)}: ")

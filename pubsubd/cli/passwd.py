@@ -1,4 +1,4 @@
-"""``pubsubd passwd``: who may come in, in a users file."""
+"""``pubsubd passwd``: passwords and tokens in a users file."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ from pubsubd.protocol.errors import ConfigError
 
 @click.command()
 @click.option(
-    "--stdin", "from_stdin", is_flag=True, help="Read the password from the first line of input."
+    "--stdin",
+    "from_stdin",
+    is_flag=True,
+    help="Read the password from the first line of standard input.",
 )
-@click.option("--token", is_flag=True, help="Make a token, print it, and add it.")
-@click.option("--delete", is_flag=True, help="Remove the user.")
+@click.option("--token", is_flag=True, help="Create a token, print it, and add it to the user.")
+@click.option("--delete", is_flag=True, help="Remove the user, with all passwords and tokens.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.argument("name")
 def command(file: Path, name: str, from_stdin: bool, token: bool, delete: bool) -> None:
-    """Set the password of a user in a users file, which is made if it is not there.
+    """Set a user's password in a users file, which is created if it does not exist.
 
-    The file keeps hashes; neither a password nor a token can be found out from it. A daemon that
-    runs takes note of it when it is told to reload.
+    The file holds only hashes, from which no password or token can be recovered. A running daemon
+    uses the change after a reload.
     """
     if from_stdin + token + delete > 1:
         raise click.UsageError("--stdin, --token and --delete exclude each other.")
@@ -58,7 +61,7 @@ def command(file: Path, name: str, from_stdin: bool, token: bool, delete: bool) 
 
 
 def _ask(name: str, *, from_stdin: bool) -> str:
-    """Return a new password; raises ValueError if it will not do."""
+    """Return a new password; raise ValueError if it is not acceptable."""
     if from_stdin:
         line = sys.stdin.buffer.readline(MAX_SECRET + 2)
         secret = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
@@ -71,8 +74,8 @@ def _ask(name: str, *, from_stdin: bool) -> str:
 
 
 def _change(file: Path, name: str, stored: str | None) -> None:
-    """Give a user a line more, or none any more."""
-    path = file.resolve()  # a link goes on pointing at it
+    """Add a line for a user, or remove all of them."""
+    path = file.resolve()  # keep a symbolic link in place
     with _alone(path.parent):
         try:
             with path.open("rb") as old:
@@ -90,7 +93,7 @@ def _change(file: Path, name: str, stored: str | None) -> None:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Keep others who change a users file there waiting."""
+    """Lock the directory against other changes of a users file."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -100,9 +103,9 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def _write(path: Path, text: str, kept: os.stat_result | None) -> None:
-    """Put a file in place of another one, at once, with the other one's owner.
+    """Replace a file in one step and keep its owner.
 
-    Nobody but that owner, and its group if the other one let it, can read it.
+    Only the owner can read it, and the group if it could read the old one.
     """
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"

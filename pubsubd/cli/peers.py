@@ -67,7 +67,7 @@ class _Daemon(msgspec.Struct):
 
 
 class _Answer(msgspec.Struct):
-    """What ``//pubsubd/peers`` answers; see pubsubd-mesh(7)."""
+    """The answer to ``//pubsubd/peers``; see pubsubd-mesh(7)."""
 
     node: str
     mesh: str
@@ -82,7 +82,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    """A part of the answer of a daemon that knows very many others."""
+    """A page of the answer of a daemon that knows very many others."""
 
     links: list[Any] = []
     daemons: list[Any] = []
@@ -98,12 +98,12 @@ class _Page(msgspec.Struct):
     is_flag=False,
     flag_value=_INTERVAL,
     metavar="[SECONDS]",
-    help=f"Ask again and again, every {_INTERVAL} seconds or as often as said, until Ctrl-C.",
+    help=f"Repeat until Ctrl-C, every {_INTERVAL} seconds or at this interval.",
 )
 @connects
 def command(target: Target, as_json: bool, watch: float | None) -> None:
-    """Show the daemon's links to others of its mesh, and all daemons that it knows."""
-    # Who reads our output may have seen enough; click would call that a failure.
+    """Show the daemon's links to other daemons, and all daemons that it knows."""
+    # The reader may close our output; click would call that a failure.
     with contextlib.suppress(BrokenPipeError):
         trio.run(_show, target, as_json, watch)
 
@@ -141,7 +141,7 @@ async def _ask(client: Client) -> bytes:
     whole, offset = json.loads(answer), 0
     while following is not None:
         if following <= offset:
-            raise PubsubdError("the daemon's pages of peers do not go on")
+            raise PubsubdError("the daemon's pages of peers do not advance")
         offset = following
         page = _read_page(await client.request("//pubsubd/peers", str(offset)))
         whole["links"] += page.links
@@ -158,7 +158,7 @@ def _read_page(answer: bytes) -> _Page:
 
 
 async def _keep_drawing(client: Client, console: Console, seconds: float) -> None:
-    """Draw the answer over the last one, for ever, on a screen that is then put away."""
+    """Draw each answer over the last one, for ever, on the alternate screen."""
     drawn = _draw(await _ask(client), console.width)
     with Live(drawn, console=console, auto_refresh=False, screen=True) as live:
         while True:
@@ -173,7 +173,7 @@ async def _keep_drawing(client: Client, console: Console, seconds: float) -> Non
 def _draw(data: bytes, width: int) -> Group:
     """Return an answer for a terminal that is ``width`` cells wide.
 
-    What is most looked for comes first, as a screen that is watched shows what it has room for.
+    The most wanted tables come first, because a watched screen shows only what fits.
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
@@ -197,7 +197,7 @@ def _draw(data: bytes, width: int) -> Group:
             numbers=range(1, 6),
         ),
         *_table(
-            "connections without a mesh",
+            "connections outside the mesh",
             ["peer", "connection"],
             [[one.peer, _or_none(one.connection)] for one in answer.plain],
             width,

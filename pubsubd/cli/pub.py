@@ -29,16 +29,16 @@ _Read = Callable[[int], Awaitable[bytes]]
     "path",
     type=click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True),
     metavar="PATH",
-    help="Read the data from a file instead of standard input.",
+    help="Read from a file instead of standard input.",
 )
 @click.option(
-    "--lines", is_flag=True, help="Each line of the input is a message, without its LF or CR LF."
+    "--lines", is_flag=True, help="Publish each line of the input, without its LF or CR LF."
 )
 @click.option(
     "--chunk",
     type=size(least=1),
     metavar="SIZE",
-    help="Cut the input into messages of this size; the last may be shorter.",
+    help="Cut the input into messages of this size; the last one may be shorter.",
 )
 @click.option(
     "--count",
@@ -54,7 +54,7 @@ _Read = Callable[[int], Awaitable[bytes]]
     metavar="SECONDS",
     default="0",
     show_default=True,
-    help="Time from one message to the next.",
+    help="Time from the start of one message to the start of the next.",
 )
 @click.option(
     "--max-payload",
@@ -62,7 +62,7 @@ _Read = Callable[[int], Awaitable[bytes]]
     metavar="SIZE",
     default=show_size(MIB),
     show_default=True,
-    help="The most that one message may have; the daemon's own limit counts as well.",
+    help="Largest message to publish; the daemon has its own limit.",
 )
 @connects
 def command(
@@ -76,11 +76,11 @@ def command(
     interval: float,
     max_payload: int,
 ) -> None:
-    """Publish DATA, or what standard input holds, under NAME.
+    """Publish DATA, or standard input, under NAME.
 
-    Without --lines or --chunk the whole input is one message. Sizes are bytes, or as 64KiB, 8MiB.
-    When the command ends with status 0, the daemon has taken everything and passed it on to those
-    who had subscribed by then.
+    Without --lines or --chunk, the whole input is one message. Sizes are in bytes, or written as
+    64KiB or 8MiB. Status 0 means that the daemon has received everything and passed it on to
+    everyone who was subscribed by then.
 
     \b
     Examples:
@@ -90,11 +90,11 @@ def command(
       pubsubd pub backup --chunk 256KiB <backup.tar
     """  # noqa: D301  (click wants the character)
     if data is not None and (path is not None or lines or chunk is not None):
-        raise click.UsageError("DATA leaves nothing to do for --file, --lines and --chunk.")
+        raise click.UsageError("DATA excludes --file, --lines and --chunk.")
     if lines and chunk is not None:
         raise click.UsageError("--lines and --chunk exclude each other.")
     if count > 1 and (lines or chunk is not None):
-        raise click.UsageError("--count is for one message, not for --lines or --chunk.")
+        raise click.UsageError("--count excludes --lines and --chunk.")
     if chunk is not None and chunk > max_payload:
         raise click.UsageError("--chunk is larger than --max-payload.")
 
@@ -147,8 +147,8 @@ async def _whole(read: _Read, limit: int, title: str, count: int) -> AsyncIterat
         total += len(part)
         if total > limit:
             raise click.ClickException(
-                f"{title} has more than {limit} bytes, the most that one message may have; "
-                "cut it with --chunk or --lines, or raise --max-payload here and in the daemon"
+                f"{title} has more than {limit} bytes, the limit for one message; "
+                "use --chunk or --lines, or raise --max-payload here and in the daemon"
             )
     data = b"".join(parts)
     for _ in range(count):
@@ -169,7 +169,7 @@ async def _lines(read: _Read, limit: int, title: str) -> AsyncIterator[bytes]:
 def _checked_line(line: bytes, limit: int, title: str) -> bytes:
     if len(line) > limit + 1:  # one more may be a CR
         raise click.ClickException(
-            f"a line of {title} has more than {limit} bytes, the most that one message may have"
+            f"a line of {title} has more than {limit} bytes, the limit for one message"
         )
     return line
 

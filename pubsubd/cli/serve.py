@@ -35,7 +35,7 @@ def _leave_to_shell(
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
-    """Return what reads a value on the command line or in a variable."""
+    """Return a function that reads a value from the command line or a variable."""
 
     def read(text: str) -> Any:
         try:
@@ -62,7 +62,7 @@ def _option(setting: Setting) -> _Decorator:
         more |= {"type": _reader(setting), "metavar": kind.metavar}
         if kind.metavar in _PATHS:
             more["shell_complete"] = _leave_to_shell
-    if setting.name == "discover":  # its value need not be said
+    if setting.name == "discover":  # its value is optional
         more |= {"is_flag": False, "flag_value": kind.choices[0], "metavar": kind.metavar}
     more.setdefault("show_default", default is not None)
     return click.option(
@@ -91,22 +91,24 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_envvar=True,
     help="Read settings from this file, in TOML; see pubsubd.conf(5).",
 )
-@click.option("--check", is_flag=True, help="Check the settings and what they name, and end.")
+@click.option(
+    "--check", is_flag=True, help="Check the settings, and the files and addresses in them."
+)
 @_options
 @click.pass_context
 def command(context: click.Context, /, path: Path | None, check: bool, **values: Any) -> None:
-    """Run the daemon in the foreground; its log goes to standard error.
+    """Run the daemon in the foreground. The log goes to standard error.
 
-    SIGTERM and SIGINT end it: what was received before is delivered, for at most --drain-timeout,
-    and the status is 0. A second one ends it at once, with status 1. SIGHUP reads the settings
-    file again.
+    SIGTERM or SIGINT stops it: it delivers what it has received, for at most --drain-timeout, and
+    ends with status 0. A second signal stops it at once, with status 1. SIGHUP reloads the
+    settings file.
 
-    Sizes are bytes, or as 64KiB, 8MiB. Flags go before environment variables, these before the
-    file.
+    Sizes are in bytes, or written as 64KiB or 8MiB. Flags override environment variables, which
+    override the file.
     """
     caught: list[int] = context.obj
     if caught:
-        return  # told to end before there was anything to do
+        return  # a signal came before there was anything to do
     given = {
         name: value
         for name, value in values.items()
@@ -120,7 +122,7 @@ def command(context: click.Context, /, path: Path | None, check: bool, **values:
         _check(settings)
         return
     start_log(settings.values["log_level"], settings.values["log_format"])
-    # The list, not its content: it may still be filled until the daemon's own handlers are there.
+    # Pass the list itself: signals may still be added until the daemon's own handlers are set.
     trio.run(_serve, settings, caught)
 
 

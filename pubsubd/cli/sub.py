@@ -37,7 +37,7 @@ def _format(text: str) -> Format:
     "--timeout",
     type=some_seconds,
     metavar="SECONDS",
-    help="End after this time: with status 1 if --count messages have not come by then, else 0.",
+    help="End after this time; with status 1 if fewer than --count messages have arrived.",
 )
 @click.option(
     "--format",
@@ -49,13 +49,13 @@ def _format(text: str) -> Format:
     shell_complete=lambda _context, _option, word: [
         form for form in ("text", "raw", "json") if form.startswith(word)
     ],
-    help="text, raw, json, or a template with {name} {data} {length} {time}.",
+    help="text, raw, json, or a template with {name}, {data}, {length} or {time}.",
 )
 @click.option(
     "--reconnect/--no-reconnect",
     default=True,
     show_default=True,
-    help="When the connection breaks: connect again for ever, or end with status 1.",
+    help="When the connection breaks, reconnect, or end with status 1.",
 )
 @connects
 def command(
@@ -71,15 +71,16 @@ def command(
     \b
     Formats:
       text      name, a space, the data and a line end; on a terminal
-                control characters are escaped, as \\x1b
+                control characters are escaped, as in \\x1b
       raw       the data alone, with nothing between two messages
-      json      an object a line: time, name, length, and data, or
-                data_base64 where the data is not UTF-8
-      TEMPLATE  with {name} {data} {length} {time} and a line end;
-                \\n, \\t and \\\\ are understood; {{ is a brace
+      json      one object per line: time, name, length, and data, or
+                data_base64 if the data is not UTF-8
+      TEMPLATE  text with {name}, {data}, {length} or {time}, and a line
+                end; \\n, \\t and \\\\ are escapes; {{ is a brace
 
-    Times are UTC, of when a message was received. What is published while the connection is
-    renewed is lost, and standard error tells of it. A closed output (as by head) ends it with 0.
+    Times are in UTC, and say when the message was received. Messages published while the
+    command reconnects are lost; a line on standard error says so. If the output is closed, as
+    by head, the command ends with status 0.
 
     \b
     Examples:
@@ -90,7 +91,7 @@ def command(
     try:
         complete = trio.run(_print, target, substrings, count, timeout, form, reconnect)
     except BrokenPipeError:
-        return  # who reads our output has seen enough
+        return  # the reader has closed our output
     if not complete:
         raise click.ClickException(f"timed out after {timeout:g} s")
 
@@ -103,7 +104,7 @@ async def _print(
     form: Format,
     reconnect: bool,
 ) -> bool:
-    """Return whether all that was asked for has come."""
+    """Return whether as many messages as requested have arrived."""
     left = count
     with trio.move_on_after(float("inf") if timeout is None else timeout):
         async with target.connect(
@@ -130,10 +131,10 @@ def _write(output: bytes) -> None:
 
 def _tell_disconnected(why: PubsubdError) -> None:
     click.echo(
-        f"pubsubd: disconnected: {why}; connecting again (what is published meanwhile is lost)",
+        f"pubsubd: disconnected: {why}; reconnecting (messages published in the meantime are lost)",
         err=True,
     )
 
 
 def _tell_connected() -> None:
-    click.echo("pubsubd: connected again", err=True)
+    click.echo("pubsubd: reconnected", err=True)

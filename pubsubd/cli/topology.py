@@ -36,12 +36,12 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     type=click.Path(file_okay=False),
     metavar="DIR",
     required=True,
-    help="Where the report goes; made when it is not there.",
+    help="Directory for the report; created if it does not exist.",
 )
 @click.option(
     "--master",
     metavar="URL",
-    help="The Spark cluster, as spark://host:7077.  [default: this machine]",
+    help="The Spark cluster, such as spark://host:7077.  [default: this machine]",
 )
 @click.option(
     "--window",
@@ -49,22 +49,22 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="DURATION",
     default="1h",
     show_default=True,
-    help="What is looked at as one state of the mesh.",
+    help="Length of the windows at whose ends the mesh is analysed.",
 )
-@click.option("--since", type=moment, metavar="TIME", help="Leave out what was told before.")
-@click.option("--until", type=moment, metavar="TIME", help="Leave out what was told from then on.")
-@click.option("--mesh", metavar="NAME", help="Look at this mesh alone.")
+@click.option("--since", type=moment, metavar="TIME", help="Ignore reports before this time.")
+@click.option("--until", type=moment, metavar="TIME", help="Ignore reports from this time on.")
+@click.option("--mesh", metavar="NAME", help="Analyse this mesh only.")
 @click.option(
     "--nodes",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Daemons that exist, a name a line; an address for --peer may follow.",
+    help="Daemons that exist, one name per line; an address for --peer may follow.",
 )
 @click.option(
     "--stale",
     type=duration,
     metavar="DURATION",
-    help="How old what a daemon told last may be.  [default: a quarter of a window, 5m at most]",
+    help="Greatest age of an end's latest report.  [default: a quarter of a window, 5m at most]",
 )
 @click.option("--strict", is_flag=True, help="Fail if any row is rejected.")
 @click.option(
@@ -73,7 +73,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="N",
     default=0,
     show_default=True,
-    help="Of all that is drawn at random.",
+    help="Seed of everything random.",
 )
 @click.option(
     "--local-edges",
@@ -81,26 +81,26 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="N",
     default=10_000_000,
     show_default=True,
-    help="Arcs up to which one worker analyses a window; a link that both ends tell of has two.",
+    help="Arcs up to which one worker analyses a window; a link that both ends report has two.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(_CONDITIONS),
     multiple=True,
-    help="Exit with status 3 if the latest window has one; may be given several times.",
+    help="Exit with status 3 if it holds in the latest window; may be given several times.",
 )
 @click.option(
     "--log-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Where Spark's log goes.  [default: a temporary file, kept if it fails]",
+    help="File for Spark's log.  [default: a temporary file, kept if the job fails]",
 )
 @click.option(
     "--driver-memory",
     metavar="SIZE",
-    help="Heap of the Java process, as 4g.  [default: 2g, at most half of the memory]",
+    help="Heap of the Java process, such as 4g.  [default: 2g, at most half of the memory]",
 )
-@click.option("--quiet", is_flag=True, help="Do not tell the stages.")
+@click.option("--quiet", is_flag=True, help="Do not print the stages.")
 @click.option(
     "--explain",
     metavar="METRIC",
@@ -114,8 +114,9 @@ def command(
 ) -> int:
     """Report where the mesh would break.
 
-    INPUT is what daemons have exported, JSON lines, CSV or Parquet: files, folders, globs or URLs
-    that Spark knows. Lists of two columns, "src dst", as public data sets have, will do as well.
+    INPUT is edge lists that daemons have exported, as JSON lines, CSV or Parquet: files, folders,
+    globs or URLs that Spark can read. Lists of two columns, "src dst", as in public data sets, work
+    too.
 
     Writes report.html, report.json, and tables in Parquet and CSV.
 
@@ -124,11 +125,13 @@ def command(
       0    done
       1    failed
       2    wrong usage
-      3    done, and one of --fail-on is the case
+      3    done, and a condition of --fail-on holds
       130  interrupted (Ctrl-C)
     """  # noqa: D301  (click wants the character)
     if "://" in out:
-        raise click.UsageError("--out is a directory that this machine and all workers see, no URL")
+        raise click.UsageError(
+            "--out must be a directory that this machine and all workers see, not a URL"
+        )
     job = _load()
     progress = _Progress(quiet)
     try:
@@ -139,7 +142,7 @@ def command(
         click.echo(escape(line))
     met = [one for one in fail_on if one in outcome.conditions]
     if met:
-        click.echo(f"pubsubd: --fail-on {', '.join(met)}: it is the case", err=True)
+        click.echo(f"pubsubd: --fail-on {', '.join(met)}: the condition holds", err=True)
         return 3
     return 0
 

@@ -54,7 +54,7 @@ def duration(text: str | int) -> int:
         return text
     parts = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
     if parts is None or not (found := int(parts[1]) * _SPANS[parts[2]]):
-        raise click.BadParameter(f"{text!r} is not a duration, as 30s, 15m, 1h or 7d")
+        raise click.BadParameter(f"{text!r} is not a duration such as 30s, 15m, 1h or 7d")
     if found > _LONGEST:
         raise click.BadParameter(f"{text} is more than ten years")
     return found
@@ -67,5 +67,5 @@ def moment(text: str) -> datetime:
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r} is not a time, as 2026-11-28 or 2026-11-28T06:00Z"
+            f"{text!r} is not a time such as 2026-11-28 or 2026-11-28T06:00Z"
         ) from None

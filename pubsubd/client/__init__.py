@@ -13,38 +13,43 @@
         async for message in hub:
             print(message.topic, message.type, message.data)
 
-Both take ``tls=True``, or a :class:`Tls`, and ``login=Login("ann", secret)`` or ``Token(text)``.
+Both take ``tls=True`` or a :class:`Tls`, and ``login=Login("ann", secret)`` or
+``login=Token(text)``.
 
-What they promise:
+Both clients promise this:
 
-- **Order.** What one task publishes arrives in that order. Publishing puts the command into a
-  bounded outbox, and whatever has gathered there goes out in one send: no timers.
-- **Certainty on request.** :meth:`Client.publish` returns when the message is in the outbox;
-  :meth:`Client.flush` returns when the daemon has carried out everything before it, and raises
-  if some of it may have been lost. Leaving the block flushes, unless an exception leaves it.
-  On the hub port a message has an answer of its own, for which :meth:`HubClient.publish`,
-  :meth:`HubClient.ask` and all else but :meth:`HubClient.send` wait; many tasks may do so at once.
-- **Bounds.** A full outbox makes publishers wait. A full receive buffer stops the reading, so that
-  a program which does not read is throttled, and perhaps cut, by the daemon as any slow consumer.
-- **Connections are renewed**, for ever, and subscriptions with them, unless told otherwise; on the
-  hub port also the registration, which is kept from expiring as well. Lost with a connection are
-  the messages published by others until it is back, and those of our own that the old one had taken
-  without confirming them, of which the next flush tells, or the call that waits. Publishing
-  meanwhile waits for as long as the caller's cancel scope allows. No message is ever sent twice.
-- **No fault is silent.** What the daemon objects to is raised as :class:`DaemonError` by the call
-  that caused it, where that can be known, otherwise by the next flush or read. A fault that a new
-  connection would only repeat (a payload over the daemon's limit, a peer that is no pubsubd, a
-  login that is not taken, a certificate that is not to be trusted, an actor that somebody else has
-  registered meanwhile) ends the client: each later call raises it. An exception of a handler, or of
-  the client itself, ends neither the block nor the reconnecting: the logger ``pubsubd.client`` has
-  its traceback, once a minute, and :attr:`Statistics.faults` how many there were.
-- **Secrets stay here.** A password or token goes to the daemon alone, and is in no exception, log
-  or representation of an object.
+- **Order.** Messages published by one task arrive in the order in which they were published.
+  Publishing puts the command into a bounded outbox. A background task sends everything in the
+  outbox at once. No timers are used.
+- **Confirmation on request.** :meth:`Client.publish` returns when the message is in the outbox.
+  :meth:`Client.flush` returns when the daemon has processed everything before it, and raises an
+  exception if messages may have been lost. Leaving the block flushes, unless an exception leaves
+  it. On the hub port each message has its own answer. :meth:`HubClient.publish`,
+  :meth:`HubClient.ask` and all other methods except :meth:`HubClient.send` wait for it; many tasks
+  may do so at the same time.
+- **Bounded memory.** While the outbox is full, publishers wait. While the receive buffer is full,
+  the client stops reading, and the daemon treats it as any slow consumer: publishers wait for it,
+  and it may be disconnected.
+- **Reconnecting.** The client reconnects for ever, unless told otherwise, and subscribes again. On
+  the hub port it also registers its actor again, and renews the registration before it expires.
+  Two kinds of messages are lost with a connection: those that others publish before it is back,
+  and those of this client that were sent and not confirmed. The latter are reported by the next
+  flush, or by the call that waits. While there is no connection, publishing waits for as long as
+  the caller's cancel scope allows. No message is ever sent twice.
+- **No silent faults.** An error from the daemon is raised as :class:`DaemonError` by the call that
+  caused it if that is known, otherwise by the next flush or read. Some faults would only occur
+  again on a new connection: a payload over the daemon's limit, a peer that is not pubsubd, a
+  rejected login, an untrusted certificate, an actor that another client has registered meanwhile.
+  They end the client, and each later call raises them. An exception in a handler or a bug in the
+  client ends neither the block nor the reconnecting. Its traceback is logged to the logger
+  ``pubsubd.client``, at most once a minute, and :attr:`Statistics.faults` counts it.
+- **Secrets are kept.** A password or token is sent to the daemon only. It appears in no exception,
+  no log and no ``repr()``.
 
-Every exception raised on purpose is a :class:`~pubsubd.protocol.errors.PubsubdError`, never in a
-group.
-Every waiting method checks for cancellation; those that did not have to wait let other tasks run
-at every 64th call rather than each time, which is what makes batches.
+Every exception that is raised on purpose is a :class:`~pubsubd.protocol.errors.PubsubdError`. It is
+never wrapped in an exception group. Every method that can wait is a checkpoint for cancellation. If
+it did not have to wait, it lets other tasks run only at every 64th call, so that messages gather
+into batches.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Connections to a daemon, made, made again and given up."""
+"""Connecting to a daemon, reconnecting and closing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CONNECT_TIMEOUT = 10.0
 """Seconds that one attempt to connect may take."""
 
 BACKOFF = 0.5
-"""Seconds: the longest wait before the first attempt to connect again; doubled for each more."""
+"""Longest wait, in seconds, before the first attempt to reconnect; doubled for each attempt."""
 
 BACKOFF_MAX = 30.0
-"""Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
+"""Longest wait, in seconds, between two attempts. All waits are random, from 0 to the longest."""
 
 Connect: TypeAlias = Callable[[], Awaitable[trio.abc.Stream]]
 """Returns a connection to a daemon, or raises :class:`ConnectError` or another PubsubdError."""
@@ -31,7 +31,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 def address(host: str, port: int, unix: str | None = None) -> str:
-    """Return where a daemon is, in words."""
+    """Return the address of a daemon as text."""
     return unix if unix is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -39,7 +39,7 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
     """Return a connection to a daemon.
 
     Raises:
-        ConnectError: there is none to be had, or none within CONNECT_TIMEOUT.
+        ConnectError: no connection could be made, or none within CONNECT_TIMEOUT.
     """
     where = address(host, port, unix)
     try:
@@ -68,16 +68,16 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
 async def dial_again(
     connect: Connect, attempt: int, longest: float, note: Callable[[str, Exception], None]
 ) -> tuple[trio.abc.Stream, int]:
-    """Return a connection, tried for until there is one, and the number of the next attempt.
+    """Try until there is a connection; return it, and the number of the next attempt.
 
     Args:
-        connect: makes one.
-        attempt: how many were made in vain, or of no use, before.
-        longest: seconds that may pass between two attempts.
-        note: called with what ``connect`` should not raise; then it is tried again.
+        connect: makes a connection.
+        attempt: failed attempts so far, including connections that did not last.
+        longest: longest wait in seconds between two attempts.
+        note: called with unexpected exceptions from ``connect``; then it is tried again.
 
     Raises:
-        PubsubdError: what each attempt would end with.
+        PubsubdError: an error that every further attempt would repeat.
     """
     while True:
         await trio.sleep(random.uniform(0, min(longest, BACKOFF * 2 ** min(attempt, 10))))
@@ -92,10 +92,10 @@ async def dial_again(
 
 
 def abandon(stream: trio.abc.Stream) -> None:
-    """Make closing reset the connection.
+    """Let closing reset the connection.
 
-    A daemon that only saw the end of our commands would go on delivering, as it does after
-    ``nc -N``, until it notices that nobody is there.
+    After an ordinary close, the daemon would go on delivering, as it does after ``nc -N``, until
+    it notices that the client is gone.
     """
     if isinstance(stream, trio.SSLStream):
         stream = stream.transport_stream
@@ -104,7 +104,7 @@ def abandon(stream: trio.abc.Stream) -> None:
 
 
 async def hang_up(stream: trio.abc.Stream) -> None:
-    """Close; what is encrypted says so, for a short time at most."""
+    """Close a connection. With TLS, send the closing alert first, waiting a short time at most."""
     if isinstance(stream, trio.SSLStream):
         with trio.CancelScope(deadline=trio.current_time() + _FAREWELL, shield=True):
             await stream.aclose()

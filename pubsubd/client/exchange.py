@@ -1,17 +1,17 @@
-"""Requests to a hub and what comes back, over one connection after another.
+"""Requests to a hub and their answers, over one connection after another.
 
-Strategy: what is to be said waits in a bounded outbox, and whatever has gathered there goes out in
-one send. An answer finds its request by ``correlationId``, so any number of requests can be under
-way, up to :data:`UNDER_WAY`; a ping, which has no identifier, is answered in order. All else that
-comes is kept, as text, until the program reads it.
+Strategy: requests wait in a bounded outbox, and everything in it is sent at once. An answer is
+matched to its request by ``correlationId``, so up to :data:`UNDER_WAY` requests can wait for
+answers at the same time. A ping has no identifier; pings are answered in order. All other messages
+are kept as text until the program reads them.
 
 Invariants:
 
-- A request is on the wire once at most. One that was not sent when its connection broke is sent on
-  the next one if it is ``kept``; any other one has ended by then.
-- A request is in ``_asked`` or ``_pings`` from when it is in the outbox until it is answered or its
-  connection ends, whether or not its caller still waits. So no answer is taken for another's.
-- Nothing is sent before the hub has agreed to the connection; then first what ``restore`` posts.
+- A request is sent once at most. One that was not sent when its connection broke is sent on the
+  next one if it is ``kept``; otherwise it has ended by then.
+- A request is in ``_asked`` or ``_pings`` from its entry into the outbox until it is answered or
+  its connection ends, even if its caller no longer waits. So no answer is mistaken for another's.
+- Nothing is sent before the hub has accepted the connection; then the posts of ``restore`` first.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from typing import Any
 import msgspec
 import trio
 
-from pubsubd.client.dial import BACKOFF_MAX, CONNECT_TIMEOUT, Connect, dial_again, hang_up
+from pubsubd.client.dial import CONNECT_TIMEOUT, Connect, hang_up
 from pubsubd.client.faults import (
-    BufferFullError,
     DaemonError,
     DisconnectedError,
     LoginError,
@@ -48,19 +47,20 @@ from pubsubd.client.hub_messages import (
     error_of,
     to_program,
 )
+from pubsubd.client.reconnect import Reconnecting
 from pubsubd.client.request import Request
 from pubsubd.client.secure import certificate_refused
-from pubsubd.client.state import PATIENCE, State, Statistics
+from pubsubd.client.state import Statistics
 from pubsubd.client.websocket import Ended, Opened, Pong, WebSocket
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import HUB_READ_SIZE, KIB
 
 UNDER_WAY = 1_024
-"""Requests of the program that may wait for their answers at a time; more wait to be sent."""
+"""Requests that may wait for answers at the same time; further ones wait to be sent."""
 
 LINGER = 2.0
-"""Seconds that taking leave may take."""
+"""Seconds that disconnecting may take."""
 
 _OUTBOX = 64 * KIB
 _GRACE = 1.0  # seconds for reading what had come while the program let nothing else run
@@ -70,18 +70,18 @@ _FATAL = ("version_mismatch", "unauthorized", "invalid_token", "duplicate_connec
 _encode = msgspec.json.Encoder().encode
 
 
-class Exchange(State[bytes]):
-    """What a client says to a hub and hears from it; see the module.
+class Exchange(Reconnecting[bytes]):
+    """The requests and messages of one client; see the module.
 
     Args:
         connect: makes a connection.
         host: for the ``Host`` header.
         path: of the WebSocket.
-        address: what the client calls itself.
+        address: the client's own.
         headers: returns more headers of the request for a WebSocket.
         hello: returns the metadata of ``hub:connect``.
-        restore: called when the hub has agreed to a connection, to post what is to be said first;
-            tasks in the nursery that it gets end with the connection.
+        restore: called when the hub has accepted a connection, to post the first requests; tasks in
+            the nursery that it gets end with the connection.
 
     The others are those of :func:`~pubsubd.client.open_hub_client`.
     """
@@ -96,26 +96,18 @@ class Exchange(State[bytes]):
         headers: Callable[[], Sequence[tuple[bytes, bytes]]],
         hello: Callable[[], Mapping[str, Any]],
         restore: Callable[[trio.Nursery], None],
-        reconnect: bool,
         max_message: int,
-        receive_buffer: int,
-        on_disconnect: Callable[[PubsubdError], object] | None,
-        on_connect: Callable[[], object] | None,
+        **more: Any,
     ) -> None:
-        super().__init__(receive_buffer=receive_buffer, outbox=_OUTBOX, measure=len)
-        self._connect = connect
+        super().__init__(connect, outbox=_OUTBOX, measure=len, **more)
         self._host = host
         self._path = path
         self._address = address
         self._headers = headers
         self._hello = hello
         self._restore = restore
-        self._reconnect = reconnect
         self._max_message = max_message
-        self._on_disconnect = on_disconnect
-        self._on_connect = on_connect
 
-        self._leaving = False
         self._met = trio.Event()  # set when there was the first, or there will be none
 
         # Of the present connection
@@ -155,7 +147,7 @@ class Exchange(State[bytes]):
         id: str | None = None,  # noqa: A002
         **more: bool,
     ) -> Request:
-        """Return a request that says this; ``more`` are arguments of :class:`Request`."""
+        """Return a request; ``more`` are arguments of :class:`Request`."""
         outgoing = Outgoing(
             id=id or str(uuid.uuid4()),
             sender=self._address,
@@ -171,14 +163,14 @@ class Exchange(State[bytes]):
         return Request(_encode(outgoing), outgoing.id, **more)
 
     async def put(self, request: Request) -> None:
-        """Put a request into the outbox; waits while that is full or there is no connection."""
+        """Put a request into the outbox. Waits while it is full or there is no connection."""
         await self._wait_for_outbox()
         wire.check_size(len(request.text), self._most)
         self._append(request)
         await self._take_turn()
 
     async def ask(self, request: Request) -> Incoming:
-        """Put a request into the outbox and return its answer; raises what it is refused with."""
+        """Put a request into the outbox and return its answer; raise the error if it is refused."""
         await self._slots.acquire()
         request.slot = True
         try:
@@ -187,15 +179,10 @@ class Exchange(State[bytes]):
             request.slot = False
             self._slots.release()
             raise
-        self._waiting += 1
-        self._inbox_open.unpark_all()  # the answer may be behind messages that nobody reads
-        try:
-            return await request.wait()
-        finally:
-            self._waiting -= 1
+        return await self._wait_for(request.wait)
 
     def post(self, request: Request) -> Request:
-        """Put a request of the client's own into the outbox, whatever is there."""
+        """Put a request of the client itself into the outbox, even if that is full."""
         self._append(request)
         request.mark = 0  # it may go before messages of the program's that wait
         return request
@@ -215,25 +202,25 @@ class Exchange(State[bytes]):
         self._outbox_fed.unpark()
 
     def forget(self, request: Request) -> None:
-        """Do not wait for the answer to a request that was posted."""
+        """Stop waiting for the answer to a posted request."""
         self._asked.pop(request.id, None)
 
     async def flush(self) -> None:
-        """Wait until the hub has carried out everything before; see :meth:`HubClient.flush`."""
+        """Wait until the hub has processed everything before; see :meth:`HubClient.flush`."""
         await self._flush(lambda: self.ask(Request(PING)))
 
     # Hearing
 
     async def receive(self) -> HubMessage:
-        """Return the next message; waits for one."""
+        """Return the next message, and wait for one if necessary."""
         return to_program(decode(await self._take()))
 
     async def receive_all(self) -> list[HubMessage]:
-        """Return all messages that have come, at least one; waits for it."""
+        """Return all received messages, and wait for at least one."""
         return [to_program(decode(text)) for text in await self._take_all()]
 
     def object(self, error: PubsubdError) -> None:
-        """Let the next flush or read raise an error that no call has caused."""
+        """Let the next flush or read raise an error that belongs to no call."""
         self._errors.append(error)
         self._inbox_fed.unpark_all()
 
@@ -245,11 +232,11 @@ class Exchange(State[bytes]):
 
     @property
     def failed(self) -> bool:
-        """Whether it has ended."""
+        """Whether the client has ended."""
         return self._failure is not None
 
     async def wait_met(self) -> None:
-        """Wait until the hub has agreed to the first connection; raises why it has not."""
+        """Wait until the hub has accepted the first connection; raise the error if it has not."""
         await self._met.wait()
         self._check()
 
@@ -258,14 +245,14 @@ class Exchange(State[bytes]):
 
         Args:
             why: the reason.
-            final: whether the next one would end likewise.
+            final: whether the next one would end in the same way.
         """
         self._reason = self._reason or why
         self._final = self._final or final
         self._scope.cancel()
 
-    async def leave(self) -> None:
-        """Flush if that tells anything, and take leave of the hub."""
+    async def _leave(self) -> None:
+        """Flush if anything is unconfirmed, and disconnect from the hub."""
         if self._put_last > self._confirmed or self._doubt is not None:
             await self.flush()
         if not self._connected:
@@ -276,53 +263,19 @@ class Exchange(State[bytes]):
             with contextlib.suppress(PubsubdError):  # closing will do
                 await self.post(self.request("hub:disconnect")).wait()
 
-    def close(self) -> None:
-        """Let every call raise :class:`trio.ClosedResourceError`."""
-        self._closed = True
-        self._wake_all()
+    def _close(self) -> None:
+        super()._close()
         self._drop(
             [*self._asked.values(), *self._pings], DisconnectedError("this client was closed")
         )
 
     # The background task
 
-    async def run(self, stream: trio.abc.Stream) -> None:
-        """Use ``stream``, and the connections after it."""
-        try:
-            await self._keep_connected(stream)
-        except Exception as error:  # noqa: BLE001  (calls raise it, not the block)
-            self._lose(self._own_fault(error), final=True)
-            self._met.set()
-
-    async def _keep_connected(self, stream: trio.abc.Stream) -> None:
-        attempt = 0
-        while True:
-            began = trio.current_time()
-            why = await self._contain(self._converse, stream)
-            met = self._met.is_set()
-            was_connected = self._connected
-            once = self._leaving or not self._reconnect or not met
-            self._lose(why, final=self._final or once)
-            self._met.set()
-            if self._leaving:
-                return
-            if was_connected or (met and self.failed):
-                self._call("on_disconnect", self._on_disconnect, why)
-            if self.failed:
-                return
-            if trio.current_time() - began >= BACKOFF_MAX:
-                attempt = 0  # not merely accepted and closed again
-            try:
-                stream, attempt = await dial_again(
-                    self._connect, attempt, BACKOFF_MAX, self._note_fault
-                )
-            except PubsubdError as error:
-                self._lose(error, final=True)
-                return
+    def _lasts(self, why: PubsubdError) -> bool:
+        return self._final
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
-        """Use one connection until it ends, and return why it did."""
-        waiting, self._outbox = self._outbox, deque()  # for when the hub has agreed
+        waiting, self._outbox = self._outbox, deque()  # until the hub has accepted this one
         self._outbox_size = 0
         reply = b""
         try:
@@ -353,7 +306,7 @@ class Exchange(State[bytes]):
         self._final = self._sending = self._stalled = False
 
     async def _introduce(self, nursery: trio.Nursery, waiting: deque[Request]) -> None:
-        """Agree with the hub on the connection, restore what was there, and go on."""
+        """Connect to the hub, restore the registration and subscriptions, and go on."""
         with trio.move_on_after(CONNECT_TIMEOUT) as scope:
             await self._upgraded.wait()
             request = self.post(self.request("hub:connect", metadata=self._hello()))
@@ -371,20 +324,16 @@ class Exchange(State[bytes]):
             text = f"the hub gave no answer in {CONNECT_TIMEOUT:g} s"
             self.stop(DisconnectedError(text), final=False)
             return
-        self._connected = True
-        self._connections += 1
         self._most = connected.max_message_size
         self._restore(nursery)
         for kept in waiting:
             self._renew(kept)
         self._met.set()
-        self._outbox_open.unpark_all()
-        if self._connections > 1:
-            self._call("on_connect", self._on_connect)
+        self._go_on()
         await self._keep_alive(connected.heartbeat_interval / 1000)
 
     def _renew(self, request: Request) -> None:
-        """Put a request that waited for this connection into the outbox; its mark still holds."""
+        """Put a request that waited for this connection into the outbox, with its old mark."""
         if len(request.text) > self._most:
             details = {"actualSize": len(request.text), "maxSize": self._most}
             error = DaemonError("message_too_large", "larger than the new hub takes", details)
@@ -418,7 +367,6 @@ class Exchange(State[bytes]):
         return self._heard == heard and not self._stalled
 
     def _lose(self, why: PubsubdError, *, final: bool) -> None:
-        """Settle what the lost connection leaves behind."""
         self._connected = False
         kept = [request for request in self._outbox if request.kept]
         if final:
@@ -438,6 +386,7 @@ class Exchange(State[bytes]):
         self._asked = staying
         self._pings.clear()
         self._drop(lost, why)
+        self._met.set()
         self._wake_all()
 
     def _drop(self, requests: list[Request], why: PubsubdError) -> None:
@@ -451,7 +400,7 @@ class Exchange(State[bytes]):
         answer: Incoming | None = None,
         error: PubsubdError | None = None,
     ) -> None:
-        """Give a request what it waits for, once it is in none of the tables."""
+        """Settle a request that has been removed from all tables."""
         if request.slot:
             request.slot = False
             self._slots.release()
@@ -514,21 +463,17 @@ class Exchange(State[bytes]):
                 self._inbox_fed.unpark_all()
 
     async def _wait_for_room(self) -> None:
-        # Before the hub has agreed to the connection, it can say nothing that would be kept.
-        while self._connected and self._inbox_size >= self._bound:
-            if self._waiting:
-                # A caller that waits for an answer cannot read: stopping here would be for ever.
-                if self._inbox_size < self._bound * PATIENCE:
-                    return
-                full = BufferFullError("received messages have to be read first")
-                for request in (*self._asked.values(), *self._pings):
-                    if request.slot and request.done is not None:
-                        request.error = fresh(full)
-                        request.done.set()
-            self._stalled = True
-            await self._inbox_open.park()
-            self._stalled = False
-            self._heard += 1  # as far as heartbeats go: nobody has listened
+        # Before the hub has accepted the connection, nothing that it sends is kept.
+        self._stalled = True
+        await super()._wait_for_room()
+        self._stalled = False
+        self._heard += 1  # nobody has listened, so no heartbeat is overdue
+
+    def _drop_waiting(self, why: PubsubdError) -> None:
+        for request in (*self._asked.values(), *self._pings):
+            if request.slot and request.done is not None:
+                request.error = fresh(why)
+                request.done.set()
 
     def _hear(self, text: bytes) -> None:
         message = decode(text)

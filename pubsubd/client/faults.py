@@ -1,4 +1,4 @@
-"""What a client raises, and the words for it."""
+"""The exceptions of the clients, and their texts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pubsubd.protocol.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.transport.tls import explain
 
 TLS_ALERT = b"\x15\x03"
-"""How the answer of TLS begins to what is none (RFC 8446, section 5.1)."""
+"""The first bytes of TLS's answer to a peer that speaks no TLS (RFC 8446, section 5.1)."""
 
 _LOGIN = ("login-failed", "login-throttled", "login-timeout", "too-many-failures")
 _HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
 
 
 class ConnectError(PubsubdError):
-    """There is no connection to be had; ``__cause__`` is the :class:`OSError`.
+    """A connection could not be made; ``__cause__`` is the :class:`OSError`.
 
     Attributes:
         where: ``host:port`` or the path of the Unix socket.
-        reason: why, in lower case, as ``connection refused``.
+        reason: the reason in lower case, for example ``connection refused``.
     """
 
     def __init__(self, where: str, reason: str) -> None:
@@ -37,25 +37,25 @@ class ConnectError(PubsubdError):
 
 
 class TlsError(ConnectError):
-    """TLS with what is there is not possible, or it speaks TLS and we do not.
+    """No TLS session with this peer is possible, or the peer requires TLS and we do not use it.
 
-    Another connection would end likewise, so this ends a client. ``__cause__`` is the
+    It ends the client, because another connection would fail in the same way. ``__cause__`` is the
     :class:`ssl.SSLError`, if there was one.
     """
 
 
 class DisconnectedError(PubsubdError):
-    """The connection ended and the daemon did not say why, or what came is not its protocol."""
+    """The connection ended without a reason from the daemon, or the peer broke the protocol."""
 
 
 class DaemonError(PubsubdError):
-    """What the daemon said on ``//pubsubd/error``, or in a ``hub:error``.
+    """An error from the daemon: ``//pubsubd/error`` on the line port, or a ``hub:error``.
 
     Attributes:
-        code: as in pubsubd-protocol(7), for example ``slow-consumer``, or in pubsubd-hub(7), for
-            example ``rate_limited``.
-        text: one printable line for a person.
-        details: what a ``hub:error`` tells beside, for example ``{"retryAfter": 3}``.
+        code: an error code from pubsubd-protocol(7), for example ``slow-consumer``, or from
+            pubsubd-hub(7), for example ``rate_limited``.
+        text: one printable line for people.
+        details: the details of a ``hub:error``, for example ``{"retryAfter": 3}``.
     """
 
     def __init__(self, code: str, text: str, details: Mapping[str, Any] | None = None) -> None:
@@ -67,7 +67,7 @@ class DaemonError(PubsubdError):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds after which to try again what was ``rate_limited``."""
+        """Seconds to wait before trying again, after ``rate_limited``; otherwise None."""
         seconds = self.details.get("retryAfter")
         return float(seconds) if isinstance(seconds, int | float) else None
 
@@ -76,25 +76,25 @@ class DaemonError(PubsubdError):
 
 
 class LoginError(DaemonError):
-    """The daemon does not take who we say we are.
+    """The daemon rejects the login.
 
-    Its codes are ``login-failed``, ``login-throttled``, ``login-timeout`` and
+    The codes are ``login-failed``, ``login-throttled``, ``login-timeout`` and
     ``too-many-failures``; on the hub port ``unauthorized``, ``invalid_token`` and
-    ``login-throttled``; or what a daemon says that knows no login.
+    ``login-throttled``; or another code, if the daemon does not know logins.
     """
 
     @property
     def passing(self) -> bool:
-        """Whether the same login may do later."""
+        """Whether the same login may succeed later."""
         return self.code in ("login-throttled", "login-timeout")
 
 
 class BufferFullError(PubsubdError):
-    """A call waited for an answer behind more messages than may be kept: read some first."""
+    """Too many unread messages came before the answer that a call waited for: read some first."""
 
 
 def fresh(error: PubsubdError) -> PubsubdError:
-    """Return ``error`` anew, as each raising adds to an exception's traceback."""
+    """Return a copy of ``error``: each raise adds to an exception's traceback."""
     return caused(type(error)(*error.args), error.__cause__)
 
 
@@ -105,11 +105,11 @@ def caused(error: PubsubdError, cause: BaseException | None) -> PubsubdError:
 
 
 def daemon_error(said: bytes, where: str, *, login: bool = False) -> PubsubdError:
-    """Return what to raise for an error that the daemon has told.
+    """Return the exception for an error of the daemon.
 
     Args:
         said: the data of its message.
-        where: who it is.
+        where: the daemon's address.
         login: whether it is the answer to a login.
     """
     code, _, text = printable(said).partition(" ")
@@ -121,7 +121,7 @@ def daemon_error(said: bytes, where: str, *, login: bool = False) -> PubsubdErro
 
 
 def lasting(error: PubsubdError) -> bool:
-    """Whether a new connection would end likewise."""
+    """Return whether a new connection would end likewise."""
     if isinstance(error, LoginError):
         return not error.passing
     if isinstance(error, DaemonError):
@@ -130,12 +130,12 @@ def lasting(error: PubsubdError) -> bool:
 
 
 def connection_lost(exc: BaseException) -> str:
-    """Return what to say of a connection that broke."""
+    """Return the text for a broken connection."""
     return f"the connection broke: {reason(exc.__cause__ or exc)}"
 
 
 def reason(exc: BaseException) -> str:
-    """Return why the system refused something, in a few words in lower case."""
+    """Return the system's reason for a failure, in a few words in lower case."""
     if isinstance(exc, ssl.SSLError):
         return explain(exc)
     if not isinstance(exc, OSError) or exc.errno is None:
@@ -147,17 +147,17 @@ def reason(exc: BaseException) -> str:
 
 
 def printable(text: str | bytes) -> str:
-    """Return what a peer has said as one printable line; what it has escaped stays as it is."""
+    """Return a peer's text as one printable line; escapes in it stay as they are."""
     return wire.escape(text).replace("\\\\", "\\")
 
 
 def not_understood(error: ProtocolError, data: bytes, where: str) -> PubsubdError:
-    """Return what to raise for a peer that wrote something else than whole, legal messages.
+    """Return the exception for input that is not whole, legal messages.
 
     Args:
-        error: what is wrong with it.
-        data: what came last.
-        where: who it is.
+        error: the parser's error.
+        data: the last input.
+        where: the peer's address.
     """
     if data.startswith(TLS_ALERT):
         return caused(TlsError(where, "it speaks TLS, and we do not"), error)

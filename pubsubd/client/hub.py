@@ -1,4 +1,4 @@
-"""The hub client: actors, topics, and what is restored with each connection."""
+"""The hub client: topics, actors, and restoring both on each new connection."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from pubsubd.client.hub_messages import (
     raw_payload,
 )
 from pubsubd.client.login import Credentials, Token
+from pubsubd.client.reconnect import running
 from pubsubd.client.request import Request
 from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import RECEIVE_BUFFER, Statistics
@@ -41,23 +42,24 @@ from pubsubd.protocol.errors import ProtocolError, PubsubdError
 from pubsubd.protocol.limits import MIB
 
 PATH = "/ws"
-"""Where a hub port is a WebSocket."""
+"""The path of the WebSocket on a hub port."""
 
 MAX_MESSAGE = 8 * MIB
-"""Bytes of one message received: text of 1 MiB all of whose bytes JSON has to escape fits."""
+"""Most bytes of a received message: enough for 1 MiB of text even if JSON escapes every byte."""
 
 TTL = 300.0
-"""Seconds that a registration holds; it is renewed three times as often."""
+"""Lifetime of a registration in seconds; it is renewed three times as often."""
 
 _RIGHTS = ("send", "receive", "discover")  # that a connection says it wants
 
 
 class Subscription:
-    """A topic that is subscribed.
+    """A subscription to a topic.
 
     Attributes:
-        topic: as it was given.
-        id: what the hub calls it; another one with each connection, empty until it is in force.
+        topic: the topic, as it was given.
+        id: the hub's identifier for it. It is empty until the subscription is active, and changes
+            with each connection.
     """
 
     __slots__ = ("id", "topic")
@@ -71,23 +73,24 @@ class Subscription:
 
 
 class HubClient:
-    """A connection to a hub, and the next one when it breaks; made by :func:`open_hub_client`.
+    """A connection to a hub that reconnects when it breaks; made by :func:`open_hub_client`.
 
-    Any number of tasks may use it at once. After the block each method raises
-    :class:`trio.ClosedResourceError`. Each method that asks the hub may raise:
+    Any number of tasks may use it at the same time. After the block, each method raises
+    :class:`trio.ClosedResourceError`. Each method that sends a request to the hub may raise:
 
-    - ProtocolError: ``payload-too-large``, the message is over what the hub takes; it is not sent.
-    - DaemonError: what the hub refuses it with, for example ``rate_limited``, whose ``retry_after``
-      tells when to try again; or why it has ended the connection.
+    - ProtocolError: ``payload-too-large``: the message exceeds the limit of the hub; it is not
+      sent.
+    - DaemonError: the hub refuses the request, for example with ``rate_limited``, whose
+      ``retry_after`` says when to try again; or it has closed the connection for this reason.
     - DisconnectedError: the connection broke before the answer came. The hub may or may not have
-      carried it out, unless the client has ended.
-    - BufferFullError: before the answer come more messages than four receive buffers hold.
+      processed the request, unless the client has ended.
+    - BufferFullError: more messages came before the answer than four receive buffers hold.
 
-    A call that is cancelled may or may not be carried out.
+    If a call is cancelled, the hub may or may not process it.
 
     Attributes:
-        address: what it is registered as; of one that is no actor, what it calls itself, though
-            others see where it comes from.
+        address: the address of the actor. Without an actor it is a name that the client chooses,
+            and others see the network address instead.
     """
 
     def __init__(
@@ -136,33 +139,35 @@ class HubClient:
         type: str,  # noqa: A002  (it is called so everywhere)
         data: Any = None,
     ) -> int:
-        """Publish one message, and return to how many connections it went.
+        """Publish one message, and return the number of connections that it was sent to.
 
         Args:
-            topic: any name that the hub allows; subscribers on the line port get it as well.
-            type: what kind of message it is.
-            data: anything that msgspec can write as JSON. What the hub cannot read, as integers
-                of more than 64 bits or 200 levels, makes it end the connection, which this call
-                tells, as well as all that are under way.
+            topic: any name that the hub allows. Subscribers on the line port receive the message,
+                too.
+            type: the type of the message.
+            data: anything that msgspec can encode as JSON. If the hub cannot parse it, for example
+                because of an integer over 64 bits or over 200 levels, it closes the connection.
+                This call then raises the reason, and so do all calls that are waiting.
         """
         payload = {"topic": topic, "type": type, "data": data}
         answer = await self._ask("hub:publish", payload, counted=True)
         return convert(answer.payload, Published).subscriber_count
 
     async def publish_raw(self, topic: str, data: str | bytes) -> int:
-        """Publish text or bytes, which arrive at the line port as they are; see :meth:`publish`."""
+        """Publish text or bytes that reach the line port unchanged; see :meth:`publish`."""
         data = data.encode() if isinstance(data, str) else data
         return await self.publish(topic, RAW, raw_payload(topic, data))
 
     async def subscribe(self, topic: str) -> Subscription:
-        """Ask for all that is published to a topic, until :meth:`unsubscribe`.
+        """Subscribe to a topic, until :meth:`unsubscribe`.
 
-        In a topic, ``+`` stands for any one level between slashes, and ``#`` at the end for any
-        number of levels. A message comes once, however many topics match. Returns when it is in
-        force; it outlives the connection. After a cancellation it may or may not be in force.
+        In a topic, ``+`` matches any one level between slashes, and ``#`` at the end any number of
+        levels. A message comes once, even if several subscriptions match. Returns when the
+        subscription is active. It is restored when the client reconnects. If the call is cancelled,
+        the subscription may or may not be active.
 
         Raises:
-            DaemonError: the hub refuses it, and it is not kept; or the client has ended.
+            DaemonError: the hub refuses the subscription, or the client has ended.
             DisconnectedError: the client has ended.
         """
         new = topic not in self._topics
@@ -182,11 +187,11 @@ class HubClient:
             return subscription
 
     async def unsubscribe(self, topic: str | Subscription) -> None:
-        """Take back a subscription; messages that are on their way still arrive.
+        """Remove a subscription. Messages that are already on their way still arrive.
 
         Raises:
-            ProtocolError: ``not-subscribed``, it is not there.
-            DaemonError: the hub refuses it, so that it stays; or the client has ended.
+            ProtocolError: ``not-subscribed``: there is no such subscription.
+            DaemonError: the hub refuses, and the subscription stays; or the client has ended.
             DisconnectedError: the client has ended.
         """
         topic = topic.topic if isinstance(topic, Subscription) else topic
@@ -204,12 +209,12 @@ class HubClient:
             raise
 
     async def list_topics(self, *, offset: int = 0, limit: int = 100) -> Topics:
-        """Return some of the topics of the hub port."""
+        """Return ``limit`` topics of the hub port, beginning with number ``offset``."""
         answer = await self._ask("hub:list_topics", {"offset": offset, "limit": limit})
         return convert(answer.payload, Topics)
 
     async def topic_info(self, topic: str) -> Topic:
-        """Return what the hub knows of a topic; a DaemonError tells that it knows nothing."""
+        """Return what the hub knows about a topic. Raises DaemonError if it does not know it."""
         answer = await self._ask("hub:topic_info", {"topic": topic})
         return convert(answer.payload, Topic)
 
@@ -224,20 +229,20 @@ class HubClient:
         metadata: Mapping[str, Any] | None = None,
         correlation_id: str | None = None,
     ) -> None:
-        """Send one message to an actor, and do not wait for anything but room in the outbox.
+        """Send one message to an actor. Waits only for room in the outbox.
 
-        Whether there is such an actor is not told; :meth:`ask` tells. What else the hub objects to
-        is raised by the next :meth:`flush` or read.
+        This does not report whether the actor exists; :meth:`ask` does. Other errors from the hub
+        are raised by the next :meth:`flush` or read.
 
         Args:
-            to: its address, as :attr:`HubMessage.sender` of what is answered.
-            type: what kind of message it is.
-            data: anything that msgspec can write as JSON.
-            metadata: more for the receiver, beside what the hub adds.
-            correlation_id: that of the message that is answered.
+            to: the address of the actor; in a reply, the :attr:`HubMessage.sender`.
+            type: the type of the message.
+            data: anything that msgspec can encode as JSON.
+            metadata: metadata for the receiver, in addition to the hub's.
+            correlation_id: in a reply, that of the message that it answers.
 
         Raises:
-            ProtocolError: as for all methods.
+            ProtocolError: as in all methods.
             DaemonError, DisconnectedError: the client has ended.
         """
         await self._exchange.put(
@@ -261,13 +266,13 @@ class HubClient:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> Delivered:
-        """Send one message to an actor, and return when the hub has handed it over.
+        """Send one message to an actor, and return when the hub has delivered it.
 
-        What the actor answers comes as a message whose ``correlation_id`` is the ``message_id``
-        that is returned.
+        The actor's reply comes as a message whose ``correlation_id`` is the ``message_id`` that is
+        returned here.
 
         Raises:
-            DaemonError: ``unknown_actor``, there is none of that address.
+            DaemonError: ``unknown_actor``: no actor has this address.
         """
         payload = {"to": to, "type": type, "data": data}
         more: dict[str, Any] = {"to": to, "pattern": "ask", "counted": True}
@@ -284,14 +289,14 @@ class HubClient:
         exclude_self: bool = False,
         metadata: Mapping[str, Any] | None = None,
     ) -> int:
-        """Send one message to all actors, and return how many it was handed to.
+        """Send one message to all actors, and return how many it was delivered to.
 
         Args:
-            type: what kind of message it is.
-            data: anything that msgspec can write as JSON.
-            capability: only to actors that have it.
-            exclude_self: not to this client.
-            metadata: more for the receivers, beside what the hub adds.
+            type: the type of the message.
+            data: anything that msgspec can encode as JSON.
+            capability: send only to actors that have this capability.
+            exclude_self: do not send to this client.
+            metadata: metadata for the receivers, in addition to the hub's.
         """
         payload = {"type": type, "data": data, "excludeSelf": exclude_self}
         if capability is not None:
@@ -307,31 +312,31 @@ class HubClient:
         offset: int = 0,
         limit: int = 100,
     ) -> Actors:
-        """Return some of the actors whose addresses match, in which ``*`` stands for anything."""
+        """Return actors whose addresses match ``pattern``, in which ``*`` matches any text."""
         payload: dict[str, Any] = {"pattern": pattern, "offset": offset, "limit": limit}
         if capability is not None:
             payload["capability"] = capability
         return convert((await self._ask("hub:discover", payload)).payload, Actors)
 
     async def list_actors(self, *, offset: int = 0, limit: int = 100) -> Actors:
-        """Return some of all actors."""
+        """Return ``limit`` of all actors, beginning with number ``offset``."""
         answer = await self._ask("hub:list_actors", {"offset": offset, "limit": limit})
         return convert(answer.payload, Actors)
 
     # The hub and the connection
 
     async def metrics(self) -> dict[str, Any]:
-        """Return the counters of the hub, as in pubsubd-hub(7)."""
+        """Return the counters of the hub; see hub:metrics in pubsubd-hub(7)."""
         return _object(await self._ask("hub:metrics", {}))
 
     async def queue_stats(self) -> dict[str, Any]:
-        """Return how much waits for this connection, as in pubsubd-hub(7)."""
+        """Return the backlog of this connection; see hub:queue_stats in pubsubd-hub(7)."""
         return _object(await self._ask("hub:queue_stats", {}))
 
     async def refresh_token(self) -> int:
-        """Change the token for a new one, for this connection and later ones.
+        """Exchange the token for a new one, for this connection and later ones.
 
-        Returns until when that one holds, in epoch milliseconds.
+        Returns when the new token expires, in milliseconds since the epoch.
         """
         shown = isinstance(self._login, Token)
         token = self._login.text if isinstance(self._login, Token) else self._token
@@ -344,13 +349,13 @@ class HubClient:
         return refreshed.expires_at
 
     async def flush(self) -> None:
-        """Wait until the hub has carried out everything before.
+        """Wait until the hub has processed everything that was sent before.
 
         Raises:
             DaemonError, DisconnectedError: the connection broke after the last flush, and messages
-                sent before that may be lost. Told once; another flush may well succeed.
-            DaemonError: something else that the hub objected to and no call has told yet.
-            BufferFullError: as for all methods.
+                sent before that may be lost. This is raised once; the next flush may succeed.
+            DaemonError: another error from the hub that no call has raised yet.
+            BufferFullError: as in all methods.
         """
         await self._exchange.flush()
 
@@ -366,20 +371,22 @@ class HubClient:
         return self
 
     async def __anext__(self) -> HubMessage:
-        """Return the next message; waits for one. The iteration ends by an exception only.
+        """Return the next message, and wait for one if necessary.
+
+        The iteration ends only with an exception.
 
         Raises:
-            DaemonError: something the hub objected to and no call has told; reading may go on.
-            DaemonError, DisconnectedError: the client has ended, and all that came is read.
+            DaemonError: an error from the hub that no call has raised yet; reading may go on.
+            DaemonError, DisconnectedError: the client has ended, and all messages have been read.
         """
         return await self._exchange.receive()
 
     async def receive(self) -> list[HubMessage]:
-        """Return all messages that have come, at least one; waits for it. Raises as iterating."""
+        """Return all received messages, and wait for at least one. Raises as iterating does."""
         return await self._exchange.receive_all()
 
     def statistics(self) -> Statistics:
-        """Return a snapshot; ``published`` counts all messages to others."""
+        """Return a snapshot. ``published`` counts all messages to others, published or sent."""
         return self._exchange.statistics(len(self._topics))
 
     # What the methods are made of
@@ -421,7 +428,7 @@ class HubClient:
             nursery.start_soon(self._understand, self._stay_subscribed, waiting)
 
     async def _understand(self, task: Callable[..., Awaitable[None]], argument: Any) -> None:
-        """Run a task of the connection; an answer that makes no sense to it ends that."""
+        """Run a task of the connection; an answer that it cannot read ends the connection."""
         try:
             await task(argument)
         except DisconnectedError as error:
@@ -437,7 +444,7 @@ class HubClient:
             request = self._register()
 
     async def _hear_registered(self, request: Request) -> float:
-        """Return in how many seconds to register again."""
+        """Return the seconds after which to register again."""
         try:
             answer = await request.wait()
         except DaemonError as error:
@@ -484,7 +491,7 @@ def _object(answer: Incoming) -> dict[str, Any]:
 
 
 def _retry_after(error: DaemonError) -> float | None:
-    """Return in how many seconds to try again, if it was only too much at a time."""
+    """Return the seconds after which to try again, if only the rate was too high."""
     if error.code != "rate_limited":
         return None
     return 1.0 if error.retry_after is None else max(error.retry_after, 0.01)
@@ -509,44 +516,46 @@ async def open_hub_client(
     on_connect: Callable[[], object] | None = None,
     connect: Connect | None = None,
 ) -> AsyncIterator[HubClient]:
-    """Connect and register, and take leave at the end of the block.
+    """Connect to a hub and register an actor; at the end of the block, disconnect.
 
-    It flushes before that if there are messages without an answer of their own.
+    Before disconnecting it flushes, if messages were sent that have no answer of their own.
 
     Args:
         host: name or address of the daemon.
-        port: of its hub port.
-        actor: the address to register, as ``@(python/worker-1)``; None to be no actor.
-        capabilities: what the actor says that it can do, at least one.
-        metadata: what it says of itself.
-        ttl: seconds that its registration holds if this client vanishes; renewed in time.
-        token: what to log in with in ``hub:connect``.
-        tls: whether to encrypt: True trusts the authorities that the system trusts,
-            :class:`Tls` tells others and what to show. TLS 1.2 or newer; the server's certificate
-            has to be for ``host``. A context is used as it is.
-        login: what to log in with at the beginning of each connection, in an ``Authorization``
-            header. Without ``tls`` it goes over the network as it is.
-        reconnect: whether to connect again, for ever, when the connection breaks. The waits are
-            random, up to 0.5 s first and up to 30 s later. The first connection is tried once.
-        max_message: bytes of a message that comes.
-        receive_buffer: bytes received and not read yet (each message counts 160 more) at which
-            reading stops. One read of 128 KiB or one message may go beyond it, and what comes
-            before the answer to a waiting call, up to four times as much.
+        port: its hub port.
+        actor: the address to register, for example ``@(python/worker-1)``; None for no actor.
+        capabilities: the capabilities of the actor, at least one.
+        metadata: the metadata of the actor.
+        ttl: lifetime of the registration in seconds. It is renewed in time, and ends after this
+            time if the client vanishes.
+        token: a token to log in with in ``hub:connect``.
+        tls: whether to use TLS. True trusts the certificate authorities of the system; a
+            :class:`Tls` names others, and a certificate of the client. TLS 1.2 or newer is
+            required, and the server's certificate must be for ``host``. An ``SSLContext`` is used
+            as it is.
+        login: the login, sent in an ``Authorization`` header at the beginning of each connection.
+            Without ``tls`` it is sent unencrypted.
+        reconnect: whether to reconnect, for ever, when the connection breaks. The waits are
+            random, at first up to 0.5 s and later up to 30 s. The first connection is tried once.
+        max_message: most bytes of a received message.
+        receive_buffer: bytes of unread messages at which the client stops reading; each message
+            counts 160 bytes extra. One read of 128 KiB or one message may exceed it. While a call
+            waits for an answer, up to four times as much is buffered.
         on_disconnect: called with the reason each time a connection ends.
-        on_connect: called each time a connection is there again. What either of the two raises is
-            logged, by the logger ``pubsubd.client``, and counted in ``statistics().faults``; the
-            client goes on.
-        connect: how to make a connection to that host and port, instead of over TCP.
+        on_connect: called each time the client has reconnected. If one of these two handlers
+            raises an exception, it is logged to the logger ``pubsubd.client`` and counted in
+            ``statistics().faults``, and the client goes on.
+        connect: a function that makes a connection to host and port, instead of TCP.
 
     Raises:
         ConfigError: a file that ``tls`` names cannot be used.
-        ConnectError: there is no connection at the beginning.
-        TlsError: there is one, but no TLS that is to be trusted.
-        LoginError: the hub does not take the login or the token. Later calls raise it if that is so
-            only for a later connection.
-        DaemonError: the hub refuses it, or to register the actor.
-        DisconnectedError: who is there is no hub.
-        DaemonError, DisconnectedError: as :meth:`HubClient.flush`, at the end.
+        ConnectError: the first connection could not be made.
+        TlsError: it was made, but without a trusted TLS session.
+        LoginError: the hub rejects the login or the token. If it does so only on a later
+            connection, later calls raise this.
+        DaemonError: the hub refuses the connection, or refuses to register the actor.
+        DisconnectedError: the peer is not a hub.
+        DaemonError, DisconnectedError: as in :meth:`HubClient.flush`, at the end of the block.
     """
     where = address(host, port)
     connect = connect or partial(dial, host, port, None)
@@ -567,18 +576,6 @@ async def open_hub_client(
         on_disconnect=on_disconnect,
         on_connect=on_connect,
     )
-    exchange = client._exchange
-    stream = await connect()
-    error: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(exchange.run, stream)
-        try:
-            await client._open()
-            yield client
-            await exchange.leave()
-        except BaseException as exc:  # noqa: BLE001  (raised below, where no nursery groups it)
-            error = exc
-        exchange.close()
-        nursery.cancel_scope.cancel()
-    if error is not None:
-        raise error
+    async with running(client._exchange, await connect()):
+        await client._open()
+        yield client

@@ -1,9 +1,10 @@
-"""What the hub client says and hears, as types.
+"""The messages of the hub client, as types.
 
 Invariants:
 
-- A message is another's if the hub has marked it as ``forwarded``, which it does to all of them;
-  what is not marked is the hub's own. So nobody can send an answer, or an end, by its type.
+- A message is from another client if the hub has marked it as ``forwarded``. The hub marks all
+  such messages, so one without the mark is its own. So no client can forge an answer or a
+  disconnection by the type of a message.
 """
 
 from __future__ import annotations
@@ -21,26 +22,27 @@ HUB = "@(cloudflare/signal-hub)"
 """The hub's own address."""
 
 VERSION = "0.1.0"
-"""The version of the dialect that is spoken."""
+"""The version of the protocol."""
 
 RAW = "pubsub:message"
-"""The type of what was published on the line port, as text or bytes."""
+"""The type of a message that was published on the line port as text or bytes."""
 
 PING = b'{"type":"ping"}'
-"""Answered by ``{"type":"pong"}`` when everything before it is carried out."""
+"""Answered with ``{"type":"pong"}`` when everything before it has been processed."""
 
 
 class HubMessage(NamedTuple):
-    """A message as it was received.
+    """A received message.
 
     Attributes:
-        topic: what it was published to; None if it was sent to this actor, or to all of them.
-        type: what kind of message it is.
+        topic: the topic that it was published to; None if it was sent to this actor or to all.
+        type: the type of the message.
         data: its JSON value.
-        sender: the address of who has sent it; the hub vouches for it.
+        sender: the address of the sender, which the hub guarantees.
         id: its identifier.
-        correlation_id: the identifier of what it is an answer to; of an ask, its own.
-        metadata: what the sender and the hub have added.
+        correlation_id: in a reply, the identifier of the message that it answers; in an ask, its
+            own identifier.
+        metadata: the metadata from the sender and from the hub.
         broadcast: whether it was sent to all actors.
     """
 
@@ -55,7 +57,7 @@ class HubMessage(NamedTuple):
 
     @property
     def raw(self) -> bytes | None:
-        """What was published on the line port as text or bytes; None of any other message."""
+        """The bytes, if it was published on the line port as text or bytes; otherwise None."""
         if self.type != RAW or not isinstance(self.data, dict):
             return None
         text, coded = self.data.get("data"), self.data.get("dataBase64")
@@ -68,7 +70,7 @@ class HubMessage(NamedTuple):
 
 
 def raw_payload(topic: str, data: bytes) -> dict[str, str]:
-    """Return what stands for text or bytes, so that it arrives as such at the line port."""
+    """Return a payload that arrives at the line port as text or bytes."""
     try:
         return {"name": topic, "data": data.decode()}
     except UnicodeDecodeError:
@@ -76,11 +78,11 @@ def raw_payload(topic: str, data: bytes) -> dict[str, str]:
 
 
 class Delivered(NamedTuple):
-    """An ask that has reached its actor.
+    """The confirmation that an ask has reached its actor.
 
     Attributes:
-        message_id: of the ask; the :attr:`HubMessage.correlation_id` of what answers it.
-        at: when, in epoch milliseconds.
+        message_id: identifier of the ask; the :attr:`HubMessage.correlation_id` of the reply.
+        at: time of delivery, in milliseconds since the epoch.
     """
 
     message_id: str
@@ -88,14 +90,15 @@ class Delivered(NamedTuple):
 
 
 class Actor(Struct, frozen=True, rename="camel"):
-    """An actor that is registered.
+    """A registered actor.
 
     Attributes:
-        address: as ``@(python/worker-1)``.
-        capabilities: what it says that it can do.
-        metadata: what it says of itself.
-        registered_at: when, in epoch milliseconds.
-        expires_at: until when, unless it is renewed, in epoch milliseconds.
+        address: for example ``@(python/worker-1)``.
+        capabilities: its capabilities.
+        metadata: its metadata.
+        registered_at: time of registration, in milliseconds since the epoch.
+        expires_at: when the registration ends unless it is renewed, in milliseconds since the
+            epoch.
     """
 
     address: str
@@ -106,12 +109,12 @@ class Actor(Struct, frozen=True, rename="camel"):
 
 
 class Actors(Struct, frozen=True, rename="camel"):
-    """Some of the actors that there are: those from ``offset`` on.
+    """A page of a list of actors, beginning at ``offset``.
 
     Attributes:
-        actors: these.
-        total: how many there are in all, if the hub tells.
-        has_more: whether there are more behind these.
+        actors: the actors on this page.
+        total: number of all actors, if the hub reports it.
+        has_more: whether there are more after these.
     """
 
     actors: list[Actor]
@@ -125,8 +128,8 @@ class Topic(Struct, frozen=True, rename="camel"):
     Attributes:
         topic: its name.
         subscriber_count: connections that receive it.
-        message_count: messages it has had from the hub port.
-        created_at: in epoch milliseconds.
+        message_count: messages published to it on the hub port.
+        created_at: in milliseconds since the epoch.
     """
 
     topic: str
@@ -136,7 +139,7 @@ class Topic(Struct, frozen=True, rename="camel"):
 
 
 class Topics(Struct, frozen=True, rename="camel"):
-    """Some of the topics that there are: those from ``offset`` on, as :class:`Actors`."""
+    """A page of a list of topics, beginning at ``offset``, like :class:`Actors`."""
 
     topics: list[Topic]
     total: int | None = None
@@ -189,7 +192,7 @@ class Subscribed(Struct, rename="camel"):
 
 
 class Outgoing(Struct, rename={"sender": "from", "correlation_id": "correlationId"}):
-    """Any message that goes out: all keys of the dialect."""
+    """Any outgoing message, with all keys."""
 
     id: str
     sender: str
@@ -205,7 +208,7 @@ class Outgoing(Struct, rename={"sender": "from", "correlation_id": "correlationI
 
 
 class Incoming(Struct, rename={"sender": "from", "correlation_id": "correlationId"}):
-    """Any message that comes in."""
+    """Any incoming message."""
 
     type: str
     id: str = ""
@@ -217,7 +220,7 @@ class Incoming(Struct, rename={"sender": "from", "correlation_id": "correlationI
 
     @property
     def forwarded(self) -> bool:
-        """Whether it is another's, and not the hub's own."""
+        """Whether it is from another client, not from the hub itself."""
         return self.metadata is not None and self.metadata.get("forwarded") is True
 
 
@@ -225,10 +228,10 @@ _decode = msgspec.json.Decoder(Incoming).decode
 
 
 def decode(text: bytes) -> Incoming:
-    """Return what a text says.
+    """Return the message in ``text``.
 
     Raises:
-        DisconnectedError: it is no message.
+        DisconnectedError: the text is not a message.
     """
     try:
         return _decode(text)
@@ -237,7 +240,7 @@ def decode(text: bytes) -> Incoming:
 
 
 def to_program(message: Incoming) -> HubMessage:
-    """Return what the program gets of another's message."""
+    """Return the program's view of a message from another client."""
     metadata = message.metadata or {}
     # The rest of the metadata is the sender's in what was sent, and only the hub's in what was
     # published; and of what was sent the hub always tells its original identifier.
@@ -272,7 +275,7 @@ class _End(Struct):
 
 
 def error_of(message: Incoming) -> DaemonError | None:
-    """Return what an answer refuses with, if it does."""
+    """Return the error in an answer, if it is a refusal."""
     if message.type == "hub:error":
         fault = convert(message.payload, _Fault)
         return DaemonError(printable(fault.code), printable(fault.message), fault.details)
@@ -284,7 +287,7 @@ def error_of(message: Incoming) -> DaemonError | None:
 
 
 def end_of(message: Incoming) -> DaemonError:
-    """Return why the hub ends the connection with ``hub:disconnect``."""
+    """Return the reason in a ``hub:disconnect`` from the hub."""
     end = convert(message.payload, _End)
     return DaemonError(printable(end.reason), printable(end.message))
 
@@ -293,10 +296,10 @@ Shape = TypeVar("Shape", bound=Struct)
 
 
 def convert(payload: Any, shape: type[Shape]) -> Shape:
-    """Return a payload as what it should be.
+    """Return a payload as a ``shape``.
 
     Raises:
-        DisconnectedError: it is something else.
+        DisconnectedError: the payload does not have this shape.
     """
     try:
         return msgspec.convert(payload if payload is not None else {}, shape)

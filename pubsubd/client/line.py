@@ -1,4 +1,4 @@
-"""The client of the line protocol: what goes out, what comes in, and connecting again."""
+"""The client of the line protocol: publishing, subscribing, reading and reconnecting."""
 
 from __future__ import annotations
 
@@ -7,21 +7,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import trio
 
-from pubsubd.client.dial import (
-    BACKOFF_MAX,
-    Connect,
-    abandon,
-    address,
-    dial,
-    dial_again,
-    hang_up,
-)
+from pubsubd.client.dial import Connect, abandon, address, dial, hang_up
 from pubsubd.client.faults import (
-    BufferFullError,
     DaemonError,
     DisconnectedError,
     LoginError,
@@ -33,8 +24,9 @@ from pubsubd.client.faults import (
     not_understood,
 )
 from pubsubd.client.login import PING, Credentials, Introduced
+from pubsubd.client.reconnect import Reconnecting, running
 from pubsubd.client.secure import Secured, Tls
-from pubsubd.client.state import PATIENCE, RECEIVE_BUFFER, State, Statistics
+from pubsubd.client.state import RECEIVE_BUFFER, Statistics
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import CLOSES, ProtocolError, PubsubdError
 from pubsubd.protocol.limits import MIB, READ_SIZE
@@ -60,7 +52,7 @@ class Message(NamedTuple):
 
 
 class _Names(dict[str | bytes, bytes]):
-    """Names as they are sent, by how they were given; each is checked once."""
+    """Names as the program gives them -> as they are sent; each is checked once."""
 
     def __missing__(self, name: str | bytes) -> bytes:
         raw = _name_bytes(name, "name")
@@ -82,7 +74,7 @@ def _name_bytes(name: str | bytes, what: str) -> bytes:
 
 
 class _Question:
-    """A request on its way, and then its answer."""
+    """A request, and then its answer."""
 
     __slots__ = ("answer", "done", "error", "mark", "name", "subscribing")
 
@@ -100,10 +92,10 @@ class _Question:
         self.done.set()
 
 
-class Client(State[tuple[bytes, bytes]]):
+class Client(Reconnecting[tuple[bytes, bytes]]):
     """A connection to a daemon, and the next one when it breaks; made by :func:`open_client`.
 
-    Any number of tasks may use it at once. After the block each method raises
+    Any number of tasks may use it at the same time. After the block, each method raises
     :class:`trio.ClosedResourceError`.
     """
 
@@ -112,23 +104,17 @@ class Client(State[tuple[bytes, bytes]]):
         connect: Connect,
         *,
         where: str,
-        reconnect: bool,
         max_payload: int,
-        receive_buffer: int,
-        on_disconnect: Callable[[PubsubdError], object] | None,
-        on_connect: Callable[[], object] | None,
+        **more: Any,
     ) -> None:
         super().__init__(
-            receive_buffer=receive_buffer,
+            connect,
             outbox=_OUTBOX,
             measure=lambda message: len(message[0]) + len(message[1]),
+            **more,
         )
-        self._connect = connect
         self._where = where
-        self._reconnect = reconnect
         self._max_payload = max_payload
-        self._on_disconnect = on_disconnect
-        self._on_connect = on_connect
 
         self._reason: PubsubdError | None = None  # why the daemon is about to close
         self._names = _Names()
@@ -139,12 +125,12 @@ class Client(State[tuple[bytes, bytes]]):
     # Publishing
 
     async def publish(self, name: str | bytes, data: str | bytes) -> None:
-        """Put one message into the outbox; waits while that is full or there is no connection.
+        """Put one message into the outbox. Waits while it is full or there is no connection.
 
-        ``str`` is sent as UTF-8. After a cancellation the message is not sent.
+        ``str`` is sent as UTF-8. If the call is cancelled, the message is not sent.
 
         Raises:
-            ProtocolError: the name is not legal, or ``data`` longer than ``max_payload``.
+            ProtocolError: the name is illegal, or ``data`` is longer than ``max_payload``.
             DaemonError, DisconnectedError: the client has ended.
         """
         raw = self._names[name]
@@ -154,12 +140,12 @@ class Client(State[tuple[bytes, bytes]]):
         await self._put(wire.frame(raw, data), published=1)
 
     async def flush(self) -> None:
-        """Wait until the daemon has carried out everything before.
+        """Wait until the daemon has processed everything that was sent before.
 
         Raises:
             DaemonError, DisconnectedError: the connection broke after the last flush, and messages
-                published before that may be lost. Told once; another flush may well succeed.
-            DaemonError: something else that the daemon objected to and no call has told yet.
+                published before that may be lost. This is raised once; the next flush may succeed.
+            DaemonError: another error from the daemon that no call has raised yet.
             BufferFullError: see :meth:`request`.
         """
         await self._flush(self._ping)
@@ -171,14 +157,14 @@ class Client(State[tuple[bytes, bytes]]):
         return trio.current_time() - began
 
     async def request(self, name: str | bytes, data: str | bytes = b"") -> bytes:
-        """Ask the daemon, for example ``//pubsubd/stats``, and return the data of the answer.
+        """Send a request, for example ``//pubsubd/stats``, and return the data of the answer.
 
         Raises:
-            ProtocolError: the name is not one under ``//pubsubd/``.
+            ProtocolError: the name does not begin with ``//pubsubd/``.
             DaemonError: ``unknown-request``, ``bad-request``, ``rate-limited``, ``no-mesh``,
-                ``not-allowed``, ``login-required``, or the reason of a disconnection.
+                ``not-allowed``, ``login-required``, or the reason for a disconnection.
             DisconnectedError: the connection broke before the answer came.
-            BufferFullError: before the answer come more messages than four receive buffers hold.
+            BufferFullError: more messages came before the answer than four receive buffers hold.
         """
         raw = _name_bytes(name, "name")
         if not raw.startswith(wire.OWN):
@@ -194,14 +180,14 @@ class Client(State[tuple[bytes, bytes]]):
     # Subscribing
 
     async def subscribe(self, *substrings: str | bytes) -> None:
-        """Ask for all messages whose names contain one of ``substrings``.
+        """Subscribe to all messages whose names contain one of ``substrings``.
 
-        Returns when they are in force. After a cancellation they may or may not be.
+        Returns when the subscriptions are active. If the call is cancelled, they may or may not be.
 
         Raises:
-            ProtocolError: one of them is not legal; nothing was changed.
-            DaemonError: ``too-many-subscriptions`` or ``login-required``; none of the new ones is
-                kept.
+            ProtocolError: a substring is illegal; no subscription was changed.
+            DaemonError: ``too-many-subscriptions`` or ``login-required``; none of the new
+                subscriptions is kept.
             DisconnectedError: the client has ended.
             BufferFullError: see :meth:`request`.
         """
@@ -230,10 +216,10 @@ class Client(State[tuple[bytes, bytes]]):
             commands = b""  # the new connection begins with all subscriptions
 
     async def unsubscribe(self, *substrings: str | bytes) -> None:
-        """Take back subscriptions; messages that are on their way still arrive.
+        """Remove subscriptions. Messages that are already on their way still arrive.
 
         Raises:
-            ProtocolError: ``not-subscribed``, one of them is not there; nothing was changed.
+            ProtocolError: ``not-subscribed``: one of them does not exist; nothing was changed.
             DaemonError, DisconnectedError: the client has ended.
         """
         raw = dict.fromkeys(_name_bytes(text, "substring") for text in substrings)
@@ -254,17 +240,19 @@ class Client(State[tuple[bytes, bytes]]):
         return self
 
     async def __anext__(self) -> Message:
-        """Return the next message; waits for one. The iteration ends by an exception only.
+        """Return the next message, and wait for one if necessary.
+
+        The iteration ends only with an exception.
 
         Raises:
-            DaemonError: something the daemon objected to and no call has told; reading may go on.
-            DaemonError, DisconnectedError: the client has ended, and all that came is read.
+            DaemonError: an error from the daemon that no call has raised yet; reading may go on.
+            DaemonError, DisconnectedError: the client has ended, and all messages have been read.
         """
         name, data = await self._take()
         return Message(name.decode(), data)
 
     async def receive(self) -> list[Message]:
-        """Return all messages that have come, at least one; waits for it. Raises as iterating."""
+        """Return all received messages, and wait for at least one. Raises as iterating does."""
         return [Message(name.decode(), data) for name, data in await self._take_all()]
 
     def statistics(self) -> Statistics:
@@ -286,12 +274,7 @@ class Client(State[tuple[bytes, bytes]]):
 
     async def _ask(self, question: _Question, command: bytes, *more: _Question) -> bytes:
         await self._put(command, question, *more)
-        self._waiting += 1
-        self._inbox_open.unpark_all()  # the answer may be behind messages that nobody reads
-        try:
-            await question.done.wait()
-        finally:
-            self._waiting -= 1
+        await self._wait_for(question.done.wait)
         if question.error is not None:
             raise question.error
         return question.answer
@@ -302,43 +285,15 @@ class Client(State[tuple[bytes, bytes]]):
 
     # The background task
 
-    async def _run(self, stream: trio.abc.Stream) -> None:
-        try:
-            await self._keep_connected(stream)
-        except Exception as error:  # noqa: BLE001  (calls raise it, not the block)
-            self._lose(self._own_fault(error), final=True)
-
-    async def _keep_connected(self, stream: trio.abc.Stream) -> None:
-        attempt = 0
-        while True:
-            began = trio.current_time()
-            why = await self._contain(self._converse, stream)
-            # A login that is missing now will be missing again.
-            hopeless = lasting(why) or isinstance(why, LoginError)
-            self._lose(why, final=hopeless or not self._reconnect)
-            self._call("on_disconnect", self._on_disconnect, why)
-            if self._failure is not None:
-                return
-            if trio.current_time() - began >= BACKOFF_MAX:
-                attempt = 0  # not merely accepted and closed again
-            try:
-                stream, attempt = await dial_again(
-                    self._connect, attempt, BACKOFF_MAX, self._note_fault
-                )
-            except PubsubdError as error:
-                self._lose(error, final=True)
-                return
+    def _lasts(self, why: PubsubdError) -> bool:
+        # A login that is missing now will be missing again.
+        return lasting(why) or isinstance(why, LoginError)
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
-        """Use one connection until it ends, and return why it did."""
-        self._connected = True
-        self._connections += 1
         self._reason = None
         if self._substrings:
             self._outbox.insert(0, b"".join([b"sub %b\n" % text for text in self._substrings]))
-        self._outbox_open.unpark_all()
-        if self._connections > 1:
-            self._call("on_connect", self._on_connect)
+        self._go_on()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, stream)
@@ -351,7 +306,6 @@ class Client(State[tuple[bytes, bytes]]):
             await hang_up(stream)
 
     def _lose(self, why: PubsubdError, *, final: bool) -> None:
-        """Settle what the lost connection leaves behind."""
         self._connected = False
         # Not sent yet, so still to be sent; sub and unsub are in self._substrings already.
         kept = [
@@ -404,18 +358,12 @@ class Client(State[tuple[bytes, bytes]]):
             if self._inbox or self._errors:
                 self._inbox_fed.unpark_all()
 
-    async def _wait_for_room(self) -> None:
-        while self._inbox_size >= self._bound:
-            if self._waiting:
-                # A caller that waits for an answer cannot read: stopping here would be for ever.
-                if self._inbox_size < self._bound * PATIENCE:
-                    return
-                for question in self._questions:
-                    question.end(error=BufferFullError("received messages have to be read first"))
-            await self._inbox_open.park()
+    def _drop_waiting(self, why: PubsubdError) -> None:
+        for question in self._questions:
+            question.end(error=fresh(why))
 
     def _is_answer(self, name: bytes, data: bytes) -> bool:
-        """Handle a message of the daemon's own; return False if it is for the program."""
+        """Handle a message of the daemon itself; return False if it is for the program."""
         if name == wire.ERROR:
             self._hear_error(data)
             return True
@@ -431,7 +379,7 @@ class Client(State[tuple[bytes, bytes]]):
         return name == PING
 
     def _give_up(self, question: _Question) -> None:
-        """End a question that the daemon has passed over, as it may not be asked."""
+        """End a question that the daemon has passed over, as it is not allowed."""
         if self._errors and getattr(self._errors[-1], "code", "") in _REFUSED:
             question.end(error=self._errors.pop())
         else:
@@ -453,15 +401,13 @@ class Client(State[tuple[bytes, bytes]]):
         elif code != "not-subscribed":  # only subscribe() causes it, when it takes all back
             self._errors.append(error)
 
-    async def _finish(self) -> None:
+    async def _leave(self) -> None:
         if self._published > self._confirmed or self._doubt is not None:
             await self.flush()
 
     def _close(self) -> None:
-        self._closed = True
-        self._wake_all()
-        for question in self._questions:
-            question.end(error=DisconnectedError("this client was closed"))
+        super()._close()
+        self._drop_waiting(DisconnectedError("this client was closed"))
 
 
 @asynccontextmanager
@@ -479,37 +425,38 @@ async def open_client(
     on_connect: Callable[[], object] | None = None,
     connect: Connect | None = None,
 ) -> AsyncIterator[Client]:
-    """Connect, and close at the end of the block, after a flush if something was published.
+    """Connect to a daemon; at the end of the block, flush if anything was published, and close.
 
     Args:
         host: name or address of the daemon.
         port: its TCP port.
         unix: path of the daemon's Unix socket, instead of host and port.
-        tls: whether to encrypt: True trusts the authorities that the system trusts,
-            :class:`Tls` tells others and what to show. TLS 1.2 or newer; the server's certificate
-            has to be for ``host``. A context is used as it is.
-        login: what to log in with, each time before anything else is said. Without ``tls`` it goes
-            over the network as it is.
-        reconnect: whether to connect again, for ever, when the connection breaks. The waits are
-            random, up to 0.5 s first and up to 30 s later. The first connection is tried once.
-        max_payload: bytes of a message's data, sent or received. Should be the daemon's.
-        receive_buffer: bytes received and not read yet (each message counts 160 more) at which
-            reading stops. One read of 256 KiB or one message may go beyond it, and what comes
-            before the answer to a waiting call, up to four times as much.
+        tls: whether to use TLS. True trusts the certificate authorities of the system; a
+            :class:`Tls` names others, and a certificate of the client. TLS 1.2 or newer is
+            required, and the server's certificate must be for ``host``. An ``SSLContext`` is used
+            as it is.
+        login: the login, sent first on each connection. Without ``tls`` it is sent unencrypted.
+        reconnect: whether to reconnect, for ever, when the connection breaks. The waits are
+            random, at first up to 0.5 s and later up to 30 s. The first connection is tried once.
+        max_payload: most bytes of data in a message, sent or received. Should be the same as the
+            daemon's setting.
+        receive_buffer: bytes of unread messages at which the client stops reading; each message
+            counts 160 bytes extra. One read of 256 KiB or one message may exceed it. While a call
+            waits for an answer, up to four times as much is buffered.
         on_disconnect: called with the reason each time a connection ends.
-        on_connect: called each time a connection is there again. What either of the two raises is
-            logged, by the logger ``pubsubd.client``, and counted in ``statistics().faults``; the
-            client goes on.
-        connect: how to make a connection, instead of host, port and unix.
+        on_connect: called each time the client has reconnected. If one of these two handlers
+            raises an exception, it is logged to the logger ``pubsubd.client`` and counted in
+            ``statistics().faults``, and the client goes on.
+        connect: a function that makes a connection, instead of host, port and unix.
 
     Raises:
         ConfigError: a file that ``tls`` names cannot be used.
-        ConnectError: there is no connection at the beginning.
-        TlsError: there is one, but no TLS that is to be trusted.
-        LoginError: the daemon does not take the login. Later calls raise it if that is so only for
-            a later connection.
-        DaemonError, DisconnectedError: as :meth:`Client.flush`, at the end; with ``tls`` or
-            ``login`` at the beginning as well.
+        ConnectError: the first connection could not be made.
+        TlsError: it was made, but without a trusted TLS session.
+        LoginError: the daemon rejects the login. If it does so only on a later connection, later
+            calls raise this.
+        DaemonError, DisconnectedError: as in :meth:`Client.flush`, at the end of the block; with
+            ``tls`` or ``login`` also at its beginning.
     """
     where = address(host, port, unix)
     connect = connect or partial(dial, host, port, unix)
@@ -528,16 +475,5 @@ async def open_client(
         on_disconnect=on_disconnect,
         on_connect=on_connect,
     )
-    stream = await connect()
-    error: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(client._run, stream)
-        try:
-            yield client
-            await client._finish()
-        except BaseException as exc:  # noqa: BLE001  (raised below, where no nursery groups it)
-            error = exc
-        client._close()
-        nursery.cancel_scope.cancel()
-    if error is not None:
-        raise error
+    async with running(client, await connect()):
+        yield client

@@ -1,4 +1,4 @@
-"""Who a client is: what proves it, and connections on which the daemon has taken it."""
+"""Logins, and connections on which the daemon has accepted one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import KIB
 
 LOGIN_TIMEOUT = 60.0
-"""Seconds for the answer to a login: it is slow on purpose, and many may wait for theirs."""
+"""Seconds for the answer to a login. Checks are slow on purpose, and may have to queue."""
 
 AUTH = b"//pubsubd/auth"
 PING = b"//pubsubd/ping"
@@ -33,10 +33,10 @@ _ANSWER = 64 * KIB  # bytes that an answer may have
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A name and its password, or other secret. The secret is in no text of this object.
+    """A user name with its password or another secret. ``repr()`` does not show the secret.
 
     Raises:
-        ValueError: one of them is empty or cannot be sent.
+        ValueError: the name or the secret is empty or cannot be sent.
     """
 
     name: str
@@ -49,20 +49,20 @@ class Login:
         _check_secret(self.secret)
 
     def words(self) -> bytes:
-        """Return what is sent on the line port."""
+        """Return the data of the login on the line port."""
         return f"{self.name} {self.secret}".encode()
 
     def header(self) -> bytes:
-        """Return what is sent as ``Authorization`` on the hub port."""
+        """Return the ``Authorization`` header for the hub port."""
         return b"Basic " + base64.b64encode(f"{self.name}:{self.secret}".encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A text that tells the daemon who has it; in no text of this object.
+    """A token to log in with. ``repr()`` does not show it.
 
     Raises:
-        ValueError: it cannot be sent.
+        ValueError: the token cannot be sent.
     """
 
     text: str = field(repr=False)
@@ -73,16 +73,16 @@ class Token:
         _check_secret(self.text)
 
     def words(self) -> bytes:
-        """Return what is sent on the line port."""
+        """Return the data of the login on the line port."""
         return self.text.encode()
 
     def header(self) -> bytes:
-        """Return what is sent as ``Authorization`` on the hub port."""
+        """Return the ``Authorization`` header for the hub port."""
         return b"Bearer " + self.text.encode()
 
 
 Credentials: TypeAlias = Login | Token
-"""What a client logs in with."""
+"""The credentials of a client."""
 
 
 def _check_secret(text: str) -> None:
@@ -91,15 +91,16 @@ def _check_secret(text: str) -> None:
 
 
 class Introduced:
-    """Connections on which the daemon has agreed to who we are, before anything else is said.
+    """Connections on which the daemon has accepted the login or the certificate of the client.
 
-    Without a login, that is a certificate, which a server may refuse after it was told that all is
-    well (RFC 8446, section 4.4.2.4): its first answer says that it has not.
+    With a certificate alone, a ping is sent. In TLS 1.3 a server may refuse a certificate after the
+    client has finished its handshake (RFC 8446, section 4.4.2.4), so only the first answer shows
+    that it has accepted it.
 
     Args:
         connect: makes a connection.
-        where: what it is to.
-        login: what to log in with; None for nothing.
+        where: the address of the daemon, for error texts.
+        login: the credentials; None for none.
     """
 
     def __init__(self, connect: Connect, where: str, login: Credentials | None) -> None:
@@ -111,10 +112,10 @@ class Introduced:
         """Return a connection.
 
         Raises:
-            ConnectError: there is none.
-            LoginError: the daemon does not know us.
-            DaemonError: it has another reason to refuse the connection.
-            DisconnectedError: what is there is no pubsubd.
+            ConnectError: no connection could be made.
+            LoginError: the daemon rejects the login.
+            DaemonError: the daemon refuses the connection for another reason.
+            DisconnectedError: the peer is not a pubsubd daemon.
         """
         stream = await self._connect()
         try:

@@ -1,4 +1,4 @@
-"""One thing that is said to a hub, and what comes of it."""
+"""A message to a hub, and its outcome."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pubsubd.protocol.errors import PubsubdError
 
 
 class Request:
-    """Something to say, and what came of it.
+    """A message to the hub, and its outcome.
 
     Args:
-        text: JSON.
-        id: what the answer refers to; empty for a ping.
-        answered: whether there is an answer to it.
-        kept: whether it may wait for the next connection while it is not sent.
-        counted: whether it is a message of the program's, so that its fate matters.
+        text: the message as JSON.
+        id: the identifier to which the answer refers; empty for a ping.
+        answered: whether the hub answers it.
+        kept: whether it may wait for the next connection if it has not been sent.
+        counted: whether it is a message from the program, which a flush has to confirm.
 
     Attributes:
-        answer: what came, if it was not refused.
-        error: why there is no answer.
-        lost: whether that is because the connection ended.
+        answer: the answer, if the request was not refused.
+        error: the reason why there is no answer.
+        lost: whether the reason is that the connection ended.
     """
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Request:
         self.lost = False
 
     async def wait(self) -> Incoming:
-        """Return the answer; waits for it."""
+        """Wait for the answer and return it."""
         assert self.done is not None
         await self.done.wait()
         if self.error is not None:

@@ -1,4 +1,4 @@
-"""TLS: what a client trusts and shows, and connections that are encrypted."""
+"""TLS settings of a client, and encrypted connections."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Whom to trust, and what to show; the files are read anew for each connection.
+    """TLS settings. The files are read again for each connection.
 
     Attributes:
-        ca: PEM file with the authorities to trust; None for those that the system trusts.
-        certificate: PEM file with our own certificate; None for none.
-        key: PEM file with its private key; None if that is in the same file.
-        server_name: what the server's certificate has to be for; None for the host.
+        ca: PEM file with the certificate authorities to trust; None for those of the system.
+        certificate: PEM file with the client's certificate; None for none.
+        key: PEM file with its private key; None if the key is in the same file.
+        server_name: the name that the server's certificate must be for; None for the host.
     """
 
     ca: _Path | None = None
@@ -58,7 +58,7 @@ class Tls:
     server_name: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return the settings as Python takes them: TLS 1.2 or newer, names checked.
+        """Return an ``SSLContext`` with these settings, TLS 1.2 or newer, and host name checks.
 
         Raises:
             ConfigError: a file cannot be used.
@@ -70,13 +70,13 @@ class Tls:
 
 
 class Secured:
-    """Connections that are encrypted.
+    """Encrypted connections.
 
     Args:
-        connect: makes one that is not.
-        where: what it is to.
-        tls: what to trust and to show.
-        host: what the server's certificate has to be for, unless ``tls`` says so.
+        connect: makes an unencrypted connection.
+        where: the address of the daemon, for error texts.
+        tls: the TLS settings.
+        host: the name that the server's certificate must be for, unless ``tls`` has one.
     """
 
     def __init__(self, connect: Connect, where: str, tls: Tls | ssl.SSLContext, host: str) -> None:
@@ -91,8 +91,8 @@ class Secured:
         """Return a connection.
 
         Raises:
-            TlsError: what is there does not speak TLS, or not with us, or we do not trust it.
-            ConnectError: there is no connection.
+            TlsError: the peer does not speak TLS, refuses the client, or is not trusted.
+            ConnectError: no connection could be made.
         """
         self._load()
         stream = await self._connect()
@@ -111,9 +111,9 @@ class Secured:
         return secured
 
     def _load(self) -> None:
-        """Read the files again, as certificates are renewed; what cannot be used changes nothing.
+        """Read the files again, because certificates are renewed. Unusable files change nothing.
 
-        So a file that is being written is no reason to give up.
+        So a file that is just being written does not end the client.
         """
         if self._fresh:
             self._fresh = False
@@ -136,7 +136,7 @@ class Secured:
 
 
 def certificate_refused(where: str, exc: trio.BrokenResourceError) -> TlsError | None:
-    """Return what to raise if a connection broke because of our certificate, or as it has none."""
+    """Return the error of a connection that broke because our certificate is missing or refused."""
     cause = exc.__cause__
     if not isinstance(cause, ssl.SSLError) or not (cause.reason or "").endswith(_REFUSALS):
         return None

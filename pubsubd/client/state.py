@@ -1,7 +1,7 @@
-"""What every client keeps: whether it goes on, what has come and is not read, what may be lost.
+"""The state that both clients share: received messages, the outbox's bounds, faults, the end.
 
-The clients differ in what they say and hear; that calls wait, turns, bounds and the certainty of
-:meth:`State._flush` are the same, is here.
+The clients differ in their protocols. Waiting, turns, bounds and the certainty of
+:meth:`State._flush` are the same, and here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pubsubd.protocol.limits import MIB
 log = logging.getLogger("pubsubd.client")
 
 RECEIVE_BUFFER = 8 * MIB
-"""Bytes received and not read yet at which the client stops reading from its socket."""
+"""Bytes of unread messages at which the client stops reading from its socket."""
 
 PATIENCE = 4
-"""Receive buffers' worth of messages taken in while a call waits for an answer."""
+"""Receive buffers' worth of messages that are kept while a call waits for an answer."""
 
 _OVERHEAD = 160  # what a buffered message costs beside its bytes
 _QUIET = 60.0  # seconds between two tracebacks of one kind in the log
@@ -35,30 +35,30 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """The client at one moment."""
+    """A snapshot of a client's counters."""
 
     connected: bool
     connections: int
-    """Connections made so far, the first included."""
+    """Connections made so far, including the first."""
     published: int
     """Messages put into the outbox."""
     confirmed: int
-    """Of these, how many the daemon is known to have carried out (or a flush told as lost)."""
+    """Published messages that the daemon has confirmed, or that a flush has reported as lost."""
     received: int
     subscriptions: int
     buffered_messages: int
     buffered_bytes: int
-    """With the overhead of 160 a message."""
+    """Including an overhead of 160 bytes per message."""
     faults: int
-    """Exceptions of handlers and mistakes of the client's own; each is logged, or one like it."""
+    """Exceptions in handlers, and bugs in the client. They are logged, but not each repetition."""
 
 
 class State(Generic[Item]):
-    """A client without its protocol; ``Item`` is what is kept of a message that has come.
+    """A client without its protocol; ``Item`` is a received message as it is kept.
 
     Args:
-        receive_buffer: bytes of messages not read at which no more is read from the socket.
-        outbox: bytes that may wait to be sent before those who say more have to wait.
+        receive_buffer: bytes of unread messages at which reading from the socket stops.
+        outbox: bytes that may wait to be sent; above that, callers wait.
         measure: returns the bytes of an item.
     """
 
@@ -111,24 +111,13 @@ class State(Generic[Item]):
     # Faults
 
     def _call(self, what: str, handler: Callable[..., object] | None, *arguments: object) -> None:
-        """Call a handler of the program's, if there is one; what it raises goes no further."""
+        """Call a handler of the program, if there is one; its exceptions go no further."""
         if handler is None:
             return
         try:
             handler(*arguments)
         except Exception as error:  # noqa: BLE001  (whatever it is, the connection goes on)
             self._note_fault(f"{what} has raised an exception", error)
-
-    async def _contain(
-        self,
-        converse: Callable[[trio.abc.Stream], Awaitable[PubsubdError]],
-        stream: trio.abc.Stream,
-    ) -> PubsubdError:
-        """Use a connection until it ends, and return why; a mistake of our own is such a reason."""
-        try:
-            return await converse(stream)
-        except Exception as error:  # noqa: BLE001  (whatever it is, there may be another connection)
-            return self._own_fault(error)
 
     def _own_fault(self, error: Exception) -> PubsubdError:
         text = "a fault of the client's own has ended the connection"
@@ -152,7 +141,7 @@ class State(Generic[Item]):
             self._check()
 
     async def _flush(self, ping: Callable[[], Awaitable[object]]) -> None:
-        """Return when ``ping`` has; raise if what was said before may be lost, or was refused."""
+        """Return when ``ping`` does; raise if messages before it may be lost, or were refused."""
         if self._doubt is None:
             try:
                 await ping()
@@ -182,7 +171,7 @@ class State(Generic[Item]):
         return item
 
     async def _take_all(self) -> list[Item]:
-        """Return all messages that have come, at least one; waits for it."""
+        """Return all received messages, at least one; waits for it."""
         await self._wait_for_messages()
         items = list(self._inbox)
         self._clear_inbox()

@@ -1,8 +1,8 @@
 """The client's side of one WebSocket, without I/O.
 
-wsproto does the protocol; what is added is what a client wants to know of it: whole messages of a
-bounded size, the pongs that are due, and of an ending its reason and whether another connection
-would end likewise. A fault is the last event of its read, so that the messages before it count.
+wsproto implements the protocol. This module adds what a client needs: whole messages of bounded
+size, the pongs to send, and for each ending its reason, and whether another connection would end in
+the same way. A fault is the last event of its read, so that the messages before it are delivered.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ _MAX_REFUSAL = 4096  # bytes read of the answer to a request that is refused
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The peer has become a WebSocket."""
+    """The connection has become a WebSocket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """A frame to be sent; it may take the place of one that is not sent yet."""
+    """A frame to send; it may replace one that has not been sent yet."""
 
     frame: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Nothing comes any more.
+    """The connection has ended.
 
     Attributes:
-        why: what to raise.
-        final: whether another connection would end likewise.
-        reply: the frame to be sent before closing, if any.
+        why: the error to raise.
+        final: whether another connection would end in the same way.
+        reply: the frame to send before closing, if any.
     """
 
     why: PubsubdError
@@ -75,17 +75,17 @@ class Ended:
 
 
 Event: TypeAlias = Opened | Pong | Ended | bytes
-"""``bytes`` are a whole message."""
+"""An event; ``bytes`` are a whole message."""
 
 
 class WebSocket:
-    """One connection, from the request for an upgrade on.
+    """One connection, beginning with the upgrade request.
 
     Args:
         host: for the ``Host`` header.
-        path: what to ask for, as ``/ws``.
-        max_message: bytes of one message that comes; a larger one ends the connection.
-        headers: more headers of the request.
+        path: the path of the request, for example ``/ws``.
+        max_message: most bytes of a received message; a larger one ends the connection.
+        headers: additional headers of the request.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class WebSocket:
         self.request = self._proto.send(
             Request(host=host, target=path, extra_headers=list(headers))
         )
-        """What to send first."""
+        """The bytes to send first."""
 
     @property
     def ended(self) -> bool:
-        """Whether the other end has said its last word: nothing can be sent any more."""
+        """Whether the peer has closed, so that nothing can be sent any more."""
         return self._ended
 
     def text(self, body: bytes) -> bytes:
@@ -118,7 +118,7 @@ class WebSocket:
         return self._proto.send(TextMessage(data=body.decode()))
 
     def receive(self, data: bytes) -> list[Event]:
-        """Return what ``data`` leads to; empty data is the end of the stream."""
+        """Return the events in ``data``; empty data is the end of the stream."""
         if self._ended:
             return []
         found: list[Event] = []

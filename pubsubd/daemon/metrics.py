@@ -42,14 +42,14 @@ from prometheus_client.registry import Collector
 from pubsubd import __version__
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.daemon.lag import BUCKETS
-from pubsubd.hub.messages import CODES as HUB_ERRORS
+from pubsubd.hub.replies import CODES as HUB_ERRORS
 from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, STAYS
 
 if TYPE_CHECKING:
     from pubsubd.broker.broker import Broker
     from pubsubd.daemon.lag import LoopLag
     from pubsubd.daemon.reload import Reloader
-    from pubsubd.hub.core import Hub
+    from pubsubd.hub.port import Hub
     from pubsubd.mesh.report import Report
     from pubsubd.transport.tasks import Tasks
 
@@ -209,7 +209,7 @@ class Metrics:
         )
 
     def _count_connections(self) -> Steps[_SubscriberSet]:
-        broker, talks = self._sources.broker, self._sources.hub.talks
+        broker, connections = self._sources.broker, self._sources.hub.connections
         kinds: Counter[tuple[str, str, str]] = Counter()
         backlog = largest = 0
         share = 0.0
@@ -217,13 +217,13 @@ class Metrics:
             if done % _AT_ONCE == 0 and broker.turn.over():
                 yield
             terms = peer.terms
-            talk = talks.get(number)
-            if talk is not None:
-                kinds[terms.name, *talk.spoken] += 1
+            connection = connections.get(number)
+            if connection is not None:
+                kinds[terms.name, *connection.spoken] += 1
             else:
                 kinds[terms.name, "line", "line" if peer.link is None else "mesh"] += 1
             if size := peer.outbox.size:
-                limits = terms.limits if talk is None else terms.hub_limits
+                limits = terms.limits if connection is None else terms.hub_limits
                 backlog += size
                 largest = max(largest, size)
                 share = max(share, size / limits.max_pending)
@@ -417,7 +417,7 @@ def _mesh(report: Report) -> Iterator[Metric]:
         "Addresses that were dialled in vain and are dialled again.",
         len(report.dialling),
     )
-    yield _gauge("mesh_plain_peers", "Peers that know of no hello.", len(mesh.plain.peers))
+    yield _gauge("mesh_plain_peers", "Peers that know of no hello.", len(mesh.legacy.peers))
     yield _gauges(
         "mesh_daemons",
         "Daemons of the mesh that are known, this one included, by whether they can be reached.",

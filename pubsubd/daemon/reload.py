@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pubsubd.access.identity import Authority
     from pubsubd.broker.listener_state import ListenerState
-    from pubsubd.hub.core import Hub
+    from pubsubd.hub.port import Hub
     from pubsubd.mesh.dial import Mesher
     from pubsubd.mesh.dial import Settings as MeshSettings
     from pubsubd.settings.config import Config, TlsFiles

@@ -55,7 +55,7 @@ from pubsubd.transport.tasks import guarded
 
 if TYPE_CHECKING:
     from pubsubd.daemon.metrics import Metrics
-    from pubsubd.hub.core import Hub
+    from pubsubd.hub.port import Hub
     from pubsubd.mesh.dial import Mesher
 
 log = logging.getLogger("pubsubd")
@@ -215,7 +215,7 @@ def _open_doors(
 
 def _make_hub(config: Config, server: Server) -> Hub:
     # Without a hub port, what it stands on is not loaded: 8 MiB and 60 ms.
-    from pubsubd.hub.core import Hub  # noqa: PLC0415
+    from pubsubd.hub.port import Hub  # noqa: PLC0415
 
     hub = Hub(server.broker, config.hub_limits, clock=trio.current_time)
     hub.down = server.tasks.down
@@ -223,10 +223,10 @@ def _make_hub(config: Config, server: Server) -> Hub:
 
 
 def _hub_door(hub: Hub, terms: ListenerState) -> tuple[MakeProtocol, Refusal]:
-    from pubsubd.hub.connection import HubConnection  # noqa: PLC0415
+    from pubsubd.hub.protocol import HubProtocol  # noqa: PLC0415
     from pubsubd.hub.web import refusal  # noqa: PLC0415
 
-    return partial(HubConnection, hub, terms=terms), refusal
+    return partial(HubProtocol, hub, terms=terms), refusal
 
 
 def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], Awaitable[None]]]:

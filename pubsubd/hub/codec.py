@@ -1,13 +1,13 @@
 """Messages of the hub port as the data of line frames, and back.
 
 A JSON publication travels as compact JSON, ``{"type","from","payload"}``, to which Synap adds
-``"id"`` and ``"metadata"``. What is no such object came from the line port as text or bytes and is
+``"id"`` and ``"metadata"``. Anything else came from the line port as text or bytes and becomes a
 ``pubsub:message`` with ``{"name","data"}`` or ``{"name","dataBase64"}``; published again in that
 form, it becomes the text or bytes that it was. So a round trip restores what was sent, either way.
 
 Invariants:
 
-- What :func:`to_line` writes as plain text or bytes, :func:`from_line` does not take for an object
+- Text or bytes that :func:`to_line` writes as such, :func:`from_line` does not take for an object
   of the above form. So nobody can make up a ``from`` by sending text that looks like a message.
 - All data is read strictly, whoever has sent it: :attr:`Message.payload` and
   :attr:`Message.metadata` are legal JSON, in one line, and can be put into a larger text.
@@ -82,7 +82,7 @@ def to_line(
     Args:
         name: its topic.
         type: its type.
-        sender: the address of who sends it.
+        sender: the sender's address.
         payload: its payload, a legal JSON text, as :func:`~pubsubd.hub.strict.read` returns it.
         id: its identifier.
         metadata: an object, as a JSON text.
@@ -100,7 +100,7 @@ def to_line(
 
 
 def _to_plain(name: bytes, payload: bytes) -> bytes | None:
-    """Return the text or bytes that a payload stands for, if it does, and can be sent as such."""
+    """Return the text or bytes that a payload stands for; None if it stands for none."""
     try:
         plain = _decode_plain(payload)
     except msgspec.DecodeError:
@@ -126,8 +126,8 @@ def from_line(name: bytes, data: bytes, sender: str, trusted: bool) -> Message:
     Args:
         name: its topic.
         data: the frame's data.
-        sender: the address of who has sent it.
-        trusted: whether :func:`to_line` has made it, so that it tells who has sent it.
+        sender: the sender's address.
+        trusted: whether :func:`to_line` has made it, so that the sender in it is true.
     """
     inner = _read(data)
     if inner is not None:

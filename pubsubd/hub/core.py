@@ -1,54 +1,79 @@
-"""What all connections of the hub port share: actors, topics, what is on its way.
+"""State that all connections of the hub port share, whatever they speak.
 
-Strategy: a connection is a peer of the broker. What it publishes is put to the router as a line
-frame; what it is to get comes as chunks of line frames, one bytes object for all who get the same.
-A chunk is read and put into JSON once, by a :class:`~pubsubd.hub.render.Batch` that all its
-receivers share, and what differs between them is spliced in.
+Strategy: a connection is a peer of the broker. A publication goes to the router as a line frame,
+and comes to its receivers as chunks of line frames, one bytes object for all who get the same. A
+chunk is read and put into JSON once, by a :class:`~pubsubd.hub.render.Batch` that all its
+receivers share; what differs between them is spliced in.
 
-While one connection's input is worked off, what that leads to is put, in order, and leaves in one
-send a connection when :meth:`Hub.flush` is called.
+The output of a turn is collected, in order, and leaves in one send a connection when
+:meth:`HubCore.flush` is called.
 
 Invariants:
 
-- A talk is in ``touched`` if and only if its ``out`` is not empty.
-- What is done to a connection that does not speak is done by :meth:`Hub.spare`, so that a fault
-  ends that one alone.
+- A connection is in ``touched`` if and only if its ``out`` is not empty.
+- Whatever is done to a connection other than the one that speaks is done by
+  :meth:`HubCore.spare`, so that a fault ends that connection alone.
 - ``batches`` holds the chunks it is keyed by, so that an id is never that of another chunk.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import Protocol, cast
 
 from pubsubd.access.identity import Authority
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
-from pubsubd.broker.turn import Steps
-from pubsubd.hub import messages
+from pubsubd.hub import messages, replies
 from pubsubd.hub.codec import Message
+from pubsubd.hub.policy import Policy
 from pubsubd.hub.registry import Registry
 from pubsubd.hub.render import Batch, read_chunk
-from pubsubd.hub.synap import Synap
-from pubsubd.hub.topics import TopicTable
+from pubsubd.hub.topic_table import TopicTable
 from pubsubd.protocol.limits import MIB, HubLimits
-
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
 
 _KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept
 _BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
 
 
-class Hub:
-    """The hub port of one daemon.
+class Connection(Protocol):
+    """A connection as others see it; it is a :class:`~pubsubd.hub.connection.HubConnection`.
+
+    Attributes:
+        peer: the connection as the broker sees it.
+        sender: the address it has registered, or where it comes from.
+        left: whether it is leaving.
+    """
+
+    peer: Peer
+    sender: str
+    left: bool
+
+    @property
+    def max_pending(self) -> int:
+        """Bytes that may wait for it."""
+
+    @property
+    def spoken(self) -> tuple[str, str]:
+        """Transport and dialect, as metrics name them."""
+
+    def put(self, text: bytes) -> None:
+        """Queue a JSON text."""
+
+    def flush(self) -> None:
+        """Send what is queued, as one piece."""
+
+    def end(self, code: str, text: str) -> None:
+        """End the connection, from outside of its input, when its output is sent."""
+
+
+class HubCore:
+    """The shared state of one hub port.
 
     Args:
-        broker: routes what is published here and there.
+        broker: routes publications here and in the mesh.
         limits: of this port.
         terms: of connections that come by no listener; None for the broker's own.
         clock: monotonic seconds.
@@ -56,16 +81,15 @@ class Hub:
 
     Attributes:
         terms: of connections that come by no listener.
-        talks: those of all connections, by the number of the peer.
-        touched: talks that have something to send.
+        registry: the actors.
+        topics: the topics of this port.
+        policy: rules that hold in every dialect.
+        connections: all connections, by the number of the peer.
+        touched: connections that have something to send.
         ignored: envelopes that were malformed.
         processed, failed: ``hub:*`` messages carried out, and refused.
-        hosts: names under which browsers may reach this port, besides localhost and addresses.
-        origins: web pages that may use it, besides its own; ``*`` for all.
-        ready: whether the daemon's listeners are open; the daemon's.
-        down: tasks of the daemon that have failed and are not running again; the daemon's.
-        scrape: returns all metrics and their content type, in steps, for the Accept header of who
-            asks; None for nothing. The daemon's.
+        undelivered: messages that could not be delivered to a connection.
+        slow_consumers: connections of this port that were cut because they were too slow.
     """
 
     def __init__(
@@ -80,62 +104,41 @@ class Hub:
         self.broker = broker
         self.limits = limits
         self.terms = terms or ListenerState("hub", broker.terms.limits, limits)
-        self.hosts: frozenset[str] = frozenset()
-        self.origins: frozenset[str] = frozenset()
         self.clock = clock
         self.wall = wall
         self.started = clock()
-        self.registry = Registry(limits.max_actors)
+        self.registry: Registry[Connection] = Registry(limits.max_actors)
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
-        self.synap = Synap(broker, self.topics, limits, clock, wall)
-        self.talks: dict[int, HubConnection] = {}
-        self.touched: dict[HubConnection, None] = {}
+        self.policy = Policy(broker, self.topics, limits)
+        self.connections: dict[int, Connection] = {}
+        self.touched: dict[Connection, None] = {}
         self.ignored = 0
         self.processed = 0
         self.failed = 0
-        self.ready = True
-        self.down: Mapping[str, int] = {}
-        self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None
+        self.undelivered = 0
+        self.slow_consumers = 0
         self._batches: dict[int, tuple[bytes, Batch]] = {}
-        self._over: deque[tuple[HubConnection, Iterator[None]]] = deque()  # registrations that end
-
-    def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
-        """Let other limits, names and origins hold from now on; what is over a limit stays."""
-        self.limits = self.terms.hub_limits = limits
-        self.hosts, self.origins = hosts, origins
-        self.registry.max_actors = limits.max_actors
-        self.topics.resize(limits.max_topics, limits.topic_idle)
-        self.synap.limits = self.synap.subscribers.limits = limits
 
     @property
     def authority(self) -> Authority | None:
-        """What checks signed tokens; None where there are none."""
+        """The check of signed tokens; None where there are none."""
         return self.broker.access.authority
 
-    @property
-    def state(self) -> str:
-        """Whether the daemon serves: ``ok``, or ``full``, ``ending`` or ``failing``.
-
-        It is failing while one of its own tasks is down.
-        """
-        if not self.ready:
-            return "ending"
-        if self.down:
-            return "failing"
-        most = self.broker.terms.limits.max_connections
-        return "ok" if len(self.broker.peers) < most else "full"
+    # Time
 
     def now(self) -> int:
         """Return the time in epoch milliseconds."""
         return int(self.wall() * 1000)
 
     def ticks(self) -> int:
-        """Return milliseconds that only go forward, by which it is told what is over."""
+        """Return monotonic milliseconds, by which registrations expire."""
         return int(self.clock() * 1000)
 
     def date(self, ticks: int) -> int:
         """Return which epoch milliseconds :meth:`ticks` are, by the wall clock as it is now."""
         return ticks + self.now() - self.ticks()
+
+    # Output
 
     def batch(self, chunk: bytes) -> Batch:
         """Return the renderings of ``chunk``, which comes from the peer that speaks now."""
@@ -147,87 +150,50 @@ class Hub:
             batches.clear()
         noted, notes = self.broker.notes
         if noted is chunk and None not in notes:
-            messages = cast("list[Message]", notes)  # who has put them knows them already
+            messages = cast("list[Message]", notes)  # the publisher knows them already
         else:
             messages = read_chunk(chunk, *self._identify(self.broker.speaker))
         batch = Batch(messages, self.now())
         batches[id(chunk)] = chunk, batch
         return batch
 
+    def forget_batches(self) -> None:
+        """Let go of all renderings."""
+        self._batches.clear()
+        self.broker.notes = b"", []
+
     def _identify(self, speaker: Peer | None) -> tuple[str, bool]:
-        """Return the address of who speaks, and whether to trust the one inside its messages."""
+        """Return the address of the speaker, and whether to trust the one inside its messages."""
         if speaker is None:  # a request over HTTP, which says so inside, or the daemon itself
             return messages.HUB, True
-        talk = self.talks.get(speaker.number)
-        if talk is not None and not speaker.relayed:
-            return talk.sender, True
+        connection = self.connections.get(speaker.number)
+        if connection is not None and not speaker.relayed:
+            return connection.sender, True
         return address(speaker), speaker.vouched  # as the daemon has that took it in
 
     def flush(self) -> None:
-        """Send everything that was put, each connection's in one piece."""
+        """Send everything that is queued, each connection's in one piece."""
         try:
             self.broker.flush()
         finally:
-            for talk in list(self.touched):
-                self.spare(talk, talk.flush)
+            for connection in list(self.touched):
+                self.spare(connection, connection.flush)
 
-    def spare(self, talk: HubConnection, call: Callable[[], object]) -> bool:
-        """Do something to a connection; what is raised ends that one, and is told by False."""
+    def spare(self, connection: Connection, call: Callable[[], object]) -> bool:
+        """Do something to a connection; return False if that failed, which ends the connection."""
         try:
             call()
         except Exception as error:  # noqa: BLE001  (it is nobody else's)
-            self.broker.faults.end(talk.peer, error)
+            self.broker.faults.end(connection.peer, error)
             return False
         return True
 
-    def sweep(self) -> Iterator[None]:
-        """Let go of what is over, in steps; to be called about once a second."""
-        self._batches.clear()
-        self.broker.notes = b"", []
-        turn = self.broker.turn
-        turn.begin()
-        for expire in (
-            self.expire,
-            partial(self.topics.expire, self.clock()),
-            partial(self.synap.expire, self.clock()),
-        ):
-            while expire():
-                if turn.over():
-                    yield
-                    turn.begin()
-
-    def expire(self, most: int = 1) -> bool:
-        """Go on, ``most`` steps at most, with ending registrations that are over.
-
-        The subscriptions made under them end with them. Returns whether something may be left.
-        """
-        over = self._over
-        for _ in range(most):
-            if not over:
-                for actor in self.registry.expire(self.ticks()):
-                    talk = cast("HubConnection", actor.owner)
-                    if talk.signal is not None:
-                        over.append((talk, talk.signal.forget(actor)))
-                if not over:
-                    return False
-            talk, steps = over[0]
-            try:
-                next(steps)
-            except StopIteration:
-                over.popleft()
-            except Exception as error:  # noqa: BLE001  (as above)
-                over.popleft()
-                self.broker.faults.end(talk.peer, error)
-            if self.broker.turn.over():
-                break
-        return True
-
-    def metrics(self) -> messages.Metrics:
+    def metrics(self) -> replies.Metrics:
         """Return the payload of hub:metrics_response."""
         counters = self.broker.counters
-        return messages.Metrics(
+        return replies.Metrics(
             actors=len(self.registry),
-            connections=len(self.talks),
+            connections=len(self.connections),
             topics=len(self.topics),
             subscriptions=self.broker.router.subscriptions,
             messages_processed=self.processed,
@@ -240,7 +206,7 @@ class Hub:
 
 
 def address(peer: Peer) -> str:
-    """Return what a peer is called that has not registered: where it comes from."""
+    """Return the address of a peer that has registered none: where it comes from."""
     if peer.relayed:
         return peer.label
     return f"unix/{peer.number}" if peer.label == "unix" else f"tcp/{peer.label}"

@@ -1,25 +1,25 @@
-"""HTTP/1.1 as a server reads and answers it, without I/O, and the way from it to WebSocket.
+"""HTTP/1.1 as a server reads and answers it, without I/O, and the upgrade to WebSocket.
 
-Strategy: h11 reads one request after the other, each with an object of its own, that gets what
-comes in slices; wsproto judges and answers an upgrade. Requests are read ahead of their answers:
-what has to be remembered for an answer is whether it has a body and is the last one.
+Strategy: h11 reads one request after the other, each with an object of its own, which is fed in
+slices; wsproto judges and answers an upgrade. Requests are read ahead of their answers: an answer
+needs to know whether it has a body and whether it is the last one.
 
 Invariants:
 
-- Answers leave in the order of the requests, one each: ``_due`` has those that are not answered.
-- Memory is bounded by a header block, a body, and what a read may hold in small requests.
-- What comes out does not depend on how the stream was cut.
-- Nothing that a client sent gets into an answer, but an Origin in :func:`cors_headers`, whose
-  characters are checked; and no text of an error quotes it.
+- Answers leave in the order of the requests, one each: ``_due`` has the unanswered ones.
+- Memory is bounded by a header block, a body, and the small requests that fit into one read.
+- The events do not depend on how the stream was cut.
+- No answer and no error text repeats what a client sent, except an Origin, whose characters are
+  checked, in :func:`pubsubd.hub.browsers.cors_headers`.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import h11
@@ -38,31 +38,8 @@ MAX_LINES = 200
 
 _CHUNKED = 1_024  # bytes of a chunked body that h11 is fed at once: each chunk takes 20 µs
 
-STATUSES = {
-    200: "OK",
-    202: "Accepted",
-    204: "No Content",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    421: "Misdirected Request",
-    422: "Unprocessable Content",
-    426: "Upgrade Required",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-    505: "HTTP Version Not Supported",
-}
-"""Status -> its name (RFC 9110)."""
+_REASONS = {status.value: status.phrase for status in HTTPStatus}
+_REASONS |= {413: "Content Too Large", 422: "Unprocessable Content"}  # new names in Python 3.13
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _FOR_BROWSERS = (
@@ -76,8 +53,6 @@ _OF_UPGRADE = (b"connection", b"upgrade")
 _find_blank_line = re.compile(rb"\n\r?\n").search
 _match_header_name = re.compile(r"[A-Za-z0-9-]+").fullmatch
 _match_header_value = re.compile(r"[ -~]*").fullmatch
-_match_host = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{0,5})?").fullmatch
-_match_origin = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._~:\[\]-]*)").fullmatch
 
 
 @dataclass(slots=True)
@@ -102,14 +77,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class HttpError:
-    """A fault of the client's, to be answered with ``status``; nothing comes after it."""
+    """A fault of the client, to be answered with ``status``; nothing comes after it."""
 
     status: int
     text: str
 
 
 Event = Request | HttpError | Send | Closed
-"""What a reader finds. Closed comes after a request that is the last one."""
+"""An event of a reader. Closed comes after a request that is the last one."""
 
 
 class HttpReader:
@@ -158,13 +133,13 @@ class HttpReader:
 
     @property
     def trailing(self) -> bytes:
-        """What has come after an upgrade: it belongs to the WebSocket."""
+        """Input behind an upgrade, which belongs to the WebSocket."""
         return b"".join(self._trailing)
 
     # Input
 
     def receive(self, data: bytes) -> list[Event]:
-        """Return what ``data`` completes, in order.
+        """Return the events that ``data`` completes, in order.
 
         Nothing comes after an upgrade, an :class:`HttpError` or a ``Closed``.
         """
@@ -176,9 +151,9 @@ class HttpReader:
         return events
 
     def take(self, data: bytes, at: int) -> tuple[list[Event], int]:
-        """Return what ``data`` completes from ``at`` on, one request at most, and where that ends.
+        """Return the events that ``data`` completes from ``at`` on, and up to where it was read.
 
-        Little is read at once: a request takes 0.1 ms.
+        It reads one request at most, which takes 0.1 ms.
         """
         events: list[Event] = []
         end = len(data)
@@ -301,7 +276,7 @@ class HttpReader:
     ) -> bytes:
         """Return the answer to the first request that is not answered, if there is one.
 
-        Whether the connection is to be closed then is told by :attr:`ended`: the client or
+        Afterwards :attr:`ended` is set if the connection is to be closed: the client or
         ``close`` has asked for it, or an upgrade was refused.
 
         Raises:
@@ -311,7 +286,7 @@ class HttpReader:
         if self._handshake is not None and not self._due:
             self._handshake, last = None, True
             self._trailing.clear()
-        lines = [f"HTTP/1.1 {status} {STATUSES.get(status, '')}"]
+        lines = [f"HTTP/1.1 {status} {_REASONS.get(status, '')}"]
         if body:
             lines.append(f"Content-Type: {content_type}")
         if status != 204:  # which must not have one (RFC 9110, 8.6)
@@ -367,74 +342,3 @@ def _handshake(head: h11.Request) -> H11Handshake | None:
     except (HandshakeError, UnicodeError):
         return None
     return handshake if head.method == b"GET" else None
-
-
-# Browsers
-
-
-def check_host(host: str | None, allowed: frozenset[str]) -> bool:
-    """Return whether a request for ``host`` can be meant for this daemon.
-
-    A page whose name its owner lets point to this address (DNS rebinding) is told by its name;
-    localhost and addresses are beyond anyone's DNS. ``allowed`` are further names, with or
-    without a port. Without a Host, which only HTTP/1.0 may leave out, it is no browser.
-    """
-    if host is None:
-        return True
-    host = host.lower()
-    match = _match_host(host)
-    if match is None:
-        return False
-    name: str = match[1]
-    if name.startswith("["):
-        return _is_address(name[1:-1])
-    name = name.removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost") or _is_address(name):
-        return True
-    return any(one.lower() in (host, name) for one in allowed)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def check_origin(origin: str | None, host: str, allowed: frozenset[str]) -> bool:
-    """Return whether a page of ``origin`` may use what is served at ``host``.
-
-    Fine are no Origin (it is no browser), the origin of ``host`` itself, http or https, and
-    those in ``allowed``, where ``*`` stands for all but ``null``.
-    """
-    if origin is None:
-        return True
-    if origin == "null":  # of a file or a sandbox: anybody's
-        return origin in allowed
-    origin = origin.lower()
-    match = _match_origin(origin)
-    if match is None:
-        return False
-    if "*" in allowed or any(one.lower().rstrip("/") == origin for one in allowed):
-        return True
-    scheme, place = match[1], match[2]
-    port = {"http": ":80", "https": ":443"}.get(scheme)
-    if port is None or not place:
-        return False
-    return bool(place.removesuffix(port) == host.lower().removesuffix(port))
-
-
-def cors_headers(origin: str) -> list[tuple[str, str]]:
-    """Return the headers that let a page of ``origin`` read an answer.
-
-    ``origin`` has passed :func:`check_origin`. They are also the answer to a preflight: an
-    OPTIONS request, to be answered with 204, these headers and no body.
-    """
-    return [
-        ("Vary", "Origin"),
-        ("Access-Control-Allow-Origin", origin),
-        ("Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"),
-        ("Access-Control-Allow-Headers", "Authorization, Content-Type"),
-        ("Access-Control-Max-Age", "600"),
-    ]

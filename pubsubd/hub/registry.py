@@ -1,47 +1,38 @@
-"""Registered actors: who there is, until when, and who is found.
+"""Registry of actors: registering, renewing, expiring and finding them.
 
-Strategy: actors stand in a dictionary in the order of their registration, and by capability in
-further ones, so that a search looks at no more actors than have the rarest of the capabilities that
-are asked for. A search goes on in steps, over a list of the keys that there were when it began; it
-ends a step by the clock, as a pattern can make an address cost anything from 0.5 µs to 5 ms, and
-is given up if matching takes too long in all.
-Addresses are matched by RE2, whose time is linear in the length of the text whatever the pattern.
+Strategy: a dictionary holds the actors in the order of their registration, and one more for each
+capability those that have it, so a search looks only at the actors with the rarest capability that
+it asks for. A search runs in steps, over a list of the keys that existed when it began. The clock
+ends a step, as a pattern can make an address cost anything from 0.5 µs to 5 ms, and a search whose
+matching takes too long in all is given up.
 
-Each registration stands in a heap by when it may end. Renewing leaves its entry where it is: when
-that comes up, it is put back by when the registration ends now. The entries of actors that have
-gone are passed over.
+A heap orders registrations by the time at which they may expire. Renewing leaves the entry where it
+is: when the entry comes up, it is put back with the new time. Entries of actors that have gone are
+passed over.
 
 Invariants:
 
 - ``_by_capability[c]`` has each actor with ``c``, by its key, and exists if there is one.
 - ``_heap`` has the ``entry`` of each actor, ``(due, key)`` with ``due <= expires_at``: if the first
-  one is not due, no registration is over. It has not many more than twice as many as there are
-  actors.
+  entry is not due, no registration has expired. It has not many more than twice as many entries as
+  there are actors.
 - ``_details`` is the sum of the actors' ``size``.
 """
 
 from __future__ import annotations
 
 import heapq
-import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Generic
 
-import msgspec
-import re2  # type: ignore[import-untyped]
-
+from pubsubd.hub.actors import MAX_ADDRESS, Actor, ConnectionT, canonical
 from pubsubd.hub.ids import new_id
+from pubsubd.hub.search import PatternError, matcher, selector, unwrap
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import KIB, MIB
-
-MAX_ADDRESS = 256
-"""Characters of an address."""
-
-MAX_PATTERN = 1_024
-"""Characters of a pattern."""
 
 MAX_DETAILS = 64 * KIB
 """Bytes of one actor's metadata and capabilities, each of which counts as 256 more."""
@@ -52,103 +43,31 @@ _PER_CAPABILITY = 256  # bytes of a set with one actor in it
 MAX_CAPABILITIES = MAX_DETAILS // _PER_CAPABILITY
 """Capabilities of one actor: there is no room for more."""
 
-_MEMORY = 128 * KIB  # what RE2 may use for a pattern; enough for any 1,024 letters
 _STEP = 0.001  # seconds of one step of a search
 _PATIENCE = 0.08  # seconds that matching a pattern may take in all
 _CHUNK = 256  # keys that are looked up at once
 _SHORT = 1_024  # bytes of metadata that are looked at without looking at the clock
 _EXPIRED = 1_000  # work of removing actors in one call, as Actor.work counts it
 _LOOKED = 2_000  # entries of the heap looked at in one call: 4 ms
-_NEEDLES = 8  # keys and values looked for as they are written, before a text is read
-_PART = r"[A-Za-z0-9._:\-]+"
-_not_latin = re.compile(r"[^\x00-\xff]")
-_stars = re.compile(r"\*+")
-_is_bare = re.compile(rf"{_PART}(/{_PART})+").fullmatch
 
 
 class RegistryFull(PubsubdError):  # noqa: N818  (it says what is the matter)
-    """There are as many actors as there may be, or they tell too much about themselves."""
-
-
-class PatternError(PubsubdError):
-    """A pattern that cannot be used."""
-
-
-def canonical(address: str) -> str | None:
-    """Return ``x/y`` for ``x/y`` and for ``@(x/y)``; None if it is no address."""
-    if len(address) > MAX_ADDRESS:
-        return None
-    if address.startswith("@(") and address.endswith(")"):
-        address = address[2:-1]
-    return address if _is_bare(address) else None
-
-
-class Actor:
-    """A registration. Times in milliseconds that only go forward: see :meth:`Hub.ticks`.
-
-    Attributes:
-        address: as it was registered.
-        key: its canonical form.
-        text: that in bytes.
-        capabilities: what it says that it can do.
-        metadata: an object, or null, as a JSON text.
-        size: what the two take, as :data:`MAX_DETAILS` counts.
-        registered_at: when it was registered first.
-        expires_at: until when it holds.
-        entry: what stands in the heap for it; None at first.
-        version: how often it was registered.
-        token: what renews it.
-        owner: the connection that registered it.
-    """
-
-    @property
-    def work(self) -> int:
-        """What it takes to remove it, in steps of some 2 µs."""
-        return 1 + len(self.capabilities) // 8
-
-    __slots__ = (
-        "address",
-        "capabilities",
-        "entry",
-        "expires_at",
-        "key",
-        "metadata",
-        "owner",
-        "registered_at",
-        "size",
-        "text",
-        "token",
-        "version",
-    )
-
-    def __init__(self, address: str, key: str, owner: object, registered_at: int) -> None:
-        self.address = address
-        self.key = key
-        self.text = key.encode()
-        self.owner = owner
-        self.registered_at = registered_at
-        self.capabilities: tuple[str, ...] = ()
-        self.metadata = b"{}"
-        self.size = 0
-        self.expires_at = 0
-        self.entry: tuple[int, str] | None = None
-        self.version = 0
-        self.token = ""
+    """Too many actors, or too much metadata and too many capabilities of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Found(Generic[ConnectionT]):
     """A page of the actors that were found, and how many there are in all."""
 
-    actors: list[Actor]
+    actors: list[Actor[ConnectionT]]
     total: int
 
 
-class Registry:
+class Registry(Generic[ConnectionT]):
     """The actors of all connections.
 
     Args:
-        max_actors: how many there may be.
+        max_actors: the limit of their number.
         max_details: bytes of their metadata and capabilities, as :data:`MAX_DETAILS` counts.
         clock: seconds of processor time, to end the steps of a search by.
     """
@@ -163,12 +82,14 @@ class Registry:
         self._max_details = max_details
         self._details = 0
         self._clock = clock
-        self._actors: dict[str, Actor] = {}
-        self._by_token: dict[str, Actor] = {}
-        self._by_owner: dict[object, dict[str, Actor]] = {}
-        self._by_capability: dict[str, dict[str, Actor]] = {}
+        self._actors: dict[str, Actor[ConnectionT]] = {}
+        self._by_token: dict[str, Actor[ConnectionT]] = {}
+        self._by_connection: dict[ConnectionT, dict[str, Actor[ConnectionT]]] = {}
+        self._by_capability: dict[str, dict[str, Actor[ConnectionT]]] = {}
         self._heap: list[tuple[int, str]] = []
-        self._gone: list[Actor] = []  # removed because they were over, and not yet told
+        self._gone: list[
+            Actor[ConnectionT]
+        ] = []  # expired and removed, but not yet returned by expire()
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -179,12 +100,12 @@ class Registry:
         capabilities: tuple[str, ...],
         metadata: bytes,
         ttl_ms: int,
-        owner: object,
+        connection: ConnectionT,
         now: int,
-    ) -> Actor:
+    ) -> Actor[ConnectionT]:
         """Register ``address``, which is legal, or register it again.
 
-        Nobody else has a registration of it that holds; one that is over makes room.
+        The caller makes sure that no other connection holds it; an expired registration makes room.
 
         Raises:
             RegistryFull: there are ``max_actors`` already, or the details are too many.
@@ -200,7 +121,7 @@ class Registry:
                 f"metadata and capabilities take {size} bytes, of {MAX_DETAILS} that one actor has"
             )
         actor = self._actors.get(key)
-        if actor is not None and actor.owner is not owner:
+        if actor is not None and actor.connection is not connection:
             assert actor.expires_at <= now
             self._end(actor)
             actor = None
@@ -213,8 +134,8 @@ class Registry:
                 f"what actors tell about themselves takes {self._max_details} bytes, the limit"
             )
         if actor is None:
-            actor = self._actors[key] = Actor(address, key, owner, now)
-            self._by_owner.setdefault(owner, {})[key] = actor
+            actor = self._actors[key] = Actor(address, key, connection, now)
+            self._by_connection.setdefault(connection, {})[key] = actor
         else:
             del self._by_token[actor.token]
             actor.address = address
@@ -229,16 +150,16 @@ class Registry:
         self._extend(actor, now + ttl_ms)
         return actor
 
-    def get(self, key: str, now: int) -> Actor | None:
+    def get(self, key: str, now: int) -> Actor[ConnectionT] | None:
         """Return an actor whose registration holds."""
         actor = self._actors.get(key)
         return actor if actor is not None and actor.expires_at > now else None
 
-    def get_any(self, key: str) -> Actor | None:
-        """Return an actor, whether its registration holds or is over."""
+    def get_any(self, key: str) -> Actor[ConnectionT] | None:
+        """Return an actor, whether its registration holds or has expired."""
         return self._actors.get(key)
 
-    def renew(self, token: str, ttl_ms: int, now: int) -> Actor | None:
+    def renew(self, token: str, ttl_ms: int, now: int) -> Actor[ConnectionT] | None:
         """Let a registration hold longer, with a new token; None if no such token is known."""
         actor = self._by_token.get(token)
         if actor is None or actor.expires_at <= now:
@@ -247,7 +168,7 @@ class Registry:
         self._extend(actor, now + ttl_ms)
         return actor
 
-    def unregister(self, key: str) -> Actor | None:
+    def unregister(self, key: str) -> Actor[ConnectionT] | None:
         """Remove an actor and return it; None if there is none."""
         actor = self._actors.pop(key, None)
         if actor is None:
@@ -255,19 +176,19 @@ class Registry:
         del self._by_token[actor.token]
         self._details -= actor.size
         self._forget_capabilities(actor)
-        owned = self._by_owner[actor.owner]
+        owned = self._by_connection[actor.connection]
         del owned[key]
         if not owned:
-            del self._by_owner[actor.owner]
+            del self._by_connection[actor.connection]
         return actor
 
-    def of(self, owner: object) -> Collection[Actor]:
+    def of(self, connection: ConnectionT) -> Collection[Actor[ConnectionT]]:
         """Return the actors of a connection, in the order in which it has registered them."""
-        return self._by_owner.get(owner, {}).values()
+        return self._by_connection.get(connection, {}).values()
 
-    def latest(self, owner: object) -> Actor | None:
+    def latest(self, connection: ConnectionT) -> Actor[ConnectionT] | None:
         """Return the actor that a connection has registered last."""
-        return next(reversed(self._by_owner.get(owner, {}).values()), None)
+        return next(reversed(self._by_connection.get(connection, {}).values()), None)
 
     def keys(self, capability: str | None = None) -> list[str]:
         """Return the keys of all actors, or of those with a capability."""
@@ -275,11 +196,11 @@ class Registry:
             return list(self._actors)
         return list(self._by_capability.get(capability, ()))
 
-    def expire(self, now: int) -> list[Actor]:
-        """Remove actors whose time is over, as many as take some 2 ms, and return them.
+    def expire(self, now: int) -> list[Actor[ConnectionT]]:
+        """Remove actors that have expired, as many as take some 2 ms, and return them.
 
-        So are those that had to make room since. One that its owner has registered anew meanwhile
-        is not returned.
+        Actors that had to make room since are among them. An actor that the same connection has
+        registered anew meanwhile is not returned.
         """
         self._reap(now)
         gone, self._gone = self._gone[:_EXPIRED], self._gone[_EXPIRED:]
@@ -287,13 +208,13 @@ class Registry:
         return [
             actor
             for actor in gone
-            if (new := held(actor.key)) is None or new.owner is not actor.owner
+            if (new := held(actor.key)) is None or new.connection is not actor.connection
         ]
 
-    def page(self, offset: int, limit: int, now: int) -> Generator[None, None, Found]:
+    def page(self, offset: int, limit: int, now: int) -> Generator[None, None, Found[ConnectionT]]:
         """Return ``limit`` actors from ``offset`` on, and how many there are.
 
-        In steps, as long as there are registrations that are over: these are removed before.
+        In steps, as long as there are expired registrations: these are removed first.
         """
         while self._heap and self._heap[0][0] <= now:
             self._reap(now)
@@ -312,7 +233,7 @@ class Registry:
         limit: int,
         offset: int,
         now: int,
-    ) -> Generator[None, None, Found]:
+    ) -> Generator[None, None, Found[ConnectionT]]:
         """Look for actors, in steps of about 1 ms.
 
         Args:
@@ -330,11 +251,11 @@ class Registry:
         """
         clock, patience = self._clock, _PATIENCE
         begun = last = clock()
-        matches = _matcher(pattern, glob=glob)
-        has = _selector(metadata) if metadata else None
+        matches = matcher(pattern, glob=glob)
+        has = selector(metadata) if metadata else None
         wanted = dict.fromkeys(capabilities)
-        keys = self._candidates(_unwrap(pattern) if glob else "*", wanted)
-        found: list[Actor] = []
+        keys = self._candidates(unwrap(pattern) if glob else "*", wanted)
+        found: list[Actor[ConnectionT]] = []
         total = position = 0
         # Hot loop: 50,000 actors are looked at in 30 ms, of which RE2 takes 23.
         while position < len(keys):
@@ -370,7 +291,7 @@ class Registry:
         return Found(found, total)
 
     def _candidates(self, glob: str, wanted: Collection[str]) -> list[str]:
-        """Return the keys of the fewest actors that can be told to include those searched for."""
+        """Return the keys of the smallest known set of actors that includes those searched for."""
         if glob and "*" not in glob:
             return [glob]
         if len(wanted) > MAX_CAPABILITIES:
@@ -378,21 +299,23 @@ class Registry:
         fewest = min(self._able(wanted), key=len)
         return list(fewest)
 
-    def _holding(self, keys: list[str], wanted: Iterable[str], now: int) -> list[Actor]:
-        """Return those of some actors that are there and have what is wanted, now."""
+    def _holding(
+        self, keys: list[str], wanted: Iterable[str], now: int
+    ) -> list[Actor[ConnectionT]]:
+        """Return those of some actors that are registered now and have what is wanted."""
         first, *others = self._able(wanted)
         for able in others:
             keys = [key for key in keys if key in able]
         actors = map(first.get, keys)
         return [actor for actor in actors if actor is not None and actor.expires_at > now]
 
-    def _able(self, wanted: Iterable[str]) -> list[dict[str, Actor]]:
-        """Return those who have one capability, for each; all actors if none is wanted."""
-        nobody: dict[str, Actor] = {}
+    def _able(self, wanted: Iterable[str]) -> list[dict[str, Actor[ConnectionT]]]:
+        """Return the actors with each capability; all actors if none is wanted."""
+        nobody: dict[str, Actor[ConnectionT]] = {}
         able = [self._by_capability.get(capability, nobody) for capability in wanted]
         return able or [self._actors]
 
-    def _extend(self, actor: Actor, expires_at: int) -> None:
+    def _extend(self, actor: Actor[ConnectionT], expires_at: int) -> None:
         actor.expires_at = expires_at
         actor.token = f"tok_{new_id()}"
         self._by_token[actor.token] = actor
@@ -405,13 +328,13 @@ class Registry:
             self._heap = [entry for entry in self._heap if self._owning(entry) is not None]
             heapq.heapify(self._heap)
 
-    def _owning(self, entry: tuple[int, str]) -> Actor | None:
+    def _owning(self, entry: tuple[int, str]) -> Actor[ConnectionT] | None:
         """Return the actor whose entry in the heap this is; None if it is nobody's any more."""
         actor = self._actors.get(entry[1])
         return actor if actor is not None and actor.entry is entry else None
 
     def _reap(self, now: int) -> None:
-        """Remove actors whose time is over, as many as take some 2 ms."""
+        """Remove actors that have expired, as many as take some 2 ms."""
         heap, work = self._heap, 0
         for _ in range(_LOOKED):
             if not heap or heap[0][0] > now or work >= _EXPIRED:
@@ -427,91 +350,14 @@ class Registry:
                 self._end(actor)
                 work += actor.work
 
-    def _end(self, actor: Actor) -> None:
+    def _end(self, actor: Actor[ConnectionT]) -> None:
         self.unregister(actor.key)
         self._gone.append(actor)
 
-    def _forget_capabilities(self, actor: Actor, keep: Collection[str] = ()) -> None:
+    def _forget_capabilities(self, actor: Actor[ConnectionT], keep: Collection[str] = ()) -> None:
         for capability in actor.capabilities:
             if capability not in keep:
                 keys = self._by_capability[capability]
                 del keys[actor.key]
                 if not keys:
                     del self._by_capability[capability]
-
-
-def _unwrap(pattern: str) -> str:
-    wrapped = pattern.startswith("@(") and pattern.endswith(")")
-    return pattern[2:-1] if wrapped else pattern
-
-
-def _matcher(pattern: str, *, glob: bool) -> Callable[[bytes], object] | None:
-    """Return what tells whether an address matches; None if any does."""
-    if len(pattern) > MAX_PATTERN:
-        raise PatternError(f"the pattern has {len(pattern)} characters, over {MAX_PATTERN}")
-    pattern = _not_latin.sub("\xff", pattern)  # for what is in no address
-    if glob and pattern:
-        pattern = "^" + ".*".join(re2.escape(part) for part in _stars.split(_unwrap(pattern))) + "$"
-    if pattern in ("", "^.*$"):
-        return None
-    options = re2.Options()
-    options.max_mem = _MEMORY
-    options.log_errors = False
-    options.encoding = re2.Options.Encoding.LATIN1  # one byte a character: smaller programs
-    code = pattern.encode("latin-1")
-    patterns = re2.Set.SearchSet(options)
-    try:
-        patterns.Add(code)
-        patterns.Compile()
-    except re2.error as error:
-        raise PatternError(f"the pattern cannot be used: {_reason(code, options, error)}") from None
-    return patterns.Match  # type: ignore[no-any-return]  # half as long as a search takes
-
-
-def _reason(code: bytes, options: re2.Options, error: Exception) -> str:
-    """Return what is wrong with a pattern that a set does not take."""
-    try:
-        re2.compile(code, options)  # tells it, as the set does not
-    except re2.error as better:
-        error = better
-    else:
-        return "it is too large"
-    text = error.args[0] if error.args else ""
-    return text.decode("latin-1") if isinstance(text, bytes) else str(text)
-
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-
-def _selector(wanted: dict[str, Any]) -> Callable[[bytes], bool]:
-    """Return what tells whether a JSON text is an object that has these members."""
-    texts = {key: msgspec.json.encode(value) for key, value in wanted.items()}
-    # Without a backslash, a text has each of its strings as it is; null has none.
-    needles = [msgspec.json.encode(key) for key in wanted]
-    needles += [texts[key] for key, value in wanted.items() if isinstance(value, str)]
-    del needles[_NEEDLES:]
-
-    def has(text: bytes) -> bool:
-        if b"\\" not in text:
-            for needle in needles:
-                if needle not in text:
-                    return False
-        members = _members(text)
-        for key, value in wanted.items():
-            member = members.get(key)
-            if member is None:
-                return False
-            if bytes(member) != texts[key] and not _same(msgspec.json.decode(member), value):
-                return False
-        return True
-
-    return has
-
-
-def _same(one: object, other: object) -> bool:
-    """Compare JSON values, of which 1 is 1.0, and true is not 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one == other and isinstance(one, bool) is isinstance(other, bool)

@@ -1,17 +1,17 @@
-"""What subscribers are sent, put into JSON once for all of them.
+"""Rendering of messages: put into JSON once for all subscribers.
 
 Strategy: a chunk of line frames comes as one object for all its receivers. It is read once, and
 once for each form and framing put into frames. In the form of Signal Hub only ``to`` differs from
-receiver to receiver, and the head of a frame depends on nothing but its length: so what stands
-between one ``to`` and the next is the same for all receivers whose addresses are equally long, and
-joining these stretches with the address is all that is left for each of them.
+receiver to receiver, and the head of a frame depends only on its length. So the stretch between one
+``to`` and the next is the same for all receivers with addresses of the same length; for each
+receiver, it remains to join these stretches with its address.
 
 Invariants:
 
 - A message has the same identifier in whatever form it is sent, and to whomever.
-- What is kept besides the texts, for framings and for addresses of different lengths, takes
-  :data:`ROOM` bytes at most, or one of these.
-- ``size`` is what is kept in all.
+- Frames and stretches, kept for framings and for addresses of different lengths, take
+  :data:`ROOM` bytes at most, or are a single one.
+- ``size`` is the size of everything that is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Form(Enum):
-    """How a delivered message looks."""
+    """The form of a delivered message."""
 
     HUB = "hub"
     SYNAP = "synap"
@@ -45,7 +45,7 @@ def read_chunk(chunk: bytes, sender: str, trusted: bool) -> list[Message]:
 
     Args:
         chunk: whole line frames.
-        sender: the address of who has sent them.
+        sender: the sender's address.
         trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
     """
     messages = []
@@ -61,7 +61,7 @@ def read_chunk(chunk: bytes, sender: str, trusted: bool) -> list[Message]:
 
 
 class Batch:
-    """The messages of one chunk, and what their receivers are sent.
+    """The messages of one chunk, and their renderings.
 
     Args:
         messages: in order.
@@ -69,7 +69,7 @@ class Batch:
 
     Attributes:
         messages: in order.
-        size: bytes of what is kept for them.
+        size: bytes of the renderings that are kept.
     """
 
     __slots__ = ("_frames", "_held", "_ids", "_now", "_stretches", "_texts", "messages", "size")
@@ -142,7 +142,7 @@ class Batch:
         self.size += size
 
     def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
-        """Return what stands before the first ``to``, between each two, and behind the last."""
+        """Return the stretches before the first ``to``, between each two, and behind the last."""
         head, tail = framing.head, framing.tail
         stretches = []
         left = b""
@@ -153,7 +153,7 @@ class Batch:
         return stretches
 
     def _halves(self, form: Form, wrapped: bool) -> list[tuple[bytes, bytes]]:
-        """Return the JSON texts: what stands before ``to``, and behind it."""
+        """Return the JSON texts, each in two parts: before ``to`` and behind it."""
         key = form, wrapped
         halves = self._texts.get(key)
         if halves is None:

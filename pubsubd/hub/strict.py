@@ -1,4 +1,4 @@
-r"""JSON that is read without mercy: what two readers could understand differently is an error.
+r"""Strict reading of JSON: a text that two readers could understand differently is an error.
 
 Strategy: msgspec reads quickly and is strict about syntax, UTF-8 and surrogates, but of a key that
 comes twice it takes the last one, and it takes integers of any size. What it has read is written
@@ -31,7 +31,7 @@ LIGHT = 2_048
 """Bytes of a text that is read without being weighed."""
 
 MAX_WEIGHT = 600_000
-"""What may be in one text, so that reading it takes some 15 ms: each array and object counts 8,
+"""The weight of one text that may be read, in some 15 ms: each array and object counts 8,
 each member 4, each text, each further item and each number that is no integer 1, and one with an
 exponent of three digits, which takes longest, 200. So 700 KiB of small records are read, and a
 mebibyte of long texts."""
@@ -138,7 +138,7 @@ def _weigh(data: bytes) -> None:
 
 
 def _weight(data: bytes) -> int:
-    """Return what is in a text, or more: what is in strings counts as well."""
+    """Return the weight of a text, or more: the contents of strings count as well."""
     count = data.count
     containers = 8 * (count(b"[") + count(b"{")) + 4 * count(b":")
     others = count(b",") + count(b'"') // 2 + count(b".") + count(b"e") + count(b"E")

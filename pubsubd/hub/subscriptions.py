@@ -1,9 +1,9 @@
-"""What one connection subscribes: each name and wildcard once in the router, for any dialects.
+"""Subscriptions of one connection: each name and wildcard once in the router, for any dialects.
 
-Strategy: dialects are bits. A name that several of them have asked for is subscribed once and
-remembered with all of their bits, so that a message comes once. In which form, the first bit of its
-name tells; what no name is subscribed for came by a wildcard, and these are of one dialect. So that
-costs the same however many there are.
+Strategy: dialects are bits. A name that several dialects have asked for is subscribed once and
+remembered with all of their bits, so that a message comes once. The first bit of its name decides
+the form of a message; a message whose name is not subscribed came by a wildcard, and all wildcards
+of a connection are of one dialect. So the cost does not depend on their number.
 
 Invariants:
 
@@ -15,15 +15,12 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from pubsubd.broker.peer import Peer
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.render import Form
 from pubsubd.hub.topics import TopicError
 from pubsubd.routing.wildcards import Pattern
-
-if TYPE_CHECKING:
-    from pubsubd.broker.peer import Peer
-    from pubsubd.hub.core import Hub
 
 _FORMS = (Form.HUB, Form.SYNAP, Form.ENVELOPE)
 """Of several, a message comes in the first."""
@@ -43,7 +40,7 @@ class Subscriptions:
 
     __slots__ = ("_hub", "_names", "_patterns", "_peer", "_tally", "form", "wild")
 
-    def __init__(self, hub: Hub, peer: Peer) -> None:
+    def __init__(self, hub: HubCore, peer: Peer) -> None:
         self._hub = hub
         self._peer = peer
         self._names: dict[bytes, int] | None = None
@@ -61,9 +58,7 @@ class Subscriptions:
             return
         if self.wild is not None and self.wild is not form:
             raise TopicError("this connection has wildcards of another dialect")
-        most = self._hub.limits.max_connection_wildcards
-        if len(self._patterns or ()) + count > most:
-            raise TopicError(f"over {most} wildcard subscriptions of one connection")
+        self._hub.policy.check_own_patterns(len(self._patterns or ()) + count, "connection")
 
     def add(self, topic: bytes | Pattern, form: Form) -> None:
         """Subscribe a name or a wildcard for one dialect, after :meth:`check_patterns`."""
@@ -77,8 +72,8 @@ class Subscriptions:
             self._patterns.add(topic)
             self.wild = form
             hub.broker.router.subscribe_pattern(self._peer, topic)
-            if form is not Form.SYNAP:  # which counts its own
-                hub.synap.subscribers.other_wildcards += 1
+            if form is not Form.SYNAP:  # which counts those of subscribers without a connection too
+                hub.policy.wildcards += 1
             return
         if self._names is None:
             self._names = {}
@@ -104,7 +99,7 @@ class Subscriptions:
                 self._patterns = self.wild = None
             hub.broker.router.unsubscribe_pattern(self._peer, topic)
             if form is not Form.SYNAP:
-                hub.synap.subscribers.other_wildcards -= 1
+                hub.policy.wildcards -= 1
             return
         names, bit = self._names or {}, _BITS[form]
         bits = names.get(topic, 0)
@@ -124,13 +119,13 @@ class Subscriptions:
         return self.wild if bits is None else _FIRST[bits]
 
     def release(self) -> Iterator[None]:
-        """Let go of what is counted elsewhere, at the end, in steps: iterate to the end.
+        """Release what other tables count for this connection, in steps, to be iterated to the end.
 
         The router forgets the peer itself.
         """
-        subscribers, topics = self._hub.synap.subscribers, self._hub.topics
+        topics = self._hub.topics
         if self._patterns is not None and self.wild is not Form.SYNAP:
-            subscribers.other_wildcards -= len(self._patterns)
+            self._hub.policy.wildcards -= len(self._patterns)
         self._patterns = None
         done = 0
         while self._names:

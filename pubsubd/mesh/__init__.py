@@ -1,7 +1,19 @@
-"""The mesh: daemons that carry messages to each other, once each, and only where they are wanted.
+"""The mesh: daemons that carry each message once, and only to where somebody subscribes it.
 
-``adverts`` is what they tell of themselves, ``linkstate`` the table of that and the trees it
-leads to, ``window`` the guard against duplicates, ``interests`` what is asked for, ``hello`` how
-two daemons come to trust each other; ``link`` is one connection between two, ``core`` the
-daemon's own part in all of it. None of these does I/O; ``dial`` is the task that does.
+================  ==================================================================
+dial              the tasks with I/O: connect, retry, discover, export edge lists
+report            answers about the mesh: peers, edges
+core              one daemon's part in the mesh
+advertising       adverts sent and received
+forwarding        batches of messages: where they go, and duplicates
+handshakes        new connections, until they are links or legacy peers
+legacy            peers that know no hello
+remote_interests  interests of other daemons, subscribed in the router
+link              one connection to another daemon
+linkstate         the table of adverts, the graph and the trees that follow from it
+adverts, hello    two wire formats
+sim               many daemons in one process
+================  ==================================================================
+
+``dial`` alone uses sockets and tasks.
 """

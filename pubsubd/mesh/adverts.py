@@ -1,14 +1,15 @@
-"""Adverts: what a daemon tells the whole mesh of itself, as lines of text.
+"""Adverts: a daemon's report of itself to the whole mesh, as lines of text.
 
     <host> <port>
     node <life> <sequence> <start>
     link <node> <out|in> <since> <rtt_ms> <messages> <bytes>
     want <substring>
 
-The first line is the one of the original convention, so that its programs can read it. Of two
-adverts of a daemon, the one with the greater life and sequence is the newer. A life is the
-millisecond at which the daemon started, or one more than any it has met of an earlier start, so
-that no clock has to be right. ``start`` tells two daemons with one id apart.
+The first line is that of the original convention, so that its programs can read it. ``life`` is
+the daemon's incarnation: the millisecond at which it started, or one more than any incarnation of
+an earlier start that it has met, so no clock has to be right. Of two adverts of a daemon, the one
+with the greater incarnation, then sequence, is newer. ``start`` distinguishes two daemons with the
+same id.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ MAX_ADVERT = 256 * 1024
 MAX_LINKS = 1_000
 """Links in one advert, and so links of one daemon."""
 
-MAX_LIFE = 10**15
-"""The last life that there can be, in the year 33658; who has it counts on by the sequence."""
+MAX_INCARNATION = 10**15
+"""The last incarnation, in the year 33658; a daemon that has it counts on by the sequence."""
 
 _OTHER_LINES = 100  # of later versions
 
@@ -37,7 +38,7 @@ _MOST = 10**15
 
 
 class AdvertError(PubsubdError):
-    """An advert, address or id that is not good, in one line."""
+    """An advert, address or id that is not valid, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,9 @@ class LinkReport:
 
     Attributes:
         node: the daemon at the other end.
-        dialled: whether the one who tells this has dialled.
-        since: seconds since the epoch, by the clock of the one who tells this.
-        rtt_ms: milliseconds there and back; None if it was not measured yet.
+        dialled: whether the reporting daemon has dialled.
+        since: seconds since the epoch, by the clock of the reporting daemon.
+        rtt_ms: round trip in milliseconds; None if it was not measured yet.
         messages, size: messages and bytes carried, both directions together.
     """
 
@@ -62,7 +63,7 @@ class LinkReport:
 
 @dataclass(frozen=True, slots=True)
 class Advert:
-    """What a daemon tells of itself; see the module.
+    """The report of a daemon; see the module.
 
     Attributes:
         size: bytes of the advert as it was read; 0 of one that was not.
@@ -71,7 +72,7 @@ class Advert:
     node: str
     host: str
     port: int
-    life: int
+    incarnation: int
     sequence: int
     start: int
     links: tuple[LinkReport, ...] = ()
@@ -80,12 +81,12 @@ class Advert:
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Which of two adverts of the daemon is the newer one: the one with more."""
-        return self.life, self.sequence
+        """The age of the advert: of two adverts of a daemon, the greater one is newer."""
+        return self.incarnation, self.sequence
 
 
 def check_node(text: str, what: str = "id of a daemon") -> str:
-    """Return ``text`` if it can be the id of a daemon, or the name of a mesh.
+    """Return ``text`` if it is a valid id of a daemon or name of a mesh.
 
     Raises:
         AdvertError: it cannot.
@@ -128,7 +129,7 @@ def format_advert(advert: Advert) -> bytes:
     """Return the data of the advert's message."""
     lines = [
         f"{advert.host} {advert.port}",
-        f"node {advert.life} {advert.sequence} {advert.start}",
+        f"node {advert.incarnation} {advert.sequence} {advert.start}",
     ]
     for link in advert.links:
         side = "out" if link.dialled else "in"
@@ -139,7 +140,7 @@ def format_advert(advert: Advert) -> bytes:
 
 
 def read_stamp(data: bytes) -> tuple[int, int]:
-    """Return life and sequence of an advert without reading the rest of it.
+    """Return incarnation and sequence of an advert without reading the rest of it.
 
     Raises:
         AdvertError: it is not an advert.
@@ -152,7 +153,7 @@ def read_stamp(data: bytes) -> tuple[int, int]:
 
 
 def parse_advert(node: str, data: bytes) -> Advert:
-    """Return the advert of the daemon ``node``.
+    """Parse an advert of the daemon ``node``.
 
     Raises:
         AdvertError: ``data`` is not one, and why.
@@ -164,9 +165,9 @@ def parse_advert(node: str, data: bytes) -> Advert:
         raise AdvertError("too many lines")
     first, *lines = data.split(b"\n")
     host, port = parse_first_line(first)
-    life, sequence = read_stamp(data)
-    if life > MAX_LIFE:
-        raise AdvertError(f"a life over {MAX_LIFE}")
+    incarnation, sequence = read_stamp(data)
+    if incarnation > MAX_INCARNATION:
+        raise AdvertError(f"a life over {MAX_INCARNATION}")
     start = _number(lines[0].split(b" ")[3])
     links: list[LinkReport] = []
     interests: list[bytes] = []
@@ -192,7 +193,7 @@ def parse_advert(node: str, data: bytes) -> Advert:
                 )
         # Other lines are for later versions.
     return Advert(
-        node, host, port, life, sequence, start, tuple(links), tuple(interests), len(data)
+        node, host, port, incarnation, sequence, start, tuple(links), tuple(interests), len(data)
     )
 
 

@@ -1,16 +1,16 @@
-"""A daemon's part in the mesh, without I/O: its links, its adverts, and what others want.
+"""A daemon's part in the mesh, without I/O: its links, its timers, and the parts they drive.
 
-Strategy. Each daemon keeps the table of all adverts (:mod:`pubsubd.mesh.linkstate`). What another
-daemon wants is subscribed in the router for it (:mod:`pubsubd.mesh.remotes`), so a local message
-costs nothing more unless somebody wants it; :mod:`pubsubd.mesh.forwarding` sends what is wanted.
-Nothing here waits: :meth:`Mesh.act` does what is due, and says when it wants to be called again.
-What takes longer than a turn is done in steps; then that is at once.
+Strategy. Each daemon keeps the table of all adverts (:mod:`pubsubd.mesh.linkstate`). The interests
+of another daemon are subscribed in the router for it (:mod:`pubsubd.mesh.remotes`), so a local
+message that no other daemon subscribes costs nothing more; :mod:`pubsubd.mesh.forwarding` sends
+the others. Nothing here waits: :meth:`Mesh.act` does what is due and sets :attr:`Mesh.due` to the
+time of its next call. Work that is longer than a turn is done in steps, and due at once.
 
 Invariants:
 
-- ``links`` has one link for each neighbour, which is used once it was told all that is known.
+- ``links`` has one link for each neighbour. It is used once it has carried all known adverts.
 - Another daemon's interests are subscribed while it can be reached, and only then.
-- What is news of a daemon goes to all neighbours but the one it came from; what is not, to none.
+- A newer advert goes to all neighbours but the one that sent it; any other advert goes to none.
 """
 
 from __future__ import annotations
@@ -23,49 +23,33 @@ from dataclasses import dataclass
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
-from pubsubd.mesh.adverts import (
-    MAX_LIFE,
-    MAX_LINKS,
-    Advert,
-    AdvertError,
-    format_advert,
-    parse_advert,
-    read_stamp,
-)
+from pubsubd.mesh.advertising import CLAIM_TIME, Advertising
+from pubsubd.mesh.adverts import AdvertError
 from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.handshakes import Handshakes
-from pubsubd.mesh.interests import generalising
+from pubsubd.mesh.legacy import LegacyPeers
 from pubsubd.mesh.link import MAX_BATCH, Link
-from pubsubd.mesh.linkstate import MAX_DAEMONS
 from pubsubd.mesh.news import News
-from pubsubd.mesh.plain import PlainPeers
+from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import MeshConfig, State
-from pubsubd.mesh.wants import Wants
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MIB
 
 MAX_HELD = 4 * MAX_BATCH
-"""Bytes of input of all links that are not worked off; the link with which they are more ends."""
+"""Bytes of unprocessed input of all links; a link that takes it above that is closed."""
 
-_SETTLE = 0.02  # seconds in which changes of the graph are gathered
-_PACE = 0.1  # seconds between two adverts, but for those of links
-_PACE_EACH = 5e-6  # seconds more for each substring that is wanted here: some have to be cut
-_ADVERT_RATE = 50_000.0  # bytes a second that large adverts may come to
-_REFRESH = 10.0  # seconds between two adverts if nothing changes, in a small mesh
-_REFRESH_RATE = 3_000.0  # bytes a second that all adverts together may come to for one daemon
+_PACE_EACH = 5e-6  # seconds more between adverts for each interest: some have to be cut
 _FORGET = 300.0  # seconds until a daemon that cannot be reached is forgotten
-_SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is given up
-_CLAIMS = 3  # adverts of our own id by somebody else within _CLAIM_TIME: it runs twice
-_CLAIM_TIME = 10.0
+_SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is closed
 _DOWN = 1_000  # ended links that are remembered for edge lists
 _STEP = 16  # links looked at between two looks at the clock
-_CROWDED = 0.05  # seconds until it is looked again whether a new neighbour takes more
+_CROWDED = 0.05  # seconds until a new neighbour with a full outbox is looked at again
 
 
 @dataclass(slots=True)
 class Down:
-    """A link that has ended: who, and when by the clock."""
+    """A link that has ended, with the time since the epoch."""
 
     node: str
     dialled: bool
@@ -75,7 +59,7 @@ class Down:
 
 
 class Mesh:
-    """The daemon's part in the mesh.
+    """A daemon's part in the mesh.
 
     Args:
         broker: the daemon's.
@@ -84,19 +68,20 @@ class Mesh:
         wall: seconds since the epoch.
         rng: for jitter.
         woken: called whenever :attr:`due` has become earlier.
-        tell: called with events, as ``//pubsubd/events`` has them.
+        emit: called with events, as ``//pubsubd/events`` has them.
 
     Attributes:
-        state: who it is, and what it knows; ``table``, ``links`` and ``counters`` are of it.
-        forwarding: where messages go.
-        handshakes: who becomes a neighbour.
+        state: shared by all parts; ``table``, ``links`` and ``counters`` are its.
+        forwarding: batches of messages.
+        handshakes: connections that are not links yet.
         greet: says hello to a daemon that was dialled, see :meth:`Handshakes.greet`.
-        plain: peers that know three commands and no hello.
-        down: links that have ended, the last ones.
-        news: what neighbours are told of all daemons.
-        wants: what other daemons are subscribed to here; ``remotes`` are of it.
-        due: the time at which :meth:`act` wants to be called.
-        hint: takes the data of an advert by a client; None to refuse such ones.
+        legacy: peers that know three commands and no hello.
+        down: the last links that have ended.
+        news: the adverts as they are sent to neighbours.
+        remote_interests: the subscriptions of other daemons; ``remotes`` are its.
+        advertising: adverts sent and received.
+        due: when :meth:`act` is to be called.
+        hint: takes the data of a client's advert; None to refuse those.
         over: whether the present turn is over.
     """
 
@@ -109,54 +94,57 @@ class Mesh:
         wall: Callable[[], float],
         rng: random.Random,
         woken: Callable[[], None] = lambda: None,
-        tell: Callable[[dict[str, object]], None] = lambda _event: None,
+        emit: Callable[[dict[str, object]], None] = lambda _event: None,
     ) -> None:
-        self.state = state = State(config, clock=clock, wall=wall, tell=tell)
+        self.state = state = State(config, clock=clock, wall=wall, emit=emit)
         self.broker = broker
         self.over = broker.turn.over
         self.table, self.links, self.counters = state.table, state.links, state.counters
-        self._rng = rng
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
-        self.plain = PlainPeers(broker.faults)
+        self.legacy = LegacyPeers(broker.faults)
         self.handshakes = Handshakes(
-            state, broker, self, linked=self._linked, left=self._left, plain=self._meet_plain
+            state, broker, self, linked=self._linked, left=self._left, legacy=self._meet_legacy
         )
         self.greet = self.handshakes.greet
         self.down: deque[Down] = deque(maxlen=_DOWN)
         self.hint: Callable[[bytes], None] | None = None
         self.due = float("inf")
         self._acting: Steps[None] | None = None
-        self._advert_number = 0
         self.news = News(state, broker, self.forwarding.outbound)
-        self.wants = Wants(state, broker, self.news.tell)
-        self.remotes = self.wants.remotes
-        self._wanted_size = 0  # bytes of what the last advert asked for
-        self._version = 0
-        self._introduce_at = self._settle_at = self._advert_at = self._plain_at = float("inf")
-        self._advertised = float("-inf")
-        self._jitter = 1.0
-        self._refresh_at = self._beat_at = self._beaten = clock()
-        self._claims: list[float] = []
+        self.remote_interests = RemoteInterests(state, broker, self.news.announce)
+        self.remotes = self.remote_interests.remotes
+        self.advertising = Advertising(
+            state,
+            broker,
+            self.forwarding,
+            self.news,
+            self.remote_interests,
+            rng=rng,
+            wake=self._wake_at,
+            withdraw=self._withdraw,
+        )
+        self._introduce_at = self._legacy_at = float("inf")
+        self._beat_at = self._beaten = clock()
         broker.router.on_forwarded = self._forwarded
         name = config.mesh.encode()
         broker.reserve((b"//peers/%b/" % name, b"//fwd/peers/%b/" % name), self._forged)
-        self._want(clock())
+        self._wake_at(clock())
 
     def now(self) -> float:
         """Return the time, in seconds."""
         return self.state.now()
 
     def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch that has come by ``link``; whether work is left for :meth:`go_on`."""
+        """Take a batch from ``link``; return whether work is left for :meth:`go_on`."""
         return self.forwarding.relay(link, data)
 
     def go_on(self, link: Link) -> bool:
-        """Go on with a batch; whether work is still left of it."""
+        """Go on with a batch; return whether work is left of it."""
         return self.forwarding.go_on(link)
 
     def hold(self, link: Link, more: int) -> None:
-        """Take note that so many more bytes of input wait to be worked off for ``link``."""
+        """Count ``more`` bytes of unprocessed input of ``link``, or fewer if it is negative."""
         self.state.held += more
         if more > 0 and self.state.held > MAX_HELD:
             text = f"input of links that waits is over {MAX_HELD // MIB} MiB"
@@ -164,13 +152,13 @@ class Mesh:
 
     # Time
 
-    def _want(self, at: float) -> None:
+    def _wake_at(self, at: float) -> None:
         if at < self.due:
             self.due = at
             self._woken()
 
     def act(self) -> None:
-        """Do what is due, as far as one turn goes."""
+        """Do what is due, up to the end of the turn."""
         self.broker.turn.begin()
         self.due = float("inf")
         if self._acting is None:
@@ -178,20 +166,20 @@ class Mesh:
         try:
             for _ in self._acting:
                 if self.over():
-                    self._want(self.now())
+                    self._wake_at(self.now())
                     return
         except BaseException:
             self._acting = None
-            self._want(self.now())
+            self._wake_at(self.now())
             raise
         self._acting = None
-        if not self.wants.settled or self.news.unpublished:
-            self._want(self.now())
-        later = (self._settle_at, self._plain_at, self._advert_at, self._refresh_at, self._beat_at)
-        self._want(min(self._introduce_at, *later))
+        if not self.remote_interests.settled or self.news.unpublished:
+            self._wake_at(self.now())
+        later = (self._legacy_at, self._beat_at, self.advertising.settle_at, self.advertising.due)
+        self._wake_at(min(self._introduce_at, *later))
 
     def _act(self) -> Steps[None]:
-        """Do what is due, in steps. What becomes due meanwhile is left to the next time."""
+        """Do what is due now, in steps; work that becomes due meanwhile waits for the next call."""
         self._introduce_at = float("inf")
         for link in list(self.links.values()):
             if not link.ready:
@@ -200,24 +188,16 @@ class Mesh:
         if now >= self._beat_at:
             self._beat_at = now + self.state.config.heartbeat
             yield from self._beating(now)
-        if self.now() >= self._settle_at:
-            self._settle_at = float("inf")
-            yield from self._finding_ways()
-            self.wants.look_at_all()
-        yield from self.wants.settling()
+        if self.now() >= self.advertising.settle_at:
+            self.advertising.settle_at = float("inf")
+            yield from self._finding_paths()
+            self.remote_interests.reconcile_all()
+        yield from self.remote_interests.reconciling()
         yield from self.news.publishing()
-        if self.wants.changed or self.now() >= self._plain_at:
-            yield from self._asking_plain()
-        now = self.now()
-        if now >= min(self._advert_at, self._refresh_at):
-            # What a refresh costs may have changed since it was planned.
-            self._refresh_at = self._advertised + self._refresh_period() * self._jitter
-            if now >= min(self._advert_at, self._refresh_at):
-                yield from self._advertising(now)
-
-    def _refresh_period(self) -> float:
-        """Return the seconds between two adverts if nothing changes."""
-        return max(_REFRESH, self.news.size * max(1, len(self.links)) / _REFRESH_RATE)
+        if self.remote_interests.changed or self.now() >= self._legacy_at:
+            yield from self._asking_legacy()
+        if (yield from self.advertising.advertise()) and self.legacy.peers:
+            self._legacy_at = min(self._legacy_at, self.now())
 
     def _beating(self, now: float) -> Steps[None]:
         heartbeat = self.state.config.heartbeat
@@ -244,40 +224,40 @@ class Mesh:
                 self.news.forget(node)
                 self.table.drop(node)
                 self.forwarding.forget(node)
-                yield from self.wants.forgetting(node)
+                yield from self.remote_interests.forgetting(node)
 
     # Links
 
     def _linked(self, link: Link) -> None:
-        """Take note of a new link."""
-        self.forwarding.forget_ways()
-        self._want(self.now())
+        """Begin to use a new link."""
+        self.forwarding.forget_next_hops()
+        self._wake_at(self.now())
 
     def _introducing(self, link: Link) -> Steps[None]:
-        """Tell a new neighbour all that is known, in steps, as fast as it takes that."""
+        """Send a new neighbour all known adverts, in steps, as fast as it takes them."""
         while not self.news.introduce(link):
             if link.crowded:
                 self._introduce_at = self.now() + _CROWDED
                 return
             yield
         link.ready = True
-        self.forwarding.forget_ways()
-        self._advert_at = min(self._advert_at, self.now())
+        self.forwarding.forget_next_hops()
+        self.advertising.links_changed()
 
     def _left(self, link: Link) -> None:
-        """Take note that a link has ended; once, however often it is told."""
+        """Remove a link that has ended; further calls for it do nothing."""
         link.release()
         if self.links.get(link.node) is not link:
             return
         del self.links[link.node]
-        self.forwarding.forget_ways()
-        self._advert_at = self.now()
-        self._want(self._advert_at)
+        self.forwarding.forget_next_hops()
+        self.advertising.links_changed()
+        self._wake_at(self.now())
         self.counters.dropped += link.dropped
         messages, size = link.messages_in + link.messages_out, link.bytes_in + link.bytes_out
         self.down.append(Down(link.node, link.dialled, self.state.wall(), messages, size))
         ending = link.peer.ending
-        self.state.tell(
+        self.state.emit(
             {
                 "event": "link-down",
                 "node": link.node,
@@ -289,127 +269,39 @@ class Mesh:
     # Adverts
 
     def _forwarded(self, news: bool) -> None:
-        """Take note that what this daemon's peers want of others has changed.
+        """Act on a change of this daemon's own interests.
 
-        It is no news to other daemons if it is only wanted by more or fewer; but a plain peer is
-        not asked for what it alone wants.
+        Other daemons need not know how many peers share an interest (then it is no ``news``). A
+        legacy peer does: it is not asked for what nobody else subscribes.
         """
         now, cost = self.now(), len(self.broker.router.forwarded) * _PACE_EACH
-        if self.plain.peers:
-            self._plain_at = min(self._plain_at, now + cost)
-            self._want(self._plain_at)
-        if not news:
-            return
-        self.forwarding.look_closely()
-        pace = max(_PACE, cost, self._wanted_size / _ADVERT_RATE)
-        self._advert_at = min(self._advert_at, max(now, self._advertised + pace))
-        self._want(self._advert_at)
-
-    def _advertising(self, now: float) -> Steps[None]:
-        """Tell all what there is to tell of this daemon, in steps."""
-        self._advertised, self._advert_at = now, float("inf")
-        self._jitter = self._rng.uniform(0.75, 1.0)
-        self._refresh_at = now + self._refresh_period() * self._jitter
-        forwarded = self.broker.router.forwarded
-        wanted = yield from generalising(forwarded)
-        self._wanted_size = sum(map(len, wanted))
-        self.forwarding.general = any(one not in forwarded for one in wanted)
-        self._advert_number += 1
-        ready = [link for link in self.links.values() if link.ready][:MAX_LINKS]
-        advert = Advert(
-            self.state.node,
-            self.state.config.host,
-            self.state.config.port,
-            self.state.life,
-            self._advert_number,
-            self.state.start,
-            tuple(link.report() for link in ready),
-            wanted,
-        )
-        data = format_advert(advert)
-        self.table.put(advert)
-        self.news.keep(advert.node, self.news.frame(advert.node, data))
-        self._look()
-        yield from self.news.telling(advert.node)
-        self.news.publish(advert.node, data)
-        if self.plain.peers:
-            self._plain_at = min(self._plain_at, self.now())
+        if self.legacy.peers:
+            self._legacy_at = min(self._legacy_at, now + cost)
+            self._wake_at(self._legacy_at)
+        if news:
+            self.advertising.interests_changed(cost)
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
-        """Take an advert that has come by ``link``."""
-        self.counters.adverts_in += 1
-        self.counters.advert_bytes_in += len(data)
-        try:
-            stamp = read_stamp(data)
-            known = self.table.adverts.get(node)
-            if known is not None and stamp <= known.stamp:
-                if stamp[0] < known.life:  # somebody still believes in an earlier life
-                    self.news.send(link, node)
-                return
-            if known is None and len(self.table.adverts) >= MAX_DAEMONS:
-                raise AdvertError(f"there are {MAX_DAEMONS} daemons already")
-            advert = parse_advert(node, data)
-            if node != self.state.node and not self.table.has_room(advert):
-                raise AdvertError("the table of all adverts has no room for it")
-        except AdvertError as error:
-            self.state.refuse("bad-advert", str(error), link.address)
-            return
-        if node == self.state.node:
-            self._claim(advert)
-            return
-        if known is not None and known.life != advert.life:
-            self.forwarding.forget(node)  # what comes of its earlier life is not taken any more
-        self.news.keep(node, self.news.frame(node, data))
-        self.table.put(advert)
-        self._look()
-        self.news.tell(node, link)  # at once: adverts go before the batches that rest on them
-        if known is None or known.interests != advert.interests:
-            self.wants.look(node)
-            self._want(self.now())
-        if not self.news.publish(node, data):
-            self._want(self.now())
+        """Take an advert from ``link``."""
+        self.advertising.take(link, node, data)
 
-    def _claim(self, advert: Advert) -> None:
-        """Act on an advert of this daemon's id that is newer than its own.
+    def _withdraw(self) -> None:
+        """End all links and make none for a while: another daemon has this one's id."""
+        self.handshakes.withdrawn = self.now() + 3 * CLAIM_TIME
+        error = ProtocolError("duplicate-node", f"another daemon has the id {self.state.node}")
+        for link in list(self.links.values()):
+            self.state.refuse(error.code, error.text, link.address)
+            link.peer.end(error.code, error.text)
 
-        It is left from an earlier start, or another daemon has the same id and is alive. Of two
-        such, the one that started later withdraws.
-        """
-        now = self.now()
-        self.state.life = min(MAX_LIFE, max(self.state.life, advert.life) + 1)
-        if self.state.life == advert.life:
-            self._advert_number = max(self._advert_number, advert.sequence)
-        self._claims = [at for at in self._claims if now - at < _CLAIM_TIME]
-        if advert.start < self.state.start:
-            self._claims.append(now)
-        if len(self._claims) >= _CLAIMS:
-            self._claims.clear()
-            self.handshakes.withdrawn = now + 3 * _CLAIM_TIME
-            error = ProtocolError("duplicate-node", f"another daemon has the id {self.state.node}")
-            for link in list(self.links.values()):
-                self.state.refuse(error.code, error.text, link.address)
-                link.peer.end(error.code, error.text)
-        self._advert_at = now
-        self._want(now)
-
-    def _look(self) -> None:
-        """Act on a change of the graph, if there was one."""
-        if self.table.version != self._version:
-            self._version = self.table.version
-            self.forwarding.flood()
-            if self._settle_at == float("inf"):
-                self._settle_at = self.now() + _SETTLE
-                self._want(self._settle_at)
-
-    def _finding_ways(self) -> Steps[None]:
-        """Find out who can be reached, and how what is published here goes there, in steps."""
+    def _finding_paths(self) -> Steps[None]:
+        """Find the daemons that can be reached, and the tree of this one, in steps."""
         while not self.table.find_hops(self.over):
             yield
-        while self.table.large and self.table.branches(self.state.node, self.over) is None:
+        while self.table.large and self.table.subtree(self.state.node, self.over) is None:
             yield
 
     def _forged(self, name: bytes, data: bytes) -> None:
-        """Refuse an advert by somebody who is not a linked daemon, or take the hint it gives."""
+        """Refuse an advert that comes from no link, or take it as a hint whom to dial."""
         if self.hint is not None:
             try:
                 self.hint(data)
@@ -421,32 +313,32 @@ class Mesh:
         text = f"{wire.quote(name)} is for the daemons of this mesh alone"
         raise ProtocolError("forged-advert", text)
 
-    # Plain peers
+    # Legacy peers
 
-    def _asking_plain(self) -> Steps[None]:
-        """Subscribe at plain peers what others want, in steps."""
-        self.wants.changed, self._plain_at = False, float("inf")
-        if not self.plain.peers:
+    def _asking_legacy(self) -> Steps[None]:
+        """Subscribe the interests of all others at legacy peers, in steps."""
+        self.remote_interests.changed, self._legacy_at = False, float("inf")
+        if not self.legacy.peers:
             return
         far: set[bytes] = set()
         for remote in list(self.remotes.values()):
             far |= remote.substrings
             if self.over():
                 yield
-        yield from self.plain.asking(self.broker.router.forwarded, far)
+        yield from self.legacy.asking(self.broker.router.forwarded, far)
 
-    def _meet_plain(self, peer: Peer) -> None:
-        """Take note that a peer knows of no hello."""
+    def _meet_legacy(self, peer: Peer) -> None:
+        """Take a peer that knows no hello for a legacy peer."""
         ended = peer.gone
 
         def gone() -> None:
             try:
-                self.plain.drop(peer)
+                self.legacy.drop(peer)
             finally:
                 if ended is not None:
                     ended()
 
         peer.gone = gone
-        self.plain.add(peer)
-        self._plain_at = self.now()
-        self._want(self._plain_at)
+        self.legacy.add(peer)
+        self._legacy_at = self.now()
+        self._wake_at(self._legacy_at)

@@ -45,7 +45,7 @@ BACKOFF_MAX = 30.0
 
 _STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
 _RETRY = 60.0  # seconds until a discovered daemon that was tried in vain is tried again
-_LOOK = 5.0  # seconds between two looks whether a connection that has not told of its end is there
+_LOOK = 5.0  # seconds between two looks whether a connection is still there
 _HINTS = 64  # addresses from clients that are kept at a time
 
 Value = TypeVar("Value")
@@ -53,16 +53,16 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator can set of the mesh.
+    """The operator's settings of the mesh.
 
     Attributes:
         peers: host and port of those to be dialled, for ever.
-        discover: ``""`` for nobody else, ``linked`` for those that linked daemons tell of, ``any``
-            for those that any client tells of as well.
+        discover: ``""`` for nobody else, ``linked`` for daemons that linked daemons advertise,
+            ``any`` for those that any client advertises as well.
         allowed: networks that discovered addresses have to be in.
         max_peers: links up to which more are made to daemons that were discovered.
         export: directory for edge lists, and the seconds between two of them.
-        tls: what links that are dialled are encrypted with; None for nothing.
+        tls: context for links that this daemon dials; None for no encryption.
     """
 
     config: MeshConfig
@@ -78,7 +78,7 @@ class Settings:
 
 
 class Mesher:
-    """The mesh of a daemon that runs: the core, and the tasks that move it."""
+    """The mesh of a running daemon: the core, and the tasks that drive it."""
 
     def __init__(self, server: Server, settings: Settings) -> None:
         self._server = server
@@ -93,7 +93,7 @@ class Mesher:
             wall=time.time,
             rng=self._rng,
             woken=self._ring,
-            tell=server.publish_event,
+            emit=server.publish_event,
         )
         self.report = Report(self.mesh)
         self._nodes: dict[tuple[str, int], str] = {}  # who was found at an address
@@ -157,7 +157,7 @@ class Mesher:
             nursery.start_soon(self._server.tasks.keep, "mesh-dial", dial)
 
     async def _keep_peer(self, host: str, port: int, scope: trio.CancelScope) -> None:
-        """Dial an address until that is no longer wanted, and end the link to it then."""
+        """Dial an address until it is no longer in the settings; then end the link to it."""
         with scope:
             await self._keep_dialling(host, port)
         if scope.cancelled_caught:
@@ -272,7 +272,7 @@ class Mesher:
     async def _contain(
         self, dial: Callable[[str, int], Awaitable[None]], host: str, port: int
     ) -> None:
-        """Dial once; what fails is counted, and ends nothing else."""
+        """Dial once; an exception is counted, and ends nothing else."""
         try:
             await dial(host, port)
         except Exception as error:  # noqa: BLE001  (the other dialling goes on)

@@ -1,4 +1,4 @@
-"""Whom to dial: which addresses are allowed, and which daemons are worth a further link."""
+"""Discovery: addresses that may be dialled, and daemons worth a further link."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def check_target(
     host: str, addresses: Iterable[str], allowed: Sequence[Network], own: Iterable[str]
 ) -> None:
-    """Refuse to dial an address that was learned, if it leads somewhere it should not.
+    """Refuse to dial a learned address that leads somewhere it should not.
 
     Without ``allowed`` networks, public addresses may be dialled, and others only if they are of
     the same kind, loopback or private, as the ones this daemon has itself: nobody can make a

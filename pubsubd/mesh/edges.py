@@ -1,7 +1,7 @@
 """Edge lists: the links of a mesh as rows, in JSON lines, CSV or Parquet.
 
-A row is what one daemon, the ``observer``, told of one link. Each link has two ends, so two rows
-tell of it. All formats have the same columns in the same order.
+A row is one daemon's report of one link; that daemon is the ``observer``. Each link has two ends,
+so there are two rows of it. All formats have the same columns in the same order.
 
 Nothing here needs a daemon, a network or a terminal.
 """
@@ -146,7 +146,7 @@ class Exporter:
         self._keep = keep
 
     def write(self, rows: Iterable[Row], now: float) -> Path:
-        """Write ``rows`` and return the file, whose name tells ``now``, seconds since the epoch.
+        """Write ``rows`` and return the file, named after ``now``, seconds since the epoch.
 
         A millisecond that another file has already is left to it, and a later one taken.
 

@@ -1,18 +1,18 @@
-"""Where messages go in the mesh, without I/O.
+"""Forwarding of messages between daemons, without I/O.
 
-Messages for other daemons leave as batches of whole frames, which stay whole all the way. All
-frames of a batch are wanted by the same daemons, so its first one tells where it goes on: down the
-tree of its origin, along the branches that lead to those daemons. While the graph is changing,
-batches go over all links for a while instead, behind the advert of the change.
+Messages for other daemons leave as batches of whole frames, and a batch stays whole all the way.
+All frames of a batch have the same receiving daemons, so its first frame decides the next hops:
+down the tree of its origin, into the subtrees that have receivers. For a while after a change of
+the graph, batches go over all links instead, behind the advert of the change.
 
 Invariants:
 
-- A batch is taken once: its number goes through the window of its origin's life first.
-- Nothing of a batch is taken, kept or passed on before its header and its first name were checked,
-  and it is known where it goes.
-- A batch never goes back over the link that it came by, nor in again by way of the router.
-- What a batch says of who has sent its messages is believed only if it is marked as *vouched*: the
-  daemon that it is of has taken them in on its hub port, and says who it was.
+- A batch is taken once: its number passes the window of its origin's incarnation first.
+- Nothing of a batch is taken, kept or passed on before its header and its first name are checked
+  and its next hops are known.
+- A batch never goes back over the link that it came by, nor into the mesh again by the router.
+- The senders that a batch names are believed only if it is marked as *vouched*: its origin has
+  taken the messages in on its hub port, and knows who sent them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from weakref import WeakValueDictionary
 
 from pubsubd.broker.broker import Broker
 from pubsubd.mesh.link import MAX_BATCH, RELAY, Link
-from pubsubd.mesh.remotes import WORK_PER_WAY, Group, Outbound, Remote
+from pubsubd.mesh.remotes import WORK_PER_LINK, Group, Outbound, Remote
 from pubsubd.mesh.state import State
 from pubsubd.mesh.window import Window
 from pubsubd.protocol import wire
 from pubsubd.protocol.limits import MAX_LINE, READ_SIZE
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 from pubsubd.routing.targets import Receiver
 
 TTL = 255
@@ -42,8 +42,8 @@ long through the mesh."""
 VOUCHED = b"vouched"
 """The last word of the head of a batch whose origin vouches for the senders that it names."""
 
-MAX_WAYS = 65_536
-"""Answers to where batches of an origin for a group go, some 200 bytes each, that are kept."""
+MAX_NEXT_HOPS = 65_536
+"""Cached next hops, each for an origin and a group, some 200 bytes."""
 
 _HEAD = re.compile(
     rb"([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})( %b)?\n"
@@ -53,11 +53,11 @@ _HEAD = re.compile(
 
 
 class Forwarding:
-    """What this daemon sends, passes on and takes.
+    """The batches that this daemon sends, passes on and takes.
 
     Attributes:
-        outbound: what was put for other daemons.
-        general: whether others believe that more is wanted here than is.
+        outbound: messages for other daemons that are not sent yet.
+        general: whether this daemon has advertised more than its interests.
     """
 
     def __init__(self, state: State, broker: Broker) -> None:
@@ -70,29 +70,29 @@ class Forwarding:
         self._windows: dict[bytes, tuple[str, Window]] = {}  # origin -> its id, and what has come
         self._origins: dict[str, bytes] = {}  # id -> the origin that has a window
         self._groups: WeakValueDictionary[frozenset[str], Group] = WeakValueDictionary()
-        self._version = 0  # of the ways that the groups remember
+        self._version = 0  # of the next_hops that the groups remember
         self._known = 0  # about how many these are
         self._flood_until = float("-inf")
         broker.router.bundle = self._bundle
         broker.outbound = self.outbound.runs
         broker.ship = self._ship
 
-    def forget_ways(self) -> None:
-        """Forget where batches go: the links have changed."""
+    def forget_next_hops(self) -> None:
+        """Forget all next hops: the links have changed."""
         self._version += 1
         self._known = 0
 
     def flood(self) -> None:
         """Send batches over all links for a while: the graph has changed."""
-        self.forget_ways()
+        self.forget_next_hops()
         self._flood_until = self._state.now() + FLOOD + self._state.spread
 
     def look_closely(self) -> None:
-        """Look through all that comes for a while: others may not know yet what is wanted here."""
+        """Look through all batches for a while: others may not know this daemon's interests yet."""
         self._unsettled = self._state.now() + FLOOD + self._state.spread
 
     def forget(self, node: str) -> None:
-        """Forget what has come of a daemon."""
+        """Forget which batches of a daemon have come."""
         self._windows.pop(self._origins.pop(node, b""), None)
 
     def _bundle(self, remotes: frozenset[Receiver]) -> Group:
@@ -107,11 +107,11 @@ class Forwarding:
         """Whether batches go over all links, because the graph has just changed."""
         return self._state.now() < self._flood_until
 
-    def _ways(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
-        """Return the links by which a batch of ``origin`` for ``group`` goes on.
+    def _next_hops(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
+        """Return the links over which a batch of ``origin`` for ``group`` goes on.
 
         Raises:
-            Unfinished: that takes longer to find out than this turn has.
+            Unfinished: finding them takes longer than this turn.
         """
         links = self._state.links
         if self._state.now() < self._flood_until:
@@ -120,11 +120,11 @@ class Forwarding:
             return []
         if group.version != self._version:
             group.version = self._version
-            group.ways.clear()
-        ways = group.ways.get(origin)
-        if ways is None:
+            group.next_hops.clear()
+        next_hops = group.next_hops.get(origin)
+        if next_hops is None:
             try:
-                branches = self._state.table.branches(origin, self._broker.turn.over)
+                branches = self._state.table.subtree(origin, self._broker.turn.over)
             except Exception as error:  # noqa: BLE001  (over all links it arrives as well)
                 self._broker.faults.note(error, "mesh")
                 return [one for one in links.values() if one.ready and one is not arrival]
@@ -133,22 +133,22 @@ class Forwarding:
                     raise Unfinished
                 return [one for one in links.values() if one.ready]  # who publishes cannot wait
             nodes = {branches[node] for node in group.nodes if node in branches}
-            ways = tuple(links[node] for node in sorted(nodes) if node in links)
-            if self._known >= MAX_WAYS:
-                self.forget_ways()
+            next_hops = tuple(links[node] for node in sorted(nodes) if node in links)
+            if self._known >= MAX_NEXT_HOPS:
+                self.forget_next_hops()
             self._known += 1
-            group.ways[origin] = ways
-        return [one for one in ways if one.ready and one is not arrival]
+            group.next_hops[origin] = next_hops
+        return [one for one in next_hops if one.ready and one is not arrival]
 
     def _send(self, link: Link, frame: Pieces, count: int) -> None:
-        """Send a batch by one of several links; what goes wrong there ends that link alone."""
+        """Send a batch over one of several links; an error ends that link alone."""
         try:
             link.send(frame, count)
         except Exception as error:  # noqa: BLE001  (the other links get theirs)
             self._broker.faults.end(link.peer, error)
 
     def _ship(self) -> None:
-        """Send what was put for other daemons."""
+        """Send all messages for other daemons, as batches."""
         runs = self.outbound.runs[:]
         self.outbound.runs.clear()
         batches: list[tuple[Group, bool, list[bytes | Pieces]]] = []
@@ -176,26 +176,26 @@ class Forwarding:
             chunks += run.parts if isinstance(run, Pieces) else (run,)
         size = sum(map(len, chunks))
         count = group.messages
-        ways = self._ways(state.node, group, None)
-        group.work = WORK_PER_WAY * (1 + len(ways))
+        next_hops = self._next_hops(state.node, group, None)
+        group.work = WORK_PER_LINK * (1 + len(next_hops))
         if size > MAX_BATCH - MAX_LINE:
             state.counters.dropped += 1
-        elif ways:
+        elif next_hops:
             self._sequence += 1
             state.counters.originated += 1
-            origin = b"%b@%d" % (state.node.encode(), state.life)
+            origin = b"%b@%d" % (state.node.encode(), state.incarnation)
             mark = b" " + VOUCHED if vouched else b""
             frame = _frame(origin, self._sequence, TTL, count, mark, chunks, size)
-            for link in ways:
+            for link in next_hops:
                 self._send(link, frame, count)
         group.messages = 0
 
     def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch that has come by ``link``; whether work is left for :meth:`go_on`.
+        """Take a batch from ``link``; return whether work is left for :meth:`go_on`.
 
         Raises:
-            Unfinished: where it goes takes longer to find out than this turn has; nothing has
-                happened yet, and it is to be taken again in the next turn.
+            Unfinished: finding its next hops takes longer than this turn; nothing has happened
+                yet, and it is to be taken again in the next turn.
         """
         state, counters, router = self._state, self._state.counters, self._broker.router
         head = _HEAD(data)
@@ -217,7 +217,7 @@ class Forwarding:
         route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
         targets = route.targets
         group = targets.far if isinstance(targets.far, Group) else None
-        ways = self._ways(node, group, link) if left > 1 else ()
+        next_hops = self._next_hops(node, group, link) if left > 1 else ()
         # From here on, it is taken.
         counters.received += 1
         link.messages_in += count
@@ -227,11 +227,11 @@ class Forwarding:
         window.take(number)
         frames = data[start:]
         counters.expired += left <= 1
-        if ways:
+        if next_hops:
             counters.relayed += 1
             frame = _frame(origin, number, left - 1, count, mark, [frames], len(frames))
-            for way in ways:
-                self._send(way, frame, count)
+            for next_hop in next_hops:
+                self._send(next_hop, frame, count)
         near = len(targets.peers) > (group is not None)
         if near or self.general or state.now() < self._unsettled:
             link.speak_for(node, mark != b"")
@@ -239,21 +239,25 @@ class Forwarding:
         return False
 
     def _meet(self, origin: bytes) -> tuple[str, Window | None]:
-        """Return the id of an origin that has no window, and a new one for it if it may have one.
+        """Return the id of an origin without a window, and a new window for it.
 
-        The life has to be the one that its daemon tells.
+        None if the incarnation is not the one that the daemon has advertised.
         """
-        node, _, life = origin.decode().rpartition("@")
+        node, _, incarnation = origin.decode().rpartition("@")
         advert = self._state.table.adverts.get(node)
-        known = advert is not None and node != self._state.node and str(advert.life) == life
+        known = (
+            advert is not None
+            and node != self._state.node
+            and str(advert.incarnation) == incarnation
+        )
         return node, Window() if known else None
 
     def go_on(self, link: Link) -> bool:
-        """Go on with the batch that was the last to come by ``link``; whether work is left."""
+        """Go on with the last batch of ``link``; return whether work is left of it."""
         return self._deliver(link, b"")
 
     def _deliver(self, link: Link, frames: bytes) -> bool:
-        """Give a batch's messages to those of this daemon's peers that want them."""
+        """Deliver the messages of a batch to this daemon's own subscribers."""
         broker, inner = self._broker, link.inner
         speaker = broker.speaker
         self.outbound.closed = True
@@ -270,7 +274,7 @@ class Forwarding:
 
 
 def _is_forwarded(name: bytes) -> bool:
-    """Return whether a name is one that goes from daemon to daemon, and legal."""
+    """Return whether a name is legal and goes from daemon to daemon."""
     return name.startswith(wire.FORWARD) and (name.isascii() or wire.is_utf8(name))
 
 

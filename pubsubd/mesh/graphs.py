@@ -95,7 +95,7 @@ def _name(number: int) -> str:
 
 
 def _orient(pairs: Iterable[tuple[int, int]], rng: random.Random) -> Graph:
-    """Return the graph of ``pairs``, in each of which a coin tells who dials."""
+    """Return the graph of ``pairs``, in each of which a coin decides who dials."""
     graph: Graph = []
     for pair in sorted((min(pair), max(pair)) for pair in pairs):
         one, another = map(_name, pair)
@@ -183,8 +183,10 @@ def reach(start: Node, near: Mapping[Node, Iterable[Node]]) -> set[Node]:
 # Files
 
 
-def least_edges(near: Mapping[str, Iterable[str]], root: str, wanted: Iterable[str]) -> list[Edge]:
-    """Return the edges of a tree of shortest paths from ``root`` that lead to those ``wanted``.
+def least_edges(
+    near: Mapping[str, Iterable[str]], root: str, receivers: Iterable[str]
+) -> list[Edge]:
+    """Return the edges of a tree of shortest paths from ``root`` that lead to ``receivers``.
 
     Each is given with its lesser end first.
     """
@@ -197,7 +199,7 @@ def least_edges(near: Mapping[str, Iterable[str]], root: str, wanted: Iterable[s
                 above[neighbour] = node
                 queue.append(neighbour)
     edges: set[Edge] = set()
-    for end in wanted:
+    for end in receivers:
         node = end
         while node != root and (above[node], node) not in edges:
             edges.add((above[node], node))
@@ -210,7 +212,7 @@ def read_graph(path: Path | str) -> Graph:
 
     Either ``src dst`` a line, with a tab, a comma or spaces between, ``#`` before comments, and
     with tabs perhaps more columns, which are ignored; or one JSON object a line, as ``pubsubd
-    edges`` writes them: of several that tell of one link, the one with the latest ``ts`` counts,
+    edges`` writes them: of several about one link, the one with the latest ``ts`` counts,
     and a link that it calls down is left out.
 
     A pair that comes twice is one link. A daemon may dial itself, and two may dial each other.

@@ -1,4 +1,4 @@
-"""Who becomes a neighbour, without I/O: hellos on both sides, and peers that know none."""
+"""Handshakes of daemons, without I/O: from a new connection to a link or a legacy peer."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pubsubd.mesh.state import State
 from pubsubd.protocol.errors import ProtocolError
 
 MAX_GREETINGS = 1_000
-"""Hellos that others have begun and not finished; of more, the oldest is ended."""
+"""Unfinished hellos of other daemons; of more, the oldest is ended."""
 
-_ANSWER_TIME = 5.0  # seconds until who has not answered is taken for a plain peer
+_ANSWER_TIME = 5.0  # seconds without an answer until a peer is taken for a legacy one
 _GREETING_TIME = 15.0  # seconds for all of a hello
 
 
 class Handshakes:
-    """The connections that say hello.
+    """The connections whose handshake is not finished.
 
     Args:
         state: the daemon's.
@@ -28,7 +28,7 @@ class Handshakes:
         owner: what the links belong to.
         linked: called with a new link.
         left: called with a link that has ended.
-        plain: called with a peer that was dialled and knows three commands and no hello.
+        legacy: called with a peer that was dialled and knows three commands and no hello.
 
     Attributes:
         withdrawn: until when no links are made, because another daemon has this one's id.
@@ -42,19 +42,19 @@ class Handshakes:
         *,
         linked: Callable[[Link], None],
         left: Callable[[Link], None],
-        plain: Callable[[Peer], None],
+        legacy: Callable[[Peer], None],
     ) -> None:
         self._state = state
         self._broker = broker
         self._owner = owner
-        self._linked, self._left, self._plain = linked, left, plain
+        self._linked, self._left, self._legacy = linked, left, legacy
         self.withdrawn = float("-inf")
         # number -> since when, the peer, and how far it has come: as the dialler, or dialled.
         self._greetings: dict[int, tuple[float, Peer, DialerHandshake | tuple[Hello, Hello]]] = {}
         broker.requests[HELLO] = self._hello
 
     def sweep(self, now: float) -> None:
-        """Act on hellos that have taken too long; to be called each heartbeat."""
+        """End handshakes that have taken too long; called each heartbeat."""
         for number, (begun, _, greeting) in list(self._greetings.items()):
             if number not in self._broker.peers:
                 self._greetings.pop(number, None)
@@ -71,7 +71,7 @@ class Handshakes:
 
     def _mine(self) -> Hello:
         state = self._state
-        return Hello(state.config.mesh, state.node, state.life, state.start, new_nonce())
+        return Hello(state.config.mesh, state.node, state.incarnation, state.start, new_nonce())
 
     def greet(
         self,
@@ -86,7 +86,7 @@ class Handshakes:
             peer: the new connection.
             address: what was dialled.
             ended: called once the connection has left, with the reason if it was refused.
-            found: called with the id of who is there, once that is known.
+            found: called with the id of the daemon, once that is known.
         """
         refusal: list[ProtocolError] = []
 
@@ -109,9 +109,9 @@ class Handshakes:
             link.wait(self._state.now() - begun)
             link.receive(data)
 
-        def plain(data: bytes) -> None:
+        def legacy(data: bytes) -> None:
             self._greetings.pop(peer.number, None)
-            self._plain(peer)
+            self._legacy(peer)
             while self._broker.receive(peer, data):
                 data = b""
 
@@ -127,14 +127,14 @@ class Handshakes:
             self._state.config.secret,
             admit=admit,
             linked=linked,
-            plain=plain,
+            legacy=legacy,
             refused=refused,
         )
         peer.link = greeting
         self._greetings[peer.number] = self._state.now(), peer, greeting
 
     def _hello(self, peer: Peer, data: bytes) -> bytes | None:
-        """Answer a hello, as the one who was dialled."""
+        """Answer a hello of a daemon that has dialled this one."""
         try:
             rights, secret = peer.permission, self._state.config.secret
             if secret is None and rights is not None and not rights.may_publish(HELLO):
@@ -166,7 +166,7 @@ class Handshakes:
         return WELCOME
 
     def _make_room(self) -> None:
-        """End the oldest hello of others if there are too many that are not finished."""
+        """End the oldest unfinished hello of another daemon if there are too many."""
         if len(self._greetings) >= MAX_GREETINGS:
             for number, (_, _, greeting) in self._greetings.items():
                 if not isinstance(greeting, DialerHandshake):
@@ -174,7 +174,7 @@ class Handshakes:
                     return
 
     def _admit(self, theirs: Hello, *, dialled: bool) -> None:
-        """Raise ProtocolError if there must not be a link to that daemon by this connection."""
+        """Raise ProtocolError if this connection must not become a link to that daemon."""
         state, node = self._state, theirs.node
         if theirs.mesh != state.config.mesh:
             text = f"this is mesh {state.config.mesh}, not {theirs.mesh}"
@@ -199,7 +199,7 @@ class Handshakes:
             raise ProtocolError("duplicate-link", f"there is a link to {node} already")
 
     def _is_here(self, node: str, start: int, link: Link | None) -> bool:
-        """Return whether there is a daemon with that id that has started at another time."""
+        """Return whether a daemon with that id, but another start, is in the mesh."""
         state = self._state
         if node == state.node:
             return True
@@ -210,7 +210,7 @@ class Handshakes:
         return known is not None and known.start != start and node in state.table.hops
 
     def _link(self, peer: Peer, theirs: Hello, *, dialled: bool, address: str) -> Link:
-        """Make a connection a link, and end the one that it replaces."""
+        """Make a connection a link, and end the link that it replaces."""
         old = self._state.links.get(theirs.node)
         link = Link(
             self._owner, peer, theirs, dialled=dialled, address=address, since=self._state.wall()
@@ -222,6 +222,6 @@ class Handshakes:
             peer.gone = lambda: self._left(link)
         if old is not None:
             old.peer.end("duplicate-link", f"another link to {theirs.node} replaces it")
-        self._state.tell({"event": "link-up", "node": theirs.node, "peer": address})
+        self._state.emit({"event": "link-up", "node": theirs.node, "peer": address})
         self._linked(link)
         return link

@@ -1,13 +1,14 @@
-"""How two daemons say hello, without I/O: who they are, and that they share the mesh's secret.
+"""The handshake of two daemons, without I/O: their ids, and the proof of a shared secret.
 
     dialler:   1 <mesh> <node> <life> <start> <nonce>
     acceptor:  1 <mesh> <node> <life> <start> <nonce> <proof>
     dialler:   proof <proof>
     acceptor:  welcome
 
-each as the data of ``pub //pubsubd/hello``. A proof is HMAC-SHA256 by the secret (RFC 2104) over
-the side that gives it and both of the first two messages, so that it holds for these two daemons
-and these two nonces only; the secret itself is never sent. Without a secret a proof is ``-``.
+each as the data of ``pub //pubsubd/hello``. ``life`` is the incarnation. A proof is HMAC-SHA256 by
+the secret (RFC 2104) over the side that gives it and both of the first two messages, so it holds
+for these two daemons and these two nonces only; the secret itself is never sent. Without a secret a
+proof is ``-``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ WELCOME = b"welcome"
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a daemon says of itself.
+    """The first message of a daemon to another.
 
     Attributes:
         nonce: hexadecimal digits, new for each hello.
@@ -38,13 +39,13 @@ class Hello:
 
     mesh: str
     node: str
-    life: int
+    incarnation: int
     start: int
     nonce: str
 
     def text(self) -> bytes:
         """Return the hello as it is sent, without a proof."""
-        words = (VERSION, self.mesh, self.node, self.life, self.start, self.nonce)
+        words = (VERSION, self.mesh, self.node, self.incarnation, self.start, self.nonce)
         return " ".join(map(str, words)).encode()
 
 
@@ -57,8 +58,8 @@ def parse_hello(data: bytes, words: int) -> tuple[Hello, str]:
     """Return the hello and the proof, if it has one.
 
     Args:
-        data: what was said.
-        words: how many words it has to have: 6, or 7 with a proof.
+        data: the text of the hello.
+        words: the number of words: 6, or 7 with a proof.
 
     Raises:
         ProtocolError: ``bad-hello``.
@@ -76,9 +77,9 @@ def parse_hello(data: bytes, words: int) -> tuple[Hello, str]:
         raise ProtocolError("bad-hello", str(error)) from None
     if not 16 <= len(parts[5]) <= 64:
         raise ProtocolError("bad-hello", "the nonce has not 16 to 64 digits")
-    life, start = map(int, parts[3:5])
+    incarnation, start = map(int, parts[3:5])
     proof = parts[6] if words == 7 else ""
-    return Hello(mesh, node, life, start, parts[5]), proof
+    return Hello(mesh, node, incarnation, start, parts[5]), proof
 
 
 def prove(secret: bytes | None, side: str, dialler: Hello, acceptor: Hello) -> str:
@@ -93,8 +94,8 @@ def check_proof(
     proof: str, secret: bytes | None, side: str, dialler: Hello, acceptor: Hello
 ) -> None:
     """Raise ProtocolError unless ``proof`` is the one that ``side`` has to give."""
-    wanted = prove(secret, side, dialler, acceptor)
-    if not hmac.compare_digest(proof.encode("utf-8", "replace"), wanted.encode()):
+    expected = prove(secret, side, dialler, acceptor)
+    if not hmac.compare_digest(proof.encode("utf-8", "replace"), expected.encode()):
         if secret is None:
             raise ProtocolError("bad-secret", "the other daemon has a secret, and this one none")
         if proof == "-":

@@ -1,7 +1,7 @@
-"""What a daemon asks the mesh for: the substrings under ``//fwd/`` that its peers subscribe.
+"""Interests: the substrings under ``//fwd/`` that a daemon asks the mesh for.
 
-Too many of them are made fewer by making them shorter: a substring covers all that it begins, so
-too much may be sent then, and never too little.
+Too many of them are made fewer by cutting them: a shorter substring covers all longer ones that
+begin with it. So too much may be sent, never too little.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ _STEP = 256  # substrings between two looks at the clock
 
 
 def generalise(
-    wanted: Iterable[bytes], most: int = MAX_INTERESTS, most_bytes: int = MAX_INTEREST_BYTES
+    interests: Iterable[bytes], most: int = MAX_INTERESTS, most_bytes: int = MAX_INTEREST_BYTES
 ) -> tuple[bytes, ...]:
-    """Return what :func:`generalising` does, without a pause."""
-    return finish(generalising(wanted, most, most_bytes))
+    """Return the result of :func:`generalising`, without a pause."""
+    return finish(generalising(interests, most, most_bytes))
 
 
 def generalising(
-    wanted: Iterable[bytes], most: int = MAX_INTERESTS, most_bytes: int = MAX_INTEREST_BYTES
+    interests: Iterable[bytes], most: int = MAX_INTERESTS, most_bytes: int = MAX_INTEREST_BYTES
 ) -> Steps[tuple[bytes, ...]]:
-    """Return, in steps, substrings that cover all of ``wanted``, in order.
+    """Return, in steps and in order, substrings that cover all ``interests``.
 
-    All of ``wanted`` begin with ``//fwd/``. They are the same ones as long as these are at most
+    All ``interests`` begin with ``//fwd/``. They are returned as they are if they are at most
     ``most`` with at most ``most_bytes``; else they are cut behind a slash, all at the same level,
     as far to the right as will do.
     """
-    all_wanted = tuple(wanted)  # it may change between the steps
-    found = yield from _cut_all(all_wanted, None, most, most_bytes)
+    every = tuple(interests)  # they may change between the steps
+    found = yield from _cut_all(every, None, most, most_bytes)
     if found is None:
         deepest = 0
-        for start in range(0, len(all_wanted), _STEP):
+        for start in range(0, len(every), _STEP):
             yield
-            part = all_wanted[start : start + _STEP]
+            part = every[start : start + _STEP]
             deepest = max(deepest, *(substring.count(b"/") for substring in part))
         low, high = FORWARD.count(b"/"), deepest + 1  # what is cut deeper is never fewer
         found = frozenset((FORWARD,))
         while high - low > 1:
             level = (low + high) // 2
-            cut = yield from _cut_all(all_wanted, level, most, most_bytes)
+            cut = yield from _cut_all(every, level, most, most_bytes)
             if cut is None:
                 high = level
             else:

@@ -1,8 +1,8 @@
-"""One connection to another daemon, without I/O: before, while and after both have said hello.
+"""One connection to another daemon, without I/O: the dialler's handshake, and the link after it.
 
 After the hello, a link carries adverts, ``//pubsubd/relay`` and ``//pubsubd/heartbeat``, and
-nothing else. A link that has brought nothing for two heartbeats is given up, although what is
-sent to it may still find room somewhere: so a link that swallows bytes is noticed.
+nothing else. A link that has been silent for two heartbeats and a round trip is closed, although
+the system may still take bytes for it: so a link that loses everything is noticed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, 
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import CLOSES, MESH_CLOSES, STAYS, ProtocolError
 from pubsubd.protocol.limits import MIB
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Unfinished
 
 MAX_BATCH = 64 * MIB
 """Bytes of the data of one frame between daemons; larger batches are not sent."""
@@ -28,13 +28,13 @@ HEARTBEAT = b"//pubsubd/heartbeat"
 
 _FRAMES = 256  # read at once, before the first of them is worked off
 _INNER = 64  # peers that stand for origins and are kept; each is some 2 KiB
-_PLAIN = frozenset(("unknown-request", "unknown-command", "no-mesh"))
+_LEGACY = frozenset(("unknown-request", "unknown-command", "no-mesh"))
 _UNDER_WAY = 100  # heartbeats whose answers are waited for
 _GREETING = 4_096  # bytes of a hello at most
 
 
 class Owner(Protocol):
-    """What a link needs of the daemon's mesh."""
+    """The part of a daemon's mesh that a link needs."""
 
     def now(self) -> float:
         """Return the time, in seconds."""
@@ -43,17 +43,17 @@ class Owner(Protocol):
         """Return whether the present turn is over."""
 
     def hold(self, link: Link, more: int) -> None:
-        """Take note that so many more bytes are held for a link; it may end it for that."""
+        """Count ``more`` bytes of unprocessed input of a link; too many may end it."""
 
     def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch; whether work is left of it that :meth:`go_on` does.
+        """Take a batch; return whether work is left for :meth:`go_on`.
 
         Raises:
             Unfinished: it is to be taken again in the next turn.
         """
 
     def go_on(self, link: Link) -> bool:
-        """Go on with a batch; whether work is still left of it."""
+        """Go on with a batch; return whether work is left of it."""
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
         """Take an advert."""
@@ -64,15 +64,15 @@ class Link:
 
     Attributes:
         peer: the connection.
-        node, start: who is at the other end, and since when it runs.
+        node, start: id and start of the daemon at the other end.
         dialled: whether this end has dialled.
-        address: what was dialled, or where the other end comes from.
+        address: the address that was dialled, or that of the other end.
         since: seconds since the epoch.
-        ready: whether it has been told all that is known, and can be used.
+        ready: whether it has carried all known adverts, and can be used.
         heard: the time of the last input.
-        rtt_ms: milliseconds there and back, if measured.
-        inner: whose input the messages of the last batch are.
-        untold: ids of the daemons whose adverts it was not told yet, until it is ready.
+        rtt_ms: round trip in milliseconds, if measured.
+        inner: the peer that stands for the origin of the last batch.
+        unannounced: ids of the daemons whose adverts it has yet to carry, until it is ready.
         messages_in, messages_out, bytes_in, bytes_out: carried so far.
         dropped: batches that it was too slow for.
     """
@@ -100,14 +100,14 @@ class Link:
         self._unfinished = False  # whether work is left of a batch
         self._held = 0  # bytes of input that are not worked off, as the owner knows
         self._inners: dict[tuple[str, bool], Peer] = {}
-        self.untold: dict[str, None] | None = None
+        self.unannounced: dict[str, None] | None = None
         self.inner = self.speak_for(self.node, vouched=False)
 
     def speak_for(self, origin: str, vouched: bool) -> Peer:
-        """Return whose input the messages of a batch are: :attr:`inner`, from now on.
+        """Return the peer that stands for the origin of a batch, and make it :attr:`inner`.
 
-        Each origin has two, as what one has said may be delivered later, and has to be known then
-        as vouched for or not.
+        Each origin has two peers, vouched for or not: a message may be delivered later, when the
+        mark of its batch is gone.
         """
         inner = self._inners.get((origin, vouched))
         if inner is None:
@@ -120,15 +120,15 @@ class Link:
         return inner
 
     def forget_inner(self) -> None:
-        """Forget what a batch has left unfinished."""
+        """Forget the unfinished frame of the last batch."""
         self._inners = {key: one for key, one in self._inners.items() if one is not self.inner}
 
     def wait(self, seconds: float) -> None:
-        """Let a new link be silent for longer: so long a round trip takes, or two."""
+        """Let a new link be silent for ``seconds`` longer."""
         self.heard += seconds
 
     def receive(self, data: bytes) -> bool:
-        """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
+        """Process input; return whether work is left that ``receive(b"")`` goes on with."""
         owner, frames, decoder = self._owner, self._frames, self._decoder
         self.heard = max(self.heard, owner.now())  # without data, the silence is ours
         self.bytes_in += len(data)
@@ -163,11 +163,11 @@ class Link:
 
     @property
     def crowded(self) -> bool:
-        """Whether so much waits to be sent that what is no message of others had better wait."""
+        """Whether its outbox is so full that adverts should wait."""
         return self.peer.outbox.size > self.peer.terms.limits.max_pending // 2
 
     def release(self) -> None:
-        """Let go of what has come and was not worked off."""
+        """Drop all unprocessed input."""
         self._owner.hold(self, -self._held)
         self._held = 0
         self._frames.clear()
@@ -191,17 +191,17 @@ class Link:
             self.rtt_ms = round((self._owner.now() - self._beats.pop(number)) * 1000, 3)
 
     def say(self, name: bytes, data: bytes) -> None:
-        """Send a message of the link's own."""
+        """Send a message between the two daemons."""
         self.send(wire.frame(name, data))
 
     def send(self, frame: bytes | Pieces, messages: int = 0) -> None:
-        """Send a whole frame, which carries so many messages."""
+        """Send a whole frame, which carries ``messages`` messages."""
         self.messages_out += messages
         self.bytes_out += frame.size if isinstance(frame, Pieces) else len(frame)
         self.peer.send(frame)
 
     def ping(self) -> None:
-        """Ask for a sign of life."""
+        """Send a heartbeat."""
         self._beat += 1
         number = b"%d" % self._beat
         self._beats[number] = self._owner.now()
@@ -210,7 +210,7 @@ class Link:
         self.say(HEARTBEAT, b"ping " + number)
 
     def report(self) -> LinkReport:
-        """Return what adverts tell of it."""
+        """Return its entry in an advert."""
         return LinkReport(
             self.node,
             self.dialled,
@@ -222,16 +222,16 @@ class Link:
 
 
 class DialerHandshake:
-    """The dialler's side of a hello: until it is a link, or a plain peer, or refused.
+    """The dialler's side of a handshake: until it is a link, or a legacy peer, or refused.
 
     Args:
         peer: the connection.
-        mine: what to say.
+        mine: this daemon's hello.
         secret: the mesh's.
         admit: raises ProtocolError if the other daemon must not be linked.
         linked: called with the other's hello, and the input that follows, once both have proved
             themselves.
-        plain: called with the input so far if the other end does not know of hellos.
+        legacy: called with the input so far if the other end does not know of hellos.
         refused: called with the reason if either side has refused.
     """
 
@@ -243,11 +243,11 @@ class DialerHandshake:
         *,
         admit: Callable[[Hello], None],
         linked: Callable[[Hello, bytes], None],
-        plain: Callable[[bytes], None],
+        legacy: Callable[[bytes], None],
         refused: Callable[[ProtocolError], None],
     ) -> None:
         self._peer, self._mine, self._secret = peer, mine, secret
-        self._admit, self._linked, self._plain, self._refused = admit, linked, plain, refused
+        self._admit, self._linked, self._legacy, self._refused = admit, linked, legacy, refused
         self.dropped = 0
         self._theirs: Hello | None = None
         self._input = b""
@@ -255,7 +255,7 @@ class DialerHandshake:
         peer.send(wire.frame(HELLO, mine.text()))
 
     def receive(self, data: bytes) -> bool:
-        """Work off what was read; whatever it is, to the end: False."""
+        """Process input; return False, as no work is ever left."""
         self._input += data
         try:
             while self._peer.link is self and (frame := self._next()) is not None:
@@ -266,7 +266,7 @@ class DialerHandshake:
         return False
 
     def _next(self) -> tuple[bytes, bytes] | None:
-        """Return the next frame if it has come; what is none of a hello means a plain peer."""
+        """Return the next frame if it has come; any other input means a legacy peer."""
         buf = self._input[self._done :]
         try:
             start = wire.find_header_end(buf, 0)
@@ -293,8 +293,8 @@ class DialerHandshake:
         return self._theirs is not None
 
     def give_up(self) -> None:
-        """Take the other end for a plain peer, which knows three commands and nothing else."""
-        self._plain(self._input)
+        """Take the other end for a legacy peer, which knows three commands and nothing else."""
+        self._legacy(self._input)
 
     def _take(self, name: bytes, said: bytes) -> None:
         if name == HELLO and self._theirs is None:
@@ -308,7 +308,7 @@ class DialerHandshake:
             self._linked(self._theirs, self._input[self._done :])
         elif name == wire.ERROR:
             code, _, text = said.decode("utf-8", "replace").partition(" ")
-            if code not in _PLAIN or self._theirs is not None:
+            if code not in _LEGACY or self._theirs is not None:
                 known = code in STAYS or code in CLOSES or code in MESH_CLOSES
                 raise ProtocolError(code if known else "bad-hello", text)
             self.give_up()

@@ -1,7 +1,7 @@
-"""The table of adverts, and the trees it leads to, without I/O.
+"""The table of adverts, and the graph and trees that follow from it, without I/O.
 
 All daemons of a mesh have the same table once they have heard the same adverts. A link counts if
-both of its ends tell of it. From each origin a breadth-first walk over these links, neighbours in
+both of its ends report it. From each origin a breadth-first walk over these links, neighbours in
 the order of their ids, gives the same tree of shortest paths at every daemon: a message goes down
 the tree of its origin, as in multicast OSPF (RFC 1584), so it crosses each link of it once.
 
@@ -10,7 +10,7 @@ over, and goes on when it is asked for again.
 
 Invariants:
 
-- ``graph[u]`` has v if and only if the adverts of both u and v tell of a link between them.
+- ``graph[u]`` has v if and only if the adverts of both u and v report a link between them.
 - What was derived from the graph is thrown away whenever the graph changes; but of a large graph,
   ``hops`` is the one before until the new one is made.
 """
@@ -34,7 +34,7 @@ MAX_TABLE = 128 * MIB
 """Bytes of memory that all adverts together may take, see :func:`weigh`."""
 
 MAX_ALL_LINKS = 200_000
-"""Links that all adverts together may tell of, each counted at both ends: they are walked over."""
+"""Links in all adverts together, each counted at both ends: walks go over all of them."""
 
 MAX_TREES = 1_000_000
 """Daemons in all trees that are kept, some 40 bytes each: all trees of a mesh of 1,000."""
@@ -47,7 +47,7 @@ _WALKS = 64  # unfinished walks that are kept
 
 
 def weigh(advert: Advert) -> int:
-    """Return about how many bytes it costs to know an advert, and to act on it."""
+    """Return about how many bytes of memory an advert and its consequences take."""
     count = len(advert.links) + len(advert.interests)
     return _ADVERT + advert.size + _EACH * count + sum(map(len, advert.interests))
 
@@ -57,7 +57,7 @@ def _never() -> bool:
 
 
 class Table:
-    """The adverts that are known, and what follows from them.
+    """The newest advert of each daemon, and the graph that they make.
 
     Args:
         me: the daemon whose table it is.
@@ -67,7 +67,7 @@ class Table:
         graph: id -> ids of its neighbours, in order.
         version: goes up whenever the graph changes.
         weight: bytes that all adverts cost, see :func:`weigh`.
-        links: how many links they tell of.
+        links: how many links they report.
         longest: id -> milliseconds, the longest round trip of its links.
     """
 
@@ -78,12 +78,12 @@ class Table:
         self.version = 0
         self.weight = self.links = 0
         self.longest: dict[str, float] = {}
-        self._told: dict[str, frozenset[str]] = {}
+        self._reported: dict[str, frozenset[str]] = {}
         self._ends = 0  # of links that count
         self._hops: dict[str, int] = {me: 0}
         self._stale = False  # whether the graph has changed since these were made
         self._measuring: Iterator[dict[str, int] | None] | None = None
-        self._branches: dict[str, dict[str, str]] = {}
+        self._subtrees: dict[str, dict[str, str]] = {}
         self._kept = 0  # entries of all these
         self._walks: dict[str, Iterator[dict[str, str] | None]] = {}
 
@@ -96,21 +96,21 @@ class Table:
         return weight <= MAX_TABLE and links <= MAX_ALL_LINKS
 
     def put(self, advert: Advert) -> None:
-        """Take an advert that is newer than what is known of its daemon."""
+        """Take an advert that is newer than the daemon's last one."""
         node = advert.node
         self._weigh(node, -1)
         self.adverts[node] = advert
         self._weigh(node)
         self.longest[node] = max((link.rtt_ms or 0.0 for link in advert.links), default=0.0)
-        self._tell(node, frozenset(link.node for link in advert.links if link.node != node))
+        self._report(node, frozenset(link.node for link in advert.links if link.node != node))
 
     def drop(self, node: str) -> None:
         """Forget a daemon."""
         self._weigh(node, -1)
         self.adverts.pop(node, None)
         self.longest.pop(node, None)
-        self._tell(node, frozenset())
-        self._told.pop(node, None)
+        self._report(node, frozenset())
+        self._reported.pop(node, None)
         self.graph.pop(node, None)
 
     def _weigh(self, node: str, sign: int = 1) -> None:
@@ -119,26 +119,27 @@ class Table:
             self.weight += sign * weigh(advert)
             self.links += sign * len(advert.links)
 
-    def _tell(self, node: str, told: frozenset[str]) -> None:
-        before = self._told.get(node, frozenset())
-        self._told[node] = told
-        changed = [other for other in before ^ told if node in self._told.get(other, frozenset())]
+    def _report(self, node: str, reported: frozenset[str]) -> None:
+        before = self._reported.get(node, frozenset())
+        self._reported[node] = reported
+        both = self._reported
+        changed = [other for other in before ^ reported if node in both.get(other, frozenset())]
         if not changed:
             return
         mine = set(self.graph.get(node, ()))
         for other in changed:
             theirs = self.graph.setdefault(other, [])
-            if other in told:
+            if other in reported:
                 insort(theirs, node)
                 mine.add(other)
             else:
                 del theirs[bisect_left(theirs, node)]
                 mine.discard(other)
-            self._ends += 2 if other in told else -2
+            self._ends += 2 if other in reported else -2
         self.graph[node] = sorted(mine)
         self.version += 1
         self._stale, self._measuring = True, None
-        self._branches.clear()
+        self._subtrees.clear()
         self._walks.clear()
         self._kept = 0
 
@@ -149,16 +150,16 @@ class Table:
 
     @property
     def hops(self) -> dict[str, int]:
-        """Id -> links on the way there, of all who can be reached, this daemon included.
+        """Id -> number of links on the way, of all reachable daemons, this one included.
 
-        As it is; of a large graph, as it was found by the last :meth:`find_hops`.
+        Of a large graph, the result of the last :meth:`find_hops`.
         """
         if self._stale and not self.large:
             self.find_hops()
         return self._hops
 
     def find_hops(self, over: Callable[[], bool] = _never) -> bool:
-        """Find :attr:`hops` anew if the graph has changed; False if ``over`` said stop before."""
+        """Update :attr:`hops` if the graph has changed; False if ``over`` said stop first."""
         if self._stale:
             if self._measuring is None:
                 self._measuring = self._measure()
@@ -186,55 +187,55 @@ class Table:
                 yield None
         yield hops
 
-    def branches(self, origin: str, over: Callable[[], bool] = _never) -> dict[str, str] | None:
-        """Return what lies below this daemon in the tree of ``origin``.
+    def subtree(self, origin: str, over: Callable[[], bool] = _never) -> dict[str, str] | None:
+        """Return the daemons below this one in the tree of ``origin``.
 
-        Id -> the neighbour by which it is reached. None if the graph is large and ``over`` said
+        Id -> the next hop to it. None if the graph is large and ``over`` said
         stop before that was found: asked again, it goes on.
         """
-        branches = self._branches.get(origin)
-        if branches is not None:
-            return branches
+        subtree = self._subtrees.get(origin)
+        if subtree is not None:
+            return subtree
         walk = self._walks.pop(origin, None) or self._walk(origin)
-        branches = _advance(walk, over if self.large else _never)
-        if branches is None:
+        subtree = _advance(walk, over if self.large else _never)
+        if subtree is None:
             self._walks[origin] = walk
             if len(self._walks) > _WALKS:
                 del self._walks[next(iter(self._walks))]
             return None
-        self._branches[origin] = branches
-        self._kept += len(branches) + 1
-        while self._kept > MAX_TREES and len(self._branches) > 1:
-            self._kept -= len(self._branches.pop(next(iter(self._branches)))) + 1
-        return branches
+        self._subtrees[origin] = subtree
+        self._kept += len(subtree) + 1
+        while self._kept > MAX_TREES and len(self._subtrees) > 1:
+            self._kept -= len(self._subtrees.pop(next(iter(self._subtrees)))) + 1
+        return subtree
 
     def _walk(self, origin: str) -> Iterator[dict[str, str] | None]:
         graph, me = self.graph, self.me
-        branches: dict[str, str] = {}
+        subtree: dict[str, str] = {}
         seen = {origin}
         queue = deque([origin])
         looked = 0
         while queue:
             node = queue.popleft()
-            branch = branches.get(node)
+            next_hop = subtree.get(node)
             near = graph.get(node, ())
             for neighbour in near:
                 if neighbour not in seen:
                     seen.add(neighbour)
                     queue.append(neighbour)
-                    if branch is not None:
-                        branches[neighbour] = branch
+                    if next_hop is not None:
+                        subtree[neighbour] = next_hop
                     elif node == me:
-                        branches[neighbour] = neighbour
+                        subtree[neighbour] = neighbour
             looked += len(near) + 1
             if looked > _STEP:
                 looked = 0
                 yield None
-        yield branches
+        yield subtree
 
 
 def _advance(walk: Iterator[Found | None], over: Callable[[], bool]) -> Found | None:
-    """Go on with a walk until ``over`` says stop; return what it has found, once it has."""
+    """Go on with a walk until ``over`` says stop; return its result at the end."""
     for found in walk:
         if found is not None or over():
             return found

@@ -1,4 +1,4 @@
-"""The adverts as they came, and who is told of them: neighbours, and this daemon's own peers."""
+"""Adverts as frames: sent to neighbours, and published to this daemon's own peers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pubsubd.mesh.link import Link
 from pubsubd.mesh.remotes import Outbound
 from pubsubd.mesh.state import State
 from pubsubd.protocol import wire
-from pubsubd.routing.router import Unfinished
+from pubsubd.routing.lookups import Unfinished
 
 LOST = 60.0
-"""Seconds until new neighbours are not told any more of a daemon that cannot be reached."""
+"""Seconds that a daemon may be unreachable and still be announced to new neighbours."""
 
 _STEP = 16  # frames sent between two looks at the clock
 
 
 class News:
-    """What there is to tell of all daemons.
+    """The newest advert of each daemon, as a frame.
 
     Args:
         state: the daemon's.
         broker: the daemon's.
-        outbound: what goes to other daemons as batches; adverts do not.
+        outbound: messages for other daemons, which adverts must not become.
 
     Attributes:
         size: bytes of all adverts.
@@ -38,7 +38,7 @@ class News:
         self.unpublished: dict[str, bytes] = {}
 
     def frame(self, node: str, data: bytes) -> bytes:
-        """Return the frame in which the advert of a daemon travels."""
+        """Return the frame of an advert."""
         mesh = self._state.config.mesh.encode()
         return wire.frame(b"//fwd/peers/%b/%b" % (mesh, node.encode()), data)
 
@@ -55,7 +55,7 @@ class News:
     # Neighbours
 
     def send(self, link: Link, node: str) -> None:
-        """Tell a neighbour of a daemon; what goes wrong there ends that link alone."""
+        """Send a neighbour the advert of a daemon; an error ends that link alone."""
         frame = self._frames.get(node)
         if frame is None:
             return
@@ -67,53 +67,53 @@ class News:
         except Exception as error:  # noqa: BLE001  (the other links get theirs)
             self._broker.faults.end(link.peer, error)
 
-    def tell(self, node: str, source: Link | None = None) -> None:
-        """Tell all neighbours but ``source`` of a daemon."""
-        finish(self.telling(node, source))
+    def announce(self, node: str, source: Link | None = None) -> None:
+        """Send the advert of a daemon to all neighbours but ``source``."""
+        finish(self.announcing(node, source))
 
-    def telling(self, node: str, source: Link | None = None) -> Steps[None]:
-        """Do what :meth:`tell` does, in steps. New neighbours are told in their turn."""
+    def announcing(self, node: str, source: Link | None = None) -> Steps[None]:
+        """Do the work of :meth:`announce` in steps; new neighbours get the advert in its turn."""
         for number, link in enumerate(list(self._state.links.values()), 1):
             if link is source:
                 continue
             if link.ready:
                 self.send(link, node)
-            elif link.untold is not None:
-                link.untold[node] = None
+            elif link.unannounced is not None:
+                link.unannounced[node] = None
             if number % _STEP == 0:
                 yield
 
     def introduce(self, link: Link) -> bool:
-        """Go on telling a new neighbour all that is known; whether it knows everything.
+        """Send a new neighbour the next known adverts; return whether it has them all.
 
-        It gets no more than it takes: those who wait are told later.
+        It gets no more than it takes; the other adverts wait.
         """
-        if link.untold is None:
+        if link.unannounced is None:
             lost = self._state.now() - LOST
             unreachable = self._state.unreachable
             # Of the neighbour itself too, in case it has been here before.
-            link.untold = {
+            link.unannounced = {
                 node: None
                 for node in self._frames
                 if node == link.node or unreachable.get(node, lost) >= lost
             }
         for _ in range(_STEP):
-            if not link.untold or self._state.links.get(link.node) is not link:
-                link.untold = None
+            if not link.unannounced or self._state.links.get(link.node) is not link:
+                link.unannounced = None
                 return True
             if link.crowded:
                 break
-            node = next(iter(link.untold))
-            del link.untold[node]
+            node = next(iter(link.unannounced))
+            del link.unannounced[node]
             self.send(link, node)
         return False
 
     # This daemon's own peers
 
     def publish(self, node: str, data: bytes) -> bool:
-        """Let this daemon's peers see an advert; False if that has to be tried again.
+        """Publish an advert to this daemon's peers; False if that has to be tried again.
 
-        The other daemons have it from the links.
+        Other daemons have it from the links.
         """
         broker, outbound, state = self._broker, self._outbound, self._state
         broker.flush()  # what somebody has said so far goes out as theirs
@@ -134,7 +134,7 @@ class News:
         return True
 
     def publishing(self) -> Steps[None]:
-        """Try again to publish what could not be, in steps."""
+        """Publish adverts that could not be published before, in steps."""
         for node, data in list(self.unpublished.items()):
             if node in self._frames:
                 self.publish(node, data)

@@ -1,8 +1,8 @@
-"""Other daemons as the router sees them: receivers of what they have asked for, without I/O.
+"""Other daemons as subscribers in the router, without I/O.
 
-A :class:`Remote` subscribes for one of them. What several want is put once, to the
-:class:`Group` of them, in the order in which it came: so runs of messages that go to the same
-daemons are one batch, and one publisher's messages stay in order.
+A :class:`Remote` subscribes for one of them. A message for several is enqueued once, for the
+:class:`Group` of them, in order: so a run of messages for the same daemons is one batch, and the
+messages of one publisher stay in order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pubsubd.mesh.link import Link
     from pubsubd.routing.wildcards import Pattern
 
-WORK_PER_WAY = 100
+WORK_PER_LINK = 100
 """Steps of work of a batch on one link, some 10 µs.
 
 See :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
@@ -36,11 +36,11 @@ def _never() -> bool:
 
 
 class Remote:
-    """Another daemon, which subscribes what it tells to want.
+    """Another daemon, which subscribes its interests.
 
     Attributes:
         node: its id.
-        wanted: what it subscribes, when all of it is subscribed.
+        interests: the ones that it has advertised, once all of them are subscribed.
     """
 
     remote = True
@@ -53,36 +53,36 @@ class Remote:
     def __init__(self, node: str) -> None:
         self.node = node
         self.label = f"mesh/{node}"
-        self.wanted: tuple[bytes, ...] = ()
+        self.interests: tuple[bytes, ...] = ()
         self.substrings: set[bytes] = set()
         self.pending: list[bytes] = []
 
-    def want(
+    def follow(
         self, router: Router, interests: tuple[bytes, ...], over: Callable[[], bool] = _never
     ) -> bool:
         """Subscribe ``interests`` and nothing else; False if ``over`` said stop before the end."""
-        if interests is self.wanted:
+        if interests is self.interests:
             return True
-        wanted = frozenset(interests)
-        gone, new = self.substrings - wanted, wanted - self.substrings
+        asked = frozenset(interests)
+        gone, new = self.substrings - asked, asked - self.substrings
         with router.many() if len(gone) + len(new) > _FEW else nullcontext():
             for change, substrings in ((router.unsubscribe, gone), (router.subscribe, new)):
                 for number, substring in enumerate(substrings, 1):
                     change(self, substring)
                     if number % _STEP == 0 and over():
                         return False
-        self.wanted = interests
+        self.interests = interests
         return True
 
     def enqueue(self, chunk: bytes) -> None:
-        """Take nothing: what it wants is put to its groups."""
+        """Take nothing: its messages go to its groups."""
 
     def send(self, data: bytes | Pieces) -> None:
-        """Take nothing, as :meth:`put`."""
+        """Take nothing, as :meth:`enqueue`."""
 
 
 class Run(NamedTuple):
-    """Messages one after the other that the same daemons get.
+    """Successive messages for the same daemons.
 
     Attributes:
         group: these daemons.
@@ -96,13 +96,13 @@ class Run(NamedTuple):
 
 
 class Outbound:
-    """What was put for other daemons and is not sent.
+    """Messages for other daemons that are not sent yet.
 
     Attributes:
         runs: in order.
-        closed: whether nothing is taken at present: what came from another daemon goes on as it
-            came, and not once more.
-        delivery: what puts it; it tells whether that is vouched for.
+        closed: whether nothing is taken at present: a batch of another daemon is passed on as it
+            came, not once more.
+        delivery: the source of the messages; it knows whether they are vouched for.
     """
 
     __slots__ = ("closed", "delivery", "runs")
@@ -118,20 +118,20 @@ class Group:
 
     Attributes:
         nodes: their ids.
-        messages: put and not counted by a batch.
-        work: what a batch for them costs, see :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
-        ways: origin -> the links by which its batches go to them, as :class:`Forwarding` knows.
-        version: of the links and the graph, for which ``ways`` are right.
+        messages: enqueued, and not part of a batch yet.
+        work: the cost of a batch for them, see :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
+        next_hops: origin -> the links by which its batches go on, kept by :class:`Forwarding`.
+        version: of the links and the graph, for which ``next_hops`` are right.
     """
 
     __slots__ = (
         "__weakref__",
         "_outbound",
         "messages",
+        "next_hops",
         "nodes",
         "pending",
         "version",
-        "ways",
         "work",
     )
 
@@ -141,8 +141,8 @@ class Group:
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:
         self.nodes = nodes
         self.messages = 0
-        self.work = 2 * WORK_PER_WAY
-        self.ways: dict[str, tuple[Link, ...]] = {}
+        self.work = 2 * WORK_PER_LINK
+        self.next_hops: dict[str, tuple[Link, ...]] = {}
         self.version = -1
         self.pending: list[bytes] = []  # stays empty: what is put goes to the outbound
         self._outbound = outbound
@@ -156,7 +156,7 @@ class Group:
             outbound.runs.append(Run(self, chunk, delivery.vouching))
 
     def count(self, messages: int) -> None:
-        """Take note that so many messages were put."""
+        """Count messages that were enqueued."""
         if not self._outbound.closed:
             self.messages += messages
 

@@ -1,7 +1,7 @@
-"""What a daemon can tell of the mesh: its own links, and all that it knows of the others'.
+"""Reports on the mesh: a daemon's own links, and all that it knows of the others'.
 
-All of it grows with the mesh, so it is made in steps, and told in pages. Each page is made once for
-all who ask for it within a moment, and so is the list that all pages rest on.
+They grow with the mesh, so they are made in steps and answered in pages. Each page, and the list
+behind all pages, is made once for all who ask within a moment.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Pages(Generic[Item]):
 
 
 class _End(NamedTuple):
-    """One daemon's links, as it has told of them."""
+    """One daemon's links, as it has reported them."""
 
     ts: str
     mesh: str
@@ -209,11 +209,11 @@ class Report:
                 "mesh": mesh.state.config.mesh,
                 "host": mesh.state.config.host,
                 "port": mesh.state.config.port,
-                "life": mesh.state.life,
+                "life": mesh.state.incarnation,
                 "flooding": mesh.forwarding.flooding,
                 "plain": [
                     {"connection": number, "peer": peer.label}
-                    for number, peer in mesh.plain.peers.items()
+                    for number, peer in mesh.legacy.peers.items()
                 ],
                 "dialling": [
                     {"address": address, "attempts": attempts, "error": error}
@@ -230,7 +230,7 @@ class Report:
     # Edge lists
 
     def edges(self) -> list[Row]:
-        """Return one row for each link, as each of its ends tells of it; see pubsubd-mesh(7).
+        """Return one row for each link and each end that reports it; see pubsubd-mesh(7).
 
         The links of this daemon's own that have ended follow, with the state ``down``.
         """
@@ -287,6 +287,6 @@ def _report(down: Down) -> LinkReport:
 def _time(seconds: float) -> str:
     try:
         at = datetime.fromtimestamp(seconds, UTC)
-    except (OverflowError, ValueError, OSError):  # what another daemon tells may be any number
+    except (OverflowError, ValueError, OSError):  # another daemon may report any number
         at = datetime.fromtimestamp(0, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What an operator has set of the mesh, read and checked."""
+"""Settings of the mesh, read and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a daemon's mesh share: who it is, its links, the table and the counters."""
+"""The state that all parts of a daemon's mesh share: id, links, table and counters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _MOST_SPREAD = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class MeshConfig:
-    """How a daemon takes part.
+    """A daemon's own settings in the mesh.
 
     Attributes:
         node: its id, unlike any other's in the mesh.
         mesh: the name of the mesh.
         host, port: where other daemons can dial it.
-        secret: what all daemons of the mesh share, if anything.
+        secret: shared by all daemons of the mesh, if there is one.
         heartbeat: seconds between two signs of life on a link.
     """
 
@@ -34,7 +34,7 @@ class MeshConfig:
 
 @dataclass(slots=True)
 class MeshCounters:
-    """What has happened since the start; batches, where nothing else is said."""
+    """Counters since the start: of batches, unless the name says otherwise."""
 
     originated: int = 0
     received: int = 0
@@ -52,20 +52,20 @@ class MeshCounters:
 
 
 class State:
-    """Who this daemon is in the mesh, and what it knows.
+    """The identity of a daemon in the mesh, and its knowledge of the others.
 
     Attributes:
         now: returns seconds that only go forward.
         wall: returns seconds since the epoch.
-        tell: takes events, as ``//pubsubd/events`` has them.
+        emit: called with events, as ``//pubsubd/events`` has them.
         node: the daemon's id.
-        life: see :mod:`pubsubd.mesh.adverts`; ``start`` is the first one.
-        table: who is there.
+        incarnation: see :mod:`pubsubd.mesh.adverts`; ``start`` is the first one.
+        table: the adverts of all daemons.
         links: id -> link, of the neighbours.
-        counters: what has happened.
+        counters: see :class:`MeshCounters`.
         spread: seconds that news may take through the mesh, see :meth:`measure`.
         unreachable: id -> since when it cannot be reached, of those that are known.
-        held: bytes of input of all links that are not worked off.
+        held: bytes of unprocessed input of all links.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class State:
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        tell: Callable[[dict[str, object]], None],
+        emit: Callable[[dict[str, object]], None],
     ) -> None:
         self.config = config
         self.node = config.node
         self.now = clock
         self.wall = wall
-        self.tell = tell
-        self.start = self.life = int(wall() * 1000)
+        self.emit = emit
+        self.start = self.incarnation = int(wall() * 1000)
         self.table = Table(config.node)
         self.links: dict[str, Link] = {}
         self.counters = MeshCounters()
@@ -90,15 +90,15 @@ class State:
         self.held = 0
 
     def measure(self) -> None:
-        """Find out how long news may take: the longest round trip, for each link of the way.
+        """Set :attr:`spread`: the longest round trip, for each link of the longest path.
 
-        A link takes half of its round trip, so there is room for what waits in front of it.
+        A link takes half of a round trip; the other half is for what waits in front.
         """
         hops, longest = self.table.hops, self.table.longest
         worst = max([longest.get(node, 0.0) for node in hops])
         self.spread = min(_MOST_SPREAD, max(hops.values()) * worst / 1000)
 
     def refuse(self, code: str, text: str, address: str) -> None:
-        """Count and tell that something was refused."""
+        """Count a refusal, and emit it as an event."""
         self.counters.refused[code] += 1
-        self.tell({"event": "refused", "peer": address, "reason": code, "detail": text})
+        self.emit({"event": "refused", "peer": address, "reason": code, "detail": text})

@@ -1,4 +1,4 @@
-"""Which numbers of a sequence have come already: the guard against duplicates.
+"""A guard against duplicates: the numbers of a sequence that have been taken.
 
 Numbers come nearly in order, with gaps, and must not be taken twice. A number that is so old
 that it may have been forgotten counts as taken: losing is allowed, taking twice is not.
@@ -7,7 +7,7 @@ that it may have been forgotten counts as taken: losing is allowed, taking twice
 from __future__ import annotations
 
 SIZE = 16_384
-"""How far a number may be behind the highest; one bit each."""
+"""The distance that a number may be behind the highest; one bit each."""
 
 _ALL = (1 << SIZE) - 1
 

@@ -8,14 +8,10 @@ the same peers, and ``route is previous`` that they have the same lengths as wel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.wildcards import Pattern
-
-if TYPE_CHECKING:
-    from pubsubd.access.rules import Permission
-
 
 _ROUTES = 16_384  # remembered by their lengths
 
@@ -44,21 +40,30 @@ class Sink(Protocol):
         """Sends frames at once."""
 
 
+class ReceiveRight(Protocol):
+    """Rights to receive; equal ones are the same object."""
+
+    def may_receive(self, name: bytes) -> bool:
+        """Return whether a name may be received."""
+
+
 class Receiver(Sink, Protocol):
-    """What routing needs of a peer.
+    """A peer as routing sees it.
 
     Attributes:
-        label: what it is called in answers.
+        label: its name in answers.
         remote: whether it is another daemon, which is reached over links.
-        permission: what it may receive; None for everything.
     """
 
     label: str
     remote: bool
-    permission: Permission | None
     substrings: set[bytes]
     names: set[bytes] | None
     patterns: set[Pattern] | None
+
+    @property
+    def permission(self) -> ReceiveRight | None:
+        """Return its rights; None for the right to everything."""
 
 
 class Far(Sink, Protocol):

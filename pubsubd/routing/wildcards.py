@@ -300,6 +300,11 @@ class WildcardIndex(Generic[Value]):
         self.work = 0
         self._roots = {b".": _Node(), b"/": _Node()}
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left of any pattern."""
+        return all(root.empty for root in self._roots.values())
+
     def add(self, pattern: Pattern, value: Value) -> None:
         """Add ``pattern``, which is not there yet."""
         self.values[pattern] = value

@@ -1,4 +1,4 @@
-"""Every setting of the daemon, once: flags, variables, the file and its page come from here."""
+"""All settings of the daemon: the one source of flags, variables, file keys and manual page."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Setting:
     """One setting.
 
     Attributes:
-        name: its key in the file; the flag and the variable are made of it.
-        kind: what values it has.
-        default: the value where none is given; None if that depends on others.
+        name: its key in the file; flag and variable are derived from it.
+        kind: how its values are written and checked.
+        default: the value if none is given; None if it depends on other settings.
         help: one line for ``--help``.
-        doc: what the manual page says of it, in mdoc(7).
-        live: whether a reload changes it.
-        listener: for which protocol it may stand in a ``[[listener]]``; empty for none.
+        doc: the text of the manual page, in mdoc(7).
+        live: whether a reload can change it.
+        listener: protocols whose ``[[listener]]`` tables may set it; empty for none.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Setting:
 
     @property
     def variable(self) -> str:
-        """The variable of the environment."""
+        """The environment variable."""
         return "PUBSUBD_" + self.name.upper()
 
 
@@ -67,11 +67,12 @@ SECTIONS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
                 "127.0.0.1",
                 "Name or address to listen on; an empty one for no TCP.",
                 """\
-Listen on this name or address.
+Name or address to listen on.
 A name is resolved once, and all its addresses are used.
-With an empty text the daemon does not listen on TCP.
-An address that is not loopback needs
-.Sy insecure .
+If the text is empty, the daemon does not listen on TCP.
+An address other than loopback needs
+.Sy insecure
+where clients can connect without a login or without TLS.
 """,
             ),
             Setting(
@@ -81,9 +82,9 @@ An address that is not loopback needs
                 "TCP port to listen on; 0 takes a free one.",
                 """\
 TCP port, 0 to 65535.
-With 0 the system chooses a free one;
+With 0 the system chooses a free port; the log and
 .Sy ports_file
-and the log tell which.
+name it.
 """,
             ),
             Setting(
@@ -92,9 +93,9 @@ and the log tell which.
                 9015,
                 "TCP port for JSON clients; 0 takes a free one.",
                 """\
-TCP port for clients that speak JSON, 0 to 65535, at the same
+TCP port for clients that speak JSON, 0 to 65535, on the same
 .Sy host .
-What is spoken there is in
+Its protocols are described in
 .Xr pubsubd-hub 7 .
 """,
             ),
@@ -102,9 +103,9 @@ What is spoken there is in
                 "no_hub",
                 switches(),
                 False,
-                "No port for JSON clients.",
+                "Do not listen for JSON clients.",
                 """\
-No port for clients that speak JSON.
+Do not listen for clients that speak JSON.
 """,
             ),
             Setting(
@@ -113,7 +114,7 @@ No port for clients that speak JSON.
                 None,
                 "Listen on this Unix socket as well.",
                 """\
-Listen on a Unix socket as well.
+Listen on this Unix socket as well.
 See
 .Sx FILES
 in
@@ -124,9 +125,9 @@ in
                 "ports_file",
                 texts("PATH"),
                 None,
-                "Write the addresses as JSON to this file once they accept.",
+                "Write the actual addresses, as JSON, to this file once they accept.",
                 """\
-Write the real addresses to this file once all of them accept connections.
+Write the actual addresses to this file once all of them accept connections.
 See
 .Sx FILES
 in
@@ -139,8 +140,8 @@ in
                 False,
                 "Allow addresses beyond loopback without login or without TLS.",
                 """\
-Allow an address that is not loopback although nobody has to log in there, or although
-no TLS is spoken.
+Allow an address other than loopback even where clients can connect without a login or
+without TLS.
 See
 .Sx SECURITY
 in
@@ -150,27 +151,27 @@ in
         ),
     ),
     (
-        "Who may come in, and do what",
+        "Who may connect",
         (
             Setting(
                 "auth",
                 choices("required", "none"),
                 None,
-                "Whether clients have to say who they are.",
+                "Whether clients have to log in.",
                 """\
-Whether clients have to say who they are:
+Whether clients have to log in:
 .Cm required
 or
 .Cm none .
-Without this setting it is
+The default is
 .Cm required
-if there is a
-.Sy users_file ,
-and on hub ports if there is
-.Sy hub_auth ,
-and otherwise
+if
+.Sy users_file
+is set, and on hub ports also if
+.Sy hub_auth
+is set; otherwise
 .Cm none .
-The peer of a Unix socket is known to the system, and needs to say nothing.
+On a Unix socket the system identifies the client, which need not log in.
 """,
                 live=True,
                 listener="both",
@@ -179,14 +180,13 @@ The peer of a Unix socket is known to the system, and needs to say nothing.
                 "users_file",
                 texts("FILE"),
                 None,
-                "Let those come in whose passwords and tokens are in this file.",
+                "Users who may log in: hashes of their passwords and tokens.",
                 """\
-The file with the hashes of passwords and tokens, one a line, that
+File with the hashes of passwords and tokens, one per line, written by
 .Xr pubsubd 1
-.Cm passwd
-writes.
+.Cm passwd .
 It is read at the start and at each reload.
-A connection whose user is gone from it then is closed.
+If a reload finds a user removed from it, that user's connections are closed.
 """,
                 live=True,
             ),
@@ -194,10 +194,10 @@ A connection whose user is gone from it then is closed.
                 "auth_timeout",
                 times(),
                 _LIMITS.auth_timeout,
-                "Time to say who one is, where that is asked for.",
+                "Time a client has to log in, where that is required.",
                 """\
-How long a connection may take to say who it is, where that is required.
-While a password of it waits to be checked, that time rests.
+How long a connection may take to log in, where that is required.
+Time spent waiting for a password to be checked does not count.
 """,
                 live=True,
             ),
@@ -205,9 +205,9 @@ While a password of it waits to be checked, that time rests.
                 "hub_auth",
                 texts("FILE"),
                 None,
-                "Ask for tokens (JWT), and check them with the key in this file.",
+                "Require tokens (JWT), and check them with the key in this file.",
                 """\
-Ask for tokens on the hub port, and check them with the key in this file.
+Require tokens on the hub port, and check them with the key in this file.
 See
 .Sx SECURITY
 in
@@ -221,11 +221,10 @@ in
                 (),
                 "A host name that browsers may use for the hub port; may be repeated.",
                 """\
-A host name by which browsers may reach the hub port, besides
+Host name that browsers may use to reach the hub port, in addition to
 .Li localhost ,
-the
 .Sy host
-and addresses.
+and numeric addresses.
 May be given several times.
 """,
                 live=True,
@@ -236,9 +235,9 @@ May be given several times.
                 (),
                 "A web origin whose pages may use the hub port, * for all; may be repeated.",
                 """\
-A web origin, as
+Web origin, such as
 .Li https://example.org ,
-whose pages may use the hub port, besides the port's own;
+whose pages may use the hub port, in addition to the port's own; use
 .Li *
 for all.
 May be given several times.
@@ -256,9 +255,10 @@ May be given several times.
                 None,
                 "Speak TLS, with the certificate in this file.",
                 """\
-Speak TLS 1.2 or newer, and show the certificate in this PEM file, in which those
-between it and the authority's may follow.
-It is read at the start and at each reload; connections that are open go on with the old one.
+Speak TLS 1.2 or newer with the certificate in this PEM file.
+Intermediate certificates may follow it there.
+The file is read at the start and at each reload; open connections keep the old
+certificate.
 """,
                 live=True,
                 listener="both",
@@ -270,7 +270,7 @@ It is read at the start and at each reload; connections that are open go on with
                 "The certificate's private key.  [default: in the same file]",
                 """\
 The certificate's private key, in PEM and not encrypted.
-Without this setting it is in the file of the certificate.
+The default is the file of the certificate.
 """,
                 live=True,
                 listener="both",
@@ -279,10 +279,11 @@ Without this setting it is in the file of the certificate.
                 "tls_client_ca",
                 texts("FILE"),
                 None,
-                "Authorities whose certificates say who a client is.",
+                "Authorities whose certificates identify clients.",
                 """\
-Authorities, in a PEM file, whose certificates say who a client is: the common name of its subject.
-A client with such a certificate has nothing else to say.
+PEM file of authorities whose certificates identify clients.
+The user's name is the common name of the certificate's subject.
+A client with such a certificate need not log in.
 """,
                 live=True,
                 listener="both",
@@ -293,7 +294,7 @@ A client with such a certificate has nothing else to say.
                 False,
                 "Refuse clients without such a certificate.",
                 """\
-Refuse clients that show no such certificate, in the handshake.
+Refuse, in the handshake, clients that show no such certificate.
 """,
                 live=True,
                 listener="both",
@@ -304,7 +305,7 @@ Refuse clients that show no such certificate, in the handshake.
                 _LIMITS.handshake_timeout,
                 "Time that a TLS handshake may take.",
                 """\
-How long a connection may take until it is encrypted.
+How long a TLS handshake may take.
 """,
                 live=True,
             ),
@@ -317,10 +318,10 @@ How long a connection may take until it is encrypted.
                 "max_payload",
                 sizes(),
                 _LIMITS.max_payload,
-                "The most data of one message.",
+                "Largest payload of one message.",
                 """\
-The most data that one message may have.
-More is refused at the header and not read, and the connection is closed.
+Largest payload of one message.
+A larger one is refused at its header, without being read, and the connection is closed.
 """,
                 live=True,
                 listener="both",
@@ -331,7 +332,7 @@ More is refused at the header and not read, and the connection is closed.
                 _LIMITS.max_subscriptions,
                 "Substrings of one connection.",
                 """\
-The most substrings that one connection may subscribe.
+Most substrings that one connection may subscribe to.
 """,
                 live=True,
                 listener="both",
@@ -342,7 +343,7 @@ The most substrings that one connection may subscribe.
                 _LIMITS.max_subscriptions_total,
                 "Subscriptions of all connections together.",
                 """\
-The most subscriptions of all connections together: substrings, names and wildcards.
+Most subscriptions of all connections together: substrings, names and wildcards.
 Each takes some 300 bytes.
 """,
                 live=True,
@@ -351,16 +352,16 @@ Each takes some 300 bytes.
                 "max_connections",
                 counts(),
                 _LIMITS.max_connections,
-                "Connections at a time, or fewer if there are not as many file descriptors.",
+                "Open connections, or fewer if there are not as many file descriptors.",
                 """\
-The most connections at a time.
+Most connections open at the same time.
 The daemon raises its soft limit of file descriptors as far as the hard limit
 allows.
 If that is not enough, it lowers this number to the descriptors it may have
 minus 16.
-A connection beyond the limit is told
+A connection beyond the limit gets the error
 .Li too-many-connections
-and closed.
+and is closed.
 """,
                 live=True,
                 listener="both",
@@ -369,10 +370,10 @@ and closed.
                 "max_pending",
                 sizes(),
                 _LIMITS.max_pending,
-                "The most that may wait for one consumer.",
+                "Most bytes that may wait for one consumer.",
                 """\
-The most that may wait for one consumer.
-A consumer that is over it when more is due is slow.
+Most bytes that may wait to be sent to one consumer.
+A consumer is slow if more is due while it is over this limit.
 """,
                 live=True,
                 listener="line",
@@ -386,12 +387,13 @@ A consumer that is over it when more is due is slow.
 What to do about a slow consumer:
 .Bl -tag -width "disconnect"
 .It Cm throttle
-Wait for it before it is over the limit, by not reading from the publisher that
-fills its backlog; if that does not help, disconnect it.
+Wait for it before it reaches the limit, by not reading from the publisher that
+fills its backlog.
+If that does not help, disconnect it.
 .It Cm disconnect
-Do not wait; disconnect it.
+Disconnect it without waiting.
 .It Cm drop
-Do not wait, and drop the messages that are too much for it.
+Drop the messages that exceed its limit, without waiting.
 .El
 .Pp
 .Xr pubsubd-protocol 7
@@ -425,12 +427,13 @@ How long, in any 10 seconds, publishers wait for one consumer.
                 _LIMITS.request_rate,
                 "Requests a second of one connection; 0 for any number.",
                 """\
-How many requests a second one connection may make that the daemon answers itself, such as
+Requests a second that one connection may make, in bursts of ten times as many; 0 for
+any number.
+A request is what the daemon answers itself, such as
 .Li //pubsubd/stats
 or Synap's
-.Li pubsub.info ;
-ten times as many at once; 0 for any number.
-More are refused with an error.
+.Li pubsub.info .
+Requests over the limit get an error.
 """,
                 live=True,
                 listener="both",
@@ -441,8 +444,8 @@ More are refused with an error.
                 _LIMITS.message_rate,
                 "Messages a second read of one connection; 0 for any number.",
                 """\
-How many messages a second are read of one connection in the long run; 0 for any number.
-What is more waits, unread, at the client.
+Messages a second read from one connection, in the long run; 0 for any number.
+The rest wait, unread, at the client.
 """,
                 live=True,
                 listener="both",
@@ -453,8 +456,8 @@ What is more waits, unread, at the client.
                 _LIMITS.byte_rate,
                 "Bytes a second read of one connection; 0 for any number.",
                 """\
-How many bytes a second are read of one connection in the long run; 0 for any number.
-What is more waits, unread, at the client.
+Bytes a second read from one connection, in the long run; 0 for any number.
+The rest wait, unread, at the client.
 """,
                 live=True,
                 listener="both",
@@ -465,8 +468,8 @@ What is more waits, unread, at the client.
                 _LIMITS.command_timeout,
                 "Silence allowed in the middle of a command.",
                 """\
-Silence that is allowed in the middle of a command.
-Between commands a client may be silent for ever.
+How long a client may be silent in the middle of a command.
+Between commands it may be silent for ever.
 """,
                 live=True,
                 listener="both",
@@ -475,11 +478,13 @@ Between commands a client may be silent for ever.
                 "drain_timeout",
                 times(zero=True),
                 _LIMITS.drain_timeout,
-                "How long an ending daemon goes on delivering.",
+                "How long a daemon that shuts down goes on delivering.",
                 """\
-How long an ending daemon goes on reading and delivering.
+How long a daemon that shuts down goes on reading and delivering.
 See
-.Sx SIGNALS .
+.Sx SIGNALS
+in
+.Xr pubsubd 8 .
 """,
                 live=True,
             ),
@@ -492,9 +497,9 @@ See
                 "hub_max_message",
                 sizes(),
                 _HUB.max_message,
-                "The most of one JSON message.",
+                "Largest JSON message.",
                 """\
-The most that one JSON message may have.
+Largest JSON message.
 """,
                 live=True,
                 listener="hub",
@@ -503,11 +508,11 @@ The most that one JSON message may have.
                 "hub_max_pending",
                 sizes(),
                 _HUB.max_pending,
-                "The most that may wait for one there.",
+                "Most bytes that may wait for one consumer of the hub port.",
                 """\
-As
+The same as
 .Sy max_pending ,
-on the hub port.
+for the hub port.
 """,
                 live=True,
                 listener="hub",
@@ -518,9 +523,8 @@ on the hub port.
                 _HUB.rate,
                 "hub:* messages a minute of one connection; 0 for any number.",
                 """\
-How many
 .Li hub:*
-messages a minute one connection may send in the long run; 0 for any number.
+messages a minute that one connection may send, in the long run; 0 for any number.
 """,
                 live=True,
                 listener="hub",
@@ -531,7 +535,8 @@ messages a minute one connection may send in the long run; 0 for any number.
                 _HUB.burst,
                 "hub:* messages at once of one connection.",
                 """\
-How many of them it may send at once.
+.Li hub:*
+messages that one connection may send at once.
 """,
                 live=True,
                 listener="hub",
@@ -540,11 +545,11 @@ How many of them it may send at once.
                 "hub_heartbeat",
                 times(),
                 _HUB.heartbeat,
-                "Silence after which a hub:* client is taken for dead.",
+                "Silence after which a hub:* client is considered dead.",
                 """\
 Silence after which a
 .Li hub:*
-client that has introduced or registered itself is taken for dead.
+client that has introduced or registered itself is considered dead.
 """,
                 live=True,
                 listener="hub",
@@ -555,7 +560,7 @@ client that has introduced or registered itself is taken for dead.
                 _HUB.max_actors,
                 "Registered actors.",
                 """\
-The most registered actors.
+Most actors that may be registered.
 """,
                 live=True,
             ),
@@ -563,9 +568,9 @@ The most registered actors.
                 "hub_ttl",
                 times(),
                 _HUB.ttl,
-                "How long a registration holds.",
+                "Lifetime of a registration that does not name one.",
                 """\
-How long a registration holds that does not say it.
+Lifetime of a registration that does not name one.
 """,
                 live=True,
             ),
@@ -573,9 +578,9 @@ How long a registration holds that does not say it.
                 "hub_max_ttl",
                 times(),
                 _HUB.max_ttl,
-                "How long one may hold at most.",
+                "Longest lifetime of a registration.",
                 """\
-How long a registration may hold.
+Longest lifetime that a registration may name.
 """,
                 live=True,
             ),
@@ -585,7 +590,7 @@ How long a registration may hold.
                 _HUB.page,
                 "Actors or topics in one answer.",
                 """\
-The most actors or topics in one answer.
+Most actors or topics in one answer.
 """,
                 live=True,
             ),
@@ -595,7 +600,7 @@ The most actors or topics in one answer.
                 _HUB.topic_length,
                 "Characters of a hub:* topic.",
                 """\
-The most characters of a
+Most characters of a
 .Li hub:*
 topic.
 """,
@@ -609,7 +614,7 @@ topic.
                 """\
 Let
 .Li hub:*
-topics be any legal name, not just letters, digits,
+topics be any legal name, not only letters, digits,
 .Ql / ,
 .Ql _
 and
@@ -621,10 +626,10 @@ and
                 "hub_max_topics",
                 counts(),
                 _HUB.max_topics,
-                "Topics that are remembered.",
+                "Topics remembered with their counts.",
                 """\
-The most topics that are remembered with their counts; of those that nobody subscribes,
-so many times 128 bytes of names at most.
+Most topics remembered with their counts.
+The names of those without subscribers may take 128 bytes times this number in all.
 """,
                 live=True,
             ),
@@ -634,7 +639,7 @@ so many times 128 bytes of names at most.
                 _HUB.topic_idle,
                 "How long an unused topic is remembered.",
                 """\
-How long a topic is remembered that nobody publishes or subscribes.
+How long a topic is remembered that nobody publishes or subscribes to.
 """,
                 live=True,
             ),
@@ -644,7 +649,7 @@ How long a topic is remembered that nobody publishes or subscribes.
                 _HUB.max_topic_subscribers,
                 "Subscribers of one topic on the hub port.",
                 """\
-The most subscribers that one topic may have on the hub port.
+Most subscribers of one topic on the hub port.
 """,
                 live=True,
             ),
@@ -652,9 +657,9 @@ The most subscribers that one topic may have on the hub port.
                 "hub_max_wildcards",
                 counts(),
                 _HUB.max_wildcards,
-                "Wildcard subscriptions in all.",
+                "Wildcard subscriptions on the hub port.",
                 """\
-The most wildcard subscriptions on the hub port.
+Most wildcard subscriptions on the hub port.
 """,
                 live=True,
             ),
@@ -664,7 +669,7 @@ The most wildcard subscriptions on the hub port.
                 _HUB.max_connection_wildcards,
                 "Wildcard subscriptions of one connection of the hub port.",
                 """\
-The most wildcard subscriptions that one connection of the hub port may have.
+Most wildcard subscriptions of one connection of the hub port.
 """,
                 live=True,
             ),
@@ -674,7 +679,7 @@ The most wildcard subscriptions that one connection of the hub port may have.
                 _HUB.max_subscribers,
                 "Synap subscribers in all.",
                 """\
-The most Synap subscribers, those without a connection included.
+Most Synap subscribers, including those without a connection.
 """,
                 live=True,
             ),
@@ -684,9 +689,9 @@ The most Synap subscribers, those without a connection included.
                 _HUB.max_detached,
                 "Synap subscribers without a connection.",
                 """\
-The most Synap subscribers without a connection, as
+Most Synap subscribers without a connection, which
 .Li POST /pubsub/subscribe
-makes them.
+creates.
 """,
                 live=True,
             ),
@@ -694,9 +699,9 @@ makes them.
                 "hub_max_detached_topics",
                 counts(),
                 _HUB.max_detached_topics,
-                "Topics of all of these together.",
+                "Topics of all Synap subscribers without a connection.",
                 """\
-The most topics of all Synap subscribers without a connection together.
+Most topics of all Synap subscribers without a connection together.
 """,
                 live=True,
             ),
@@ -704,9 +709,9 @@ The most topics of all Synap subscribers without a connection together.
                 "hub_detached_idle",
                 times(),
                 _HUB.detached_idle,
-                "How long one of these is remembered that nobody names.",
+                "How long an unused Synap subscriber without a connection is kept.",
                 """\
-How long a Synap subscriber without a connection is remembered that nobody names.
+How long a Synap subscriber without a connection is kept while no request names it.
 """,
                 live=True,
             ),
@@ -721,7 +726,7 @@ How long a Synap subscriber without a connection is remembered that nobody names
                 (),
                 "Link to this daemon; may be repeated.",
                 """\
-Link to this daemon, and try for ever.
+Link to this daemon, and keep trying for ever.
 May be given several times.
 """,
                 live=True,
@@ -732,9 +737,9 @@ May be given several times.
                 None,
                 "Name of the mesh.  [default: default]",
                 """\
-Name of the mesh, 1 to 64 of the characters
-.Li A-Z a-z 0-9 . _ : - ;
-without this flag it is
+Name of the mesh: 1 to 64 of the characters
+.Li A-Z a-z 0-9 \\&. _ \\&: - .
+If it is not set, the name is
 .Li default .
 """,
             ),
@@ -744,8 +749,9 @@ without this flag it is
                 None,
                 "This daemon's id in the mesh.  [default: its address]",
                 """\
-This daemon's id in the mesh, of the same characters, unlike any other daemon's.
-Without this flag it is the address that it advertises.
+This daemon's id in the mesh, in the same characters.
+No two daemons may have the same.
+The default is the address that the daemon advertises.
 """,
             ),
             Setting(
@@ -754,18 +760,19 @@ Without this flag it is the address that it advertises.
                 None,
                 "Link only to daemons that have the same secret.",
                 """\
-Link only to daemons that have the same secret: the content of this file without
-the white space around it, at least 16 bytes.
+Link only to daemons that have the same secret.
+The secret is the content of this file without surrounding white space, at least 16
+bytes.
 """,
             ),
             Setting(
                 "mesh_tls",
                 switches(),
                 False,
-                "Speak TLS to daemons that are dialled.",
+                "Speak TLS to daemons that this one dials.",
                 """\
-Speak TLS to daemons that are dialled, and to no others.
-That it is spoken by those who dial this daemon is up to
+Speak TLS on the links that this daemon dials.
+For links that other daemons dial, set
 .Sy tls_certificate .
 """,
             ),
@@ -775,18 +782,18 @@ That it is spoken by those who dial this daemon is up to
                 None,
                 "Authorities to trust then.  [default: those of the system]",
                 """\
-Authorities, in a PEM file, by whose certificates daemons that are dialled are trusted.
-It is read at the start and at each reload, and so are the certificate and the key.
-Without this setting they are those that the system trusts.
+PEM file of authorities that are trusted to certify the daemons that this one dials.
+This file, the certificate and the key below are read at the start and at each reload.
+The default is the authorities that the system trusts.
 """,
             ),
             Setting(
                 "mesh_tls_certificate",
                 texts("FILE"),
                 None,
-                "The certificate to show to daemons that are dialled.",
+                "The certificate to show to daemons that this one dials.",
                 """\
-The certificate to show to daemons that are dialled, in PEM.
+PEM file with the certificate to show to daemons that this one dials.
 """,
             ),
             Setting(
@@ -795,24 +802,26 @@ The certificate to show to daemons that are dialled, in PEM.
                 None,
                 "Its private key.  [default: in the same file]",
                 """\
-Its private key.
-Without this setting it is in the same file.
+Private key of that certificate.
+The default is the same file.
 """,
             ),
             Setting(
                 "discover",
                 choices("linked", "any", metavar="[any]"),
                 None,
-                "Link to daemons that linked ones tell of, or that any client does.",
+                "Link to daemons that linked daemons report, or that any client does.",
                 """\
-Link to further daemons that linked ones tell of
-.Po
-.Cm linked ,
-which need not be said
-.Pc
-or, with
-.Cm any ,
-that any client tells of, too; where there are logins or access rules, that needs
+Link to daemons that others report:
+.Cm linked
+for those that linked daemons report,
+.Cm any
+for those that any client reports as well.
+The flag without a value means
+.Cm linked .
+Where there are logins or access rules,
+.Cm any
+needs
 .Sy mesh_secret_file .
 """,
             ),
@@ -820,11 +829,11 @@ that any client tells of, too; where there are logins or access rules, that need
                 "discover_allow",
                 lists("NETWORK"),
                 (),
-                "A network that discovered addresses have to be in; may be repeated.",
+                "A network that must contain discovered addresses; may be repeated.",
                 """\
-A network, as
+Network, such as
 .Li 10.0.0.0/8 ,
-that discovered addresses have to be in.
+that must contain an address for it to be discovered.
 May be given several times.
 """,
             ),
@@ -832,9 +841,9 @@ May be given several times.
                 "max_peers",
                 counts(),
                 8,
-                "Links up to which discovered daemons are dialled.",
+                "Number of links up to which discovered daemons are dialled.",
                 """\
-Links up to which discovered daemons are dialled.
+Discovered daemons are dialled until this daemon has this many links.
 """,
             ),
             Setting(
@@ -843,18 +852,19 @@ Links up to which discovered daemons are dialled.
                 None,
                 "Where other daemons can dial this one.  [default: where it listens]",
                 """\
-Where other daemons can dial this one.
-Without this flag it is where it listens, or the name of the machine if it
-listens everywhere.
+Address at which other daemons can dial this one.
+The default is where it listens, with the name of the machine if it listens on all
+addresses.
 """,
             ),
             Setting(
                 "mesh_heartbeat",
                 times(),
                 1.0,
-                "Time between two signs of life; after two without any a link is given up.",
+                "Time between two heartbeats; a link silent for two of them is closed.",
                 """\
-Time between two signs of life on a link; after two without any it is given up.
+Time between two heartbeats on a link.
+A link that has been silent for two heartbeats and a round trip is closed.
 """,
             ),
             Setting(
@@ -864,8 +874,8 @@ Time between two signs of life on a link; after two without any it is given up.
                 "Write edge lists of the mesh to this directory.",
                 """\
 Write edge lists of the mesh to this directory, as
-.Pa edges-<time>.jsonl ;
-the last 1,000 are kept.
+.Pa edges-<time>.jsonl .
+The last 1,000 are kept.
 """,
             ),
             Setting(
@@ -886,9 +896,9 @@ Time between two edge lists.
                 "log_level",
                 choices("debug", "info", "warning", "error"),
                 "info",
-                "The least that is told.",
+                "Lowest level that is logged.",
                 """\
-The least that is logged:
+Lowest level that is logged:
 .Cm debug ,
 .Cm info ,
 .Cm warning
@@ -903,7 +913,7 @@ or
                 "text",
                 "One line an event: key=value pairs, or a JSON object.",
                 """\
-How an event is told, one a line:
+Form of an event, one per line:
 .Cm text
 for
 .Ar key Ns = Ns Ar value

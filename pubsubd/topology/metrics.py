@@ -19,7 +19,7 @@ COUNTED = "counted"
 """The source of what needs no algorithm: it is counted, exactly."""
 
 _ANY = "any; compare it with earlier windows"
-_TWIN = "as a yardstick only"
+_TWIN = "for comparison only"
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,21 @@ _SIZE = (
         "links",
         "Links",
         "links",
-        "Pairs of different daemons of which at least one tells that its link to the other is up."
-        " Who has dialled whom does not matter, and neither does how often it is told.",
+        "Pairs of different daemons of which at least one reports its link to the other as up."
+        " Who dialled, and how often the link is reported, makes no difference.",
     ),
     Metric(
         "arcs",
         "Arcs",
         "arcs",
-        "Ordered pairs (a, b) of different daemons, where a tells that its link to b is up. A link"
-        " that both ends tell of has two arcs.",
+        "Ordered pairs (a, b) of different daemons where a reports its link to b as up. A link"
+        " that both ends report is two arcs.",
     ),
     Metric(
         "self_loops",
         "Self-loops",
         "daemons",
-        "Daemons with a link to themselves. They are counted here and take no part in anything"
-        " else.",
+        "Daemons with a link to themselves. They are counted here and ignored everywhere else.",
         healthy="0",
         most=0,
     ),
@@ -84,18 +83,18 @@ _SIZE = (
         "one_way_links",
         "One-sided links",
         "links",
-        "Links that only one of their ends tells of. In a list of two columns that names each pair"
-        " once, all are.",
-        healthy="0 where all daemons export",
+        "Links that only one of their ends reports. In a list of two columns that names each"
+        " pair once, all links are one-sided.",
+        healthy="0 if all daemons export",
         most=0,
     ),
     Metric(
         "reciprocity",
         "Reciprocity",
         "share",
-        "Share of the arcs whose opposite is an arc as well.",
+        "Share of the arcs whose opposite is an arc too.",
         "Newman, Forrest, Balthrop 2002",
-        "100 % where all daemons export",
+        "100 % if all daemons export",
         least=1,
     ),
 )
@@ -105,7 +104,7 @@ _DEGREES = (
         "degree_mean",
         "Mean degree",
         "links",
-        "Mean number of links of a daemon.",
+        "Mean number of links per daemon.",
         least=3,
         healthy="3 or more",
     ),
@@ -113,7 +112,7 @@ _DEGREES = (
         "degree_median",
         "Median degree",
         "links",
-        "Half of the daemons have as many links or fewer.",
+        "Half of the daemons have this many links or fewer.",
         least=2,
         healthy="2 or more",
     ),
@@ -121,15 +120,15 @@ _DEGREES = (
         "degree_max",
         "Largest degree",
         "links",
-        "Links of the daemon that has most.",
+        "Links of the daemon with the most links.",
         healthy="up to 10 times the median",
     ),
     Metric(
         "degree_gini",
         "Inequality of degrees",
         "ratio",
-        "Gini coefficient of the degrees: 0 where all daemons have equally many links, near 1"
-        " where a few have all of them.",
+        "Gini coefficient of the degrees: 0 if all daemons have equally many links, near 1 if a"
+        " few have almost all of them.",
         "Gini 1912",
         "below 0.5",
         most=0.5,
@@ -138,8 +137,8 @@ _DEGREES = (
         "degree_top1_share",
         "Link ends on the top 1 %",
         "share",
-        "Share of all ends of links that the 1 % of daemons with most links have, at least one"
-        " daemon.",
+        "Share of all link ends that belongs to the 1 % of daemons with the most links, at"
+        " least one daemon.",
         healthy="below 10 %, from 100 daemons on",
     ),
     Metric(
@@ -147,7 +146,7 @@ _DEGREES = (
         "Tail exponent of degrees",
         "ratio",
         "Exponent a of the power law k^-a that fits the large degrees best, by discrete maximum"
-        " likelihood. Below 3 there are hubs without which the mesh falls apart.",
+        " likelihood. Below 3 the mesh has hubs without which it falls apart.",
         "Clauset, Shalizi, Newman 2009",
         "above 3, or none",
         least=3,
@@ -156,8 +155,8 @@ _DEGREES = (
         "leaves",
         "Leaves",
         "daemons",
-        "Daemons with exactly one link: the loss of it, or of"
-        " the daemon at its other end, cuts them off.",
+        "Daemons with exactly one link. The loss of that link, or of the daemon at its other"
+        " end, cuts them off.",
         healthy="0",
         most=0,
     ),
@@ -187,8 +186,8 @@ _COMPONENTS = (
         "components",
         "Components",
         "components",
-        "Parts of the mesh between which there is no path, isolated daemons included. More than"
-        " one means that the mesh is partitioned.",
+        "Parts of the mesh without a path between them; an isolated daemon is a part of its"
+        " own. If there is more than one, the mesh is partitioned.",
         "Hopcroft, Tarjan 1973",
         "1",
         most=1,
@@ -197,7 +196,7 @@ _COMPONENTS = (
         "largest_component",
         "Largest component",
         "daemons",
-        "Daemons in the component that has most.",
+        "Daemons in the largest component.",
         healthy="all daemons",
     ),
     Metric(
@@ -210,18 +209,18 @@ _COMPONENTS = (
         "strong_components",
         "Strong components",
         "components",
-        "Largest sets of daemons in which each one reaches each other one along arcs. More of them"
-        " than components means that links are told by one end only.",
+        "Largest sets of daemons in which every daemon reaches every other along arcs. If there"
+        " are more of them than components, some links are reported by one end only.",
         "Tarjan 1972",
-        "as many as components, where all daemons export",
+        "as many as components, if all daemons export",
     ),
     Metric(
         "largest_strong_component",
         "Largest strong component",
         "daemons",
-        "Daemons in the strong component that has most.",
+        "Daemons in the largest strong component.",
         "Tarjan 1972",
-        "all daemons, where all of them export",
+        "all daemons, if all of them export",
     ),
     Metric(
         "largest_strong_component_arcs",
@@ -237,8 +236,8 @@ _CUTS = (
         "articulation_daemons",
         "Articulation daemons",
         "daemons",
-        "Daemons whose loss alone splits their component: single points of failure. The daemons"
-        " that one cuts off are those that are then not in the largest piece that is left.",
+        "Daemons whose loss alone splits their component: single points of failure. Such a loss"
+        " cuts off all daemons outside the largest piece that remains.",
         "Hopcroft, Tarjan 1973",
         "0",
         most=0,
@@ -257,7 +256,7 @@ _CUTS = (
         "worst_cut_off",
         "Most that one loss cuts off",
         "daemons",
-        "Daemons cut off by the loss of one daemon or one link, for the one where these are most.",
+        "The most daemons that the loss of a single daemon or a single link cuts off.",
         healthy="0",
         most=0,
     ),
@@ -266,9 +265,9 @@ _CUTS = (
         "Two-link cuts",
         "pairs",
         "Pairs of links, neither of them a bridge, whose loss together splits their component."
-        " They are found by random 64-bit labels; an error has a probability below 2^-40.",
+        " They are found by random 64-bit labels, with a probability of error below 2^-40.",
         "Pritchard, Thurimella 2011",
-        "0; in a ring all pairs are",
+        "0; in a ring every pair is one",
         most=0,
     ),
 )
@@ -278,8 +277,8 @@ _REDUNDANCY = (
         "core_max",
         "Largest core number",
         "links",
-        "The largest k for which there is a k-core: a set of daemons each of which has k links or"
-        " more to others of the set.",
+        "The largest k for which there is a k-core: a set of daemons that each have k or more"
+        " links to others in the set.",
         "Seidman 1983; Batagelj, Zaversnik 2003",
         "2 or more",
         least=2,
@@ -288,8 +287,8 @@ _REDUNDANCY = (
         "clustering_mean",
         "Mean clustering",
         "share",
-        "Mean over all daemons of the share of pairs of its neighbours that are linked; 0 for a"
-        " daemon with fewer than two. High values mean links that add little reach.",
+        "Share of the pairs of a daemon's neighbours that are linked, 0 if it has fewer than"
+        " two; the mean over all daemons. A high value means that many links add little reach.",
         "Watts, Strogatz 1998",
         "below 30 %",
         most=0.3,
@@ -304,8 +303,8 @@ _REDUNDANCY = (
         "closed_triads",
         "Closed triads",
         "share",
-        "T / (W - 2 T), for T triangles and W paths of two links; 0 where there is none. It is the"
-        " share of closed triangles as SNAP prints it.",
+        "T / (W - 2 T), for T triangles and W paths of two links; 0 where there is none. SNAP"
+        " prints it as the share of closed triangles.",
         "Leskovec, Krevl 2014 (SNAP)",
     ),
     Metric(
@@ -322,17 +321,17 @@ _HOPS = (
         "diameter",
         "Diameter",
         "hops",
-        "The most hops between two daemons of the largest component, on a shortest path. Where"
-        " only some sources could be searched from, it is a lower bound.",
+        "The most hops that a shortest path between two daemons of the largest component takes."
+        " It is a lower bound if only some daemons were searched from.",
         "Then et al. 2014; Crescenzi et al. 2013",
-        "up to 1.5 times that of the twin, and below the hops that messages may go",
+        "up to 1.5 times that of the twin, and below the hop limit of messages",
     ),
     Metric(
         "diameter_upper",
         "Diameter, at most",
         "hops",
-        "No two daemons of the largest component"
-        " are farther apart. Equal to the diameter where that is exact.",
+        "Upper bound of the diameter: no two daemons of the largest component are farther"
+        " apart. It equals the diameter where that is exact.",
         "Crescenzi et al. 2013",
         "equal to the diameter",
     ),
@@ -340,8 +339,8 @@ _HOPS = (
         "effective_diameter",
         "Effective diameter",
         "hops",
-        "Within so many hops are 90 % of the ordered pairs of daemons of the largest component,"
-        " interpolated between whole hops.",
+        "Hops within which 90 % of the ordered pairs of daemons of the largest component reach"
+        " each other, interpolated between whole hops.",
         "Leskovec, Kleinberg, Faloutsos 2007",
         "up to 1.25 times that of the twin",
     ),
@@ -350,7 +349,8 @@ _HOPS = (
         "Mean hops",
         "hops",
         "Mean length of the shortest paths between different daemons of the largest component."
-        " Where it is from sampled sources, the error is half of its 95 % interval.",
+        " If only a sample of daemons was searched from, the error is half of the 95 %"
+        " interval.",
         "Then et al. 2014",
         "up to 1.25 times that of the twin",
     ),
@@ -361,8 +361,8 @@ _CENTRALITY = (
         "pagerank_max",
         "Largest PageRank",
         "share",
-        "Share of time that a random walk along arcs is at the daemon where it is most; with"
-        " probability 0.15, and where there is no arc on, it goes to a random daemon.",
+        "Share of its time that a random walk along arcs spends at the daemon it visits most."
+        " With probability 0.15, and where no arc leads on, the walk jumps to a random daemon.",
         "Page, Brin, Motwani, Winograd 1999",
         "below 10 / daemons",
     ),
@@ -370,8 +370,9 @@ _CENTRALITY = (
         "betweenness_max",
         "Largest betweenness",
         "share",
-        "Share of the ordered pairs of other daemons whose shortest paths lead over a daemon,"
-        " for the daemon where it is most. Where it is from sampled pivots, its error is told.",
+        "Share of the ordered pairs of other daemons whose shortest paths lead through a"
+        " daemon, for the daemon where it is largest. If pivots were sampled, the error is"
+        " given.",
         "Brandes 2001; Brandes, Pich 2007",
         "below 10 %, from 100 daemons on",
     ),
@@ -382,16 +383,16 @@ _REGIONS = (
         "regions",
         "Regions",
         "regions",
-        "Sets of daemons with many links inside and few to others, found so that modularity is"
-        " large.",
+        "Sets of daemons with many links inside and few to others, chosen to make the"
+        " modularity large.",
         "Blondel et al. 2008 (Louvain)",
     ),
     Metric(
         "modularity",
         "Modularity",
         "ratio",
-        "Share of links inside regions, from 0 to 1, less what it would be if the ends of links"
-        " were paired at random.",
+        "Share of links inside regions, from 0 to 1, minus the share expected if the ends of"
+        " links were paired at random.",
         "Newman, Girvan 2004",
         "below 0.7",
         most=0.7,
@@ -400,8 +401,8 @@ _REGIONS = (
         "minimum_cut",
         "Minimum cut",
         "links",
-        "The fewest links whose loss separates the two largest regions completely; 0 if there is no"
-        " path between them.",
+        "The fewest links whose loss completely separates the two largest regions; 0 if there"
+        " is no path between them.",
         "Dinic 1970",
         "3 or more",
         least=3,
@@ -413,17 +414,18 @@ _SPECTRUM = (
         "spectral_gap",
         "Spectral gap",
         "ratio",
-        "Second smallest eigenvalue of the normalised Laplacian of the largest component: how fast"
-        " what one daemon tells spreads everywhere.",
+        "Second smallest eigenvalue of the normalised Laplacian of the largest component: a"
+        " measure of how fast news from one daemon spreads to all.",
         "Chung 1997; Lanczos 1950",
-        "at least half of that of the twin; never to be judged alone",
+        "at least half that of the twin; never judge it alone",
     ),
     Metric(
         "algebraic_connectivity",
         "Algebraic connectivity",
         "ratio",
-        "Second smallest eigenvalue of the Laplacian of the largest component. The number of links"
-        " that have to fail before it splits is not below it, unless all daemons are linked.",
+        "Second smallest eigenvalue of the Laplacian of the largest component. At least this"
+        " many links have to fail before the component splits, unless every daemon is linked to"
+        " every other.",
         "Fiedler 1973",
         "above 0.1",
         least=0.1,
@@ -431,15 +433,15 @@ _SPECTRUM = (
 )
 
 _CURVE = (
-    "Mean size of the largest component, as a share of all daemons, while the daemons are removed"
-    " from none to all in equal steps, "
+    "Mean size of the largest component, as a share of all daemons, while daemons are removed"
+    " in equal steps from none to all, "
 )
 _HALF = (
-    "Share of the daemons after whose removal the largest component has less than half of the"
-    " daemons that it had, when daemons are removed "
+    "Share of the daemons whose removal leaves the largest component with less than half of its"
+    " daemons, when daemons are removed "
 )
-_RANDOM = "in random order, as failures come; mean of several seeded orders."
-_TARGETED = "by degree in the intact mesh, largest first, as an attacker would."
+_RANDOM = "in random order, as failures strike; mean of several seeded orders."
+_TARGETED = "by degree in the intact mesh, largest first, as an attacker would choose."
 
 _RESILIENCE = (
     Metric(
@@ -479,8 +481,8 @@ _RESILIENCE = (
 )
 
 _TWIN_IS = (
-    " The twin is a random mesh that is nearly regular, with as many daemons as the largest"
-    " component: the union of random cycles."
+    " The twin is a nearly regular random mesh with as many daemons as the largest component:"
+    " the union of random cycles."
 )
 
 
@@ -522,8 +524,8 @@ _ADVICE = (
         "advice_links",
         "Links to add",
         "links",
-        "New links that leave no articulation daemon and no bridge, those that join components"
-        " included.",
+        "New links after which there is no articulation daemon and no bridge; those that join"
+        " components are included.",
         "Eswaran, Tarjan 1976; Hsu, Ramachandran 1993",
         "0",
         most=0,
@@ -532,8 +534,8 @@ _ADVICE = (
         "advice_links_least",
         "Links to add, at least",
         "links",
-        "No fewer new links can do that: the larger one of half the leaf blocks, rounded up, and"
-        " the most pieces that the loss of one daemon leaves, less one.",
+        "Lower bound of advice_links: half the leaf blocks, rounded up, or one less than the"
+        " most pieces that the loss of one daemon leaves, whichever is larger.",
         "Eswaran, Tarjan 1976; Hsu, Ramachandran 1993",
         "0",
         most=0,
@@ -542,7 +544,7 @@ _ADVICE = (
         "bridge_links",
         "Links to add against bridges",
         "links",
-        "New links that leave no bridge, if articulation daemons may stay.",
+        "New links after which there is no bridge; articulation daemons may remain.",
         "Eswaran, Tarjan 1976",
         "0",
         most=0,
@@ -551,8 +553,8 @@ _ADVICE = (
         "bridge_links_least",
         "Links to add against bridges, at least",
         "links",
-        "No fewer new links can do that: half the leaves of the tree that is left when all but the"
-        " bridges is contracted, rounded up.",
+        "Lower bound of bridge_links: half the leaves of the tree that remains when everything"
+        " but the bridges is contracted, rounded up.",
         "Eswaran, Tarjan 1976",
         "0",
         most=0,
@@ -561,8 +563,8 @@ _ADVICE = (
         "shortcut_hops_mean",
         "Mean hops with shortcuts",
         "hops",
-        "Mean hops of the largest component after the advised shortcuts, new links that are chosen"
-        " one after the other so that each lowers the mean most.",
+        "Mean hops of the largest component with the advised shortcuts: new links chosen one"
+        " after the other, each to lower the mean as much as possible.",
         "Meyerson, Tagiku 2009",
         "not far below the mean hops",
     ),

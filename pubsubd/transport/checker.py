@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 import trio
 
 from pubsubd.access.checks import AT_A_TIME, Checks
 from pubsubd.broker.faults import Faults
+from pubsubd.broker.peer import Check
 from pubsubd.transport.tasks import guarded
 
 LONGEST_WAIT = 60.0
 """Seconds that a check may wait for its turn; then it is refused."""
-
-
-class Check(Protocol):
-    """What takes too long for the loop; :class:`pubsubd.broker.logins.Check`."""
-
-    @property
-    def address(self) -> str:
-        """Where it comes from."""
-
-    def run(self) -> None:
-        """Do it, in a thread."""
-
-    def settle(self) -> object:
-        """Take note, in the loop, of how it went, even if nobody waits for it any more."""
-
-    def refuse(self) -> None:
-        """Take note that it is not done."""
 
 
 class Place:

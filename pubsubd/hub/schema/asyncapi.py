@@ -88,7 +88,7 @@ def _channels(names: list[str]) -> dict[str, Any]:
     return {
         "hub": {
             "address": "/ws",
-            "description": "All dialects; each message is told by its shape.",
+            "description": "All dialects; each message is recognised by its shape.",
             "messages": messages,
             "bindings": {"ws": {"method": "GET", "bindingVersion": _WS}},
         },
@@ -117,7 +117,7 @@ def _channels(names: list[str]) -> dict[str, Any]:
 
 
 def _operations() -> dict[str, Any]:
-    """Return what is asked, with what answers it, and what comes of itself."""
+    """Return the operations: requests with their answers, and messages that come unasked."""
     found = {}
     for request, replies in signal.ANSWERS.items():
         key = request.replace(":", "_")

@@ -1,4 +1,4 @@
-"""What schemas are put together from."""
+"""Parts that schemas are put together from."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def record(
 
 
 def has(*path: str) -> Schema:
-    """Return what holds for objects with a value, not null, at the end of a path of keys."""
+    """Return the schema of objects with a value, not null, at the end of a path of keys."""
     key, *rest = path
     inner = has(*rest) if rest else {"not": NULL}
     return {"type": "object", "required": [key], "properties": {key: inner}}
@@ -76,7 +76,7 @@ def payloads(
 Refs = dict[type[Struct], Schema]
 
 
-def told(kind: type[Struct]) -> str:
+def summary(kind: type[Struct]) -> str:
     """Return the first sentence about a type."""
     return _plain(kind.__doc__ or kind.__name__)
 

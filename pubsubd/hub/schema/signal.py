@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.schema.parts import (
     ANY,
     INTEGER,
@@ -18,7 +19,7 @@ from pubsubd.hub.schema.parts import (
     Schema,
     has,
     record,
-    told,
+    summary,
 )
 from pubsubd.hub.signal import REQUESTS
 
@@ -46,29 +47,29 @@ ANSWERS: dict[str, tuple[str, ...]] = {
 by whether an actor was found."""
 
 REPLIES: dict[str, tuple[type[Struct], ...]] = {
-    "hub:connected": (m.Connected,),
-    "hub:heartbeat_ack": (m.HeartbeatAck,),
-    "hub:disconnect": (m.Disconnected, m.Displaced),
-    "hub:disconnect_ack": (m.Disconnected,),
-    "hub:registered": (m.Registered,),
-    "hub:unregistered": (m.Unregistered,),
-    "hub:renewed": (m.Renewed,),
-    "hub:discovered": (m.Discovered,),
-    "hub:discovery_result": (m.Discovered,),
-    "hub:actor_list": (m.Discovered,),
-    "hub:delivery_ack": (m.DeliveryAck, m.Published),
-    "hub:unknown_actor": (m.UnknownActor,),
-    "hub:broadcast_ack": (m.BroadcastAck,),
-    "hub:subscribed": (m.Subscribed,),
-    "hub:published": (m.Published,),
-    "hub:unsubscribed": (m.Unsubscribed,),
-    "hub:topic_list": (m.TopicList,),
-    "hub:topic_info": (m.TopicSummary,),
-    "hub:queue_stats_response": (m.QueueStats,),
-    "hub:queue_stats_result": (m.QueueStats,),
-    "hub:metrics_response": (m.Metrics,),
-    "hub:token_refreshed": (m.TokenRefreshed,),
-    "hub:error": (m.Error,),
+    "hub:connected": (r.Connected,),
+    "hub:heartbeat_ack": (r.HeartbeatAck,),
+    "hub:disconnect": (r.Disconnected, r.Displaced),
+    "hub:disconnect_ack": (r.Disconnected,),
+    "hub:registered": (r.Registered,),
+    "hub:unregistered": (r.Unregistered,),
+    "hub:renewed": (r.Renewed,),
+    "hub:discovered": (r.Discovered,),
+    "hub:discovery_result": (r.Discovered,),
+    "hub:actor_list": (r.Discovered,),
+    "hub:delivery_ack": (r.DeliveryAck, r.Published),
+    "hub:unknown_actor": (r.UnknownActor,),
+    "hub:broadcast_ack": (r.BroadcastAck,),
+    "hub:subscribed": (r.Subscribed,),
+    "hub:published": (r.Published,),
+    "hub:unsubscribed": (r.Unsubscribed,),
+    "hub:topic_list": (r.TopicList,),
+    "hub:topic_info": (r.TopicSummary,),
+    "hub:queue_stats_response": (r.QueueStats,),
+    "hub:queue_stats_result": (r.QueueStats,),
+    "hub:metrics_response": (r.Metrics,),
+    "hub:token_refreshed": (r.TokenRefreshed,),
+    "hub:error": (r.Error,),
 }
 """Reply -> what its payload may be."""
 
@@ -82,7 +83,7 @@ TYPES: list[type[Struct]] = [
 
 
 def _addressed(key: str) -> Schema:
-    """Return what holds for messages with an address in ``from`` or ``to``."""
+    """Return the schema of messages with an address in ``from`` or ``to``."""
     return {"required": [key], "properties": {key: msgspec.json.schema(m.Address)}}
 
 
@@ -166,7 +167,7 @@ def requests(refs: Refs) -> dict[str, Schema]:
             "hub:broadcast": {"anyOf": [refs[m.BroadcastMetadata], NULL]},
         }.get(name, OBJECT_OR_NULL)
         schema = record(
-            told(kind),
+            summary(kind),
             {
                 "type": {"const": name},
                 "id": TEXT_OR_NULL,
@@ -202,7 +203,7 @@ def replies(refs: Refs) -> dict[str, Schema]:
             metadata = record("who the client is", {"actorIdentity": TEXT}, closed=True)
         payload = refs[kinds[0]] if len(kinds) == 1 else {"anyOf": [refs[kind] for kind in kinds]}
         found[f"daemon_{name.replace(':', '_')}"] = record(
-            told(kinds[0]),
+            summary(kinds[0]),
             _keys_of_a({"const": name}, payload, metadata) | {"pattern": {"const": "tell"}},
             closed=True,
         )
@@ -210,7 +211,7 @@ def replies(refs: Refs) -> dict[str, Schema]:
 
 
 def deliveries() -> dict[str, Schema]:
-    """Return what is delivered of others' messages, by name."""
+    """Return the deliveries of other clients' messages, by name."""
     forwarded = {"forwarded": _TRUE, "via": _ADDRESS}
     publication = record(
         "of a publication",

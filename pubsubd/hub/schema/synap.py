@@ -17,13 +17,13 @@ from pubsubd.hub.schema.parts import (
     Schema,
     has,
     record,
-    told,
+    summary,
 )
 from pubsubd.hub.synap import requests
 
 
 class Published(Struct):
-    """What answers pubsub.publish."""
+    """Answer to pubsub.publish."""
 
     message_id: str
     topic: str
@@ -31,7 +31,7 @@ class Published(Struct):
 
 
 class Subscribed(Struct):
-    """What answers pubsub.subscribe."""
+    """Answer to pubsub.subscribe."""
 
     subscriber_id: str
     topics: list[str]
@@ -39,20 +39,20 @@ class Subscribed(Struct):
 
 
 class Unsubscribed(Struct):
-    """What answers pubsub.unsubscribe: how many topics were ended."""
+    """Answer to pubsub.unsubscribe: the number of topics that were ended."""
 
     unsubscribed: int
 
 
 class Topics(Struct):
-    """What answers pubsub.topics: some of them, and how many there are."""
+    """Answer to pubsub.topics: some of them, and how many there are."""
 
     topics: list[str]
     count: int
 
 
 class TopicInfo(Struct):
-    """What answers pubsub.info; ``created_at`` in epoch seconds."""
+    """Answer to pubsub.info; ``created_at`` in epoch seconds."""
 
     topic: str
     subscriber_count: int
@@ -69,7 +69,7 @@ class TopTopic(Struct):
 
 
 class Stats(Struct):
-    """What answers pubsub.stats."""
+    """Answer to pubsub.stats."""
 
     total_topics: int
     total_subscribers: int
@@ -123,7 +123,7 @@ def commands(refs: Refs) -> dict[str, Schema]:
             payload = {"anyOf": [payload, NULL]}
             needed = ["command"]
         found[f"client_{name.replace('.', '_')}"] = record(
-            told(kind),
+            summary(kind),
             {"command": {"const": name}, "request_id": ANY, "payload": payload},
             needed=needed,
         )
@@ -131,9 +131,9 @@ def commands(refs: Refs) -> dict[str, Schema]:
 
 
 def answers(refs: Refs) -> dict[str, Schema]:
-    """Return the answers to commands by name; which command it was, an answer does not tell."""
+    """Return the answers to commands by name; an answer does not say which command it is for."""
     found = {
-        f"daemon_{name.replace('.', '_')}": _answer(told(kind), True, refs[kind], NULL)
+        f"daemon_{name.replace('.', '_')}": _answer(summary(kind), True, refs[kind], NULL)
         for name, (_, kind) in COMMANDS.items()
     }
     return found | {
@@ -142,7 +142,7 @@ def answers(refs: Refs) -> dict[str, Schema]:
 
 
 def pushes() -> dict[str, Schema]:
-    """Return what comes without a command, by name."""
+    """Return the messages that come without a command, by name."""
     return {
         "daemon_pubsub_connected": record(
             "The first message of /pubsub/ws",

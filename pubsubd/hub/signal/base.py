@@ -1,90 +1,62 @@
-"""What a connection is for Signal Hub: its dialect, its addresses, and how it is answered.
+"""State of Signal Hub for one connection: its dialect, addresses, topics and answers.
 
 Invariants:
 
-- ``from`` of what others receive is an address this connection has registered, or where it comes
-  from, never what it claims.
-- Each registration of this connection is in the registry with the talk as its owner; when it is
-  over, whatever ended it, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
-- ``_under[key][topic]`` is ``topics[topic]``, for those made under a registration that is not over.
+- ``from`` of a message to others is an address that this connection has registered, or where it
+  comes from, never an address that it merely claims.
+- Each registration of this connection is in the registry under it; when the registration ends,
+  for whatever reason, :meth:`Signal.forget` takes the subscriptions made under it, in steps.
+- ``_under[key][topic]`` is ``topics[topic]``, for those made under a registration that holds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from pubsubd.broker.rate import Bucket
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
+from pubsubd.hub.actors import Actor, canonical
+from pubsubd.hub.connection import HubConnection
+from pubsubd.hub.core import Connection
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.registry import Actor, canonical
 from pubsubd.hub.render import Form, dress
+from pubsubd.hub.signal.reading import RefusedError, key_of, shown, text_of, whole
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
 from pubsubd.routing.wildcards import Pattern
-
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
-
-DAEMONS = ("tcp/", "unix/", "http/", "mesh/")
-"""What addresses begin with that the daemon itself gives, besides that of the hub."""
 
 PAGE_A = 100  # actors in one answer, in dialect A
 _MOST = 10**9  # of what can be counted here; numbers from clients are no larger
 _DROPPED = 16  # subscriptions that are ended in one step
-_NULL = Raw(b"null")
 
 _PATTERNS = ("tell", "ask", UNSET, None, "request", "notify")
 
 _encode = msgspec.json.Encoder().encode
-_json = msgspec.json.decode
 
-Payload = TypeVar("Payload", bound=Struct)
-
-
-class _Decoders(dict[type[Struct], Callable[[bytes], Struct]]):
-    """What decodes payloads, by their types; made when first needed."""
-
-    def __missing__(self, type_: type[Struct]) -> Callable[[bytes], Struct]:
-        self[type_] = decode = msgspec.json.Decoder(type_).decode
-        return decode
-
-
-_DECODERS = _Decoders()
-
-
-class RefusedError(Exception):
-    """A message that is answered with hub:error.
-
-    Attributes:
-        closes: whether the connection ends because of it.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        text: str,
-        details: dict[str, Any] | None = None,
-        *,
-        closes: bool = False,
-    ) -> None:
-        super().__init__(text)
-        self.closes = closes
-        self.code = code
-        self.text = text
-        self.details = details or {}
+_RESOLUTIONS = {
+    "version_mismatch": "Connect with a version that this hub speaks",
+    "unauthorized": "Connect again with a token that allows this",
+    "invalid_token": "Ask for a new token",
+    "rate_limited": "Wait for retryAfter seconds",
+    "unknown_actor": "Discover actors, and try again later",
+    "message_too_large": "Split the message",
+    "message_expired": "Send it again with a new timestamp",
+    "timeout": "Connect again, and send heartbeats",
+}
 
 
 class Subscription(Struct):
     """A topic that is subscribed.
 
     Attributes:
-        id: what it is called.
-        held: the name or pattern that it is.
-        actor: under which actor, if one was registered.
+        id: its identifier.
+        held: the name or pattern subscribed.
+        actor: the actor under which it was made, if one was registered.
     """
 
     id: str
@@ -93,12 +65,10 @@ class Subscription(Struct):
 
 
 class Signal:
-    """What a connection is for Signal Hub.
+    """State of Signal Hub for one connection.
 
     Attributes:
-        wrapped: whether it writes addresses as ``@(runtime/id)``.
-        to: its address, as what others send it is addressed, inside a JSON string.
-        publications: what is known of the kinds of messages that it publishes; forgotten when
+        publications: what is the same for all messages of a kind that it publishes; forgotten when
             anything changes that they depend on.
     """
 
@@ -106,21 +76,19 @@ class Signal:
         "_bucket",
         "_under",
         "address",
+        "connection",
         "dialect",
         "failed",
         "processed",
         "publications",
         "session_id",
         "since",
-        "talk",
-        "to",
         "topics",
-        "wrapped",
     )
 
-    def __init__(self, talk: HubConnection) -> None:
-        limits = talk.limits
-        self.talk = talk
+    def __init__(self, connection: HubConnection) -> None:
+        limits = connection.limits
+        self.connection = connection
         self.dialect = ""  # "A" or "B", once it is known; B until then
         self.session_id = ""
         self.address = ""  # where it is reached, as it writes it
@@ -131,43 +99,41 @@ class Signal:
         self.publications: dict[Any, tuple[bytes, bytes, str, bytes]] = {}
         self.processed = 0
         self.failed = 0
-        self.since = talk.hub.clock()
-        self.wrapped = False
-        self.to = b""
-        self.locate(talk.sender)
+        self.since = connection.hub.clock()
+        self.locate(connection.sender)
 
     @property
     def expects_heartbeat(self) -> bool:
-        """Whether silence means that it is gone: it has introduced or registered itself."""
-        return bool(self.session_id or self.talk.hub.registry.of(self.talk))
+        """Whether silence means that the client is gone: it has connected or registered."""
+        return bool(self.session_id or self.connection.hub.registry.of(self.connection))
 
     # In
 
     def meet(self, sender: object) -> None:
-        """Take note of how one writes its address that has neither connected nor registered."""
+        """Note how a client writes its address, until it connects or registers."""
         if isinstance(sender, str) and sender != self.address and not self.expects_heartbeat:
             self.locate(sender)
 
     def invalid(self) -> None:
-        """Answer what is JSON and no message."""
-        self.talk.hub.processed += 1
+        """Answer JSON that is no message."""
+        self.connection.hub.processed += 1
         self.error("internal_error", "Invalid SharedMessage structure")
 
     def unknown(self, message: m.Incoming) -> None:
-        """Answer a message whose type is nobody's."""
-        self.talk.hub.processed += 1
+        """Answer a message of an unknown type."""
+        self.connection.hub.processed += 1
         self.error(
             "internal_error", f"Unknown message type: {shown(str(message.type))}", message=message
         )
 
     def admit(self, kind: str, message: m.Incoming, action: str) -> None:
         """Raise RefusedError for a message over its rate, malformed, too old or not allowed."""
-        hub = self.talk.hub
+        hub = self.connection.hub
         connecting = kind == "hub:connect"
         if not connecting:
-            wait = 0.0 if self.talk.again else self._bucket.take(hub.clock())
+            wait = 0.0 if self.connection.again else self._bucket.take(hub.clock())
             if wait:
-                per_minute = f"{self.talk.limits.rate:g} messages a minute"
+                per_minute = f"{self.connection.limits.rate:g} messages a minute"
                 seconds = math.ceil(wait)
                 raise RefusedError("rate_limited", f"over {per_minute}", {"retryAfter": seconds})
             addressed = isinstance(message.sender, str) and isinstance(message.to, str)
@@ -182,22 +148,22 @@ class Signal:
                 f"sent at {sent:.0f} with a ttl of {ttl:.0f} ms",
                 {"timestamp": whole(sent), "ttl": whole(ttl)},
             )
-        if not connecting and not self.talk.may(action):
-            if not self.talk.known:
+        if not connecting and not self.connection.may(action):
+            if not self.connection.known:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
             raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
-    def forget(self, actor: Actor) -> Iterator[None]:
-        """Take the subscriptions made under a registration that is over, in steps."""
+    def forget(self, actor: Actor[Connection]) -> Iterator[None]:
+        """End the subscriptions made under a registration that has ended, in steps."""
         self.publications.clear()
-        talk = self.talk
-        if talk.sender == actor.key:
+        connection = self.connection
+        if connection.sender == actor.key:
             left = self.latest_actor()
-            talk.sender = left.key if left is not None else talk.origin
+            connection.sender = left.key if left is not None else connection.origin
             self.locate(left.address if left is not None else actor.address)
         under = self._under.pop(actor.key, {})
         for done, (topic, subscription) in enumerate(under.items(), 1):
-            if talk.left:
+            if connection.left:
                 return
             if self.topics.get(topic) is subscription:
                 self.drop_topic(topic)
@@ -208,33 +174,35 @@ class Signal:
 
     def parse_topic(self, topic: str) -> bytes | Pattern:
         """Return the name or the pattern that a topic to subscribe is; raises TopicError."""
-        limits = self.talk.hub.limits
+        limits = self.connection.hub.limits
         pattern = hub_pattern(topic, limits.any_topic, limits.topic_length)
         if pattern is not None:
             return pattern
         return check_hub_topic(topic, limits.any_topic, limits.topic_length, publishing=False)
 
-    def add_topic(self, topic: str, held: bytes | Pattern, actor: Actor | None) -> Subscription:
-        """Subscribe a topic that is not subscribed, under an actor if one is registered."""
+    def add_topic(
+        self, topic: str, held: bytes | Pattern, actor: Actor[Connection] | None
+    ) -> Subscription:
+        """Subscribe a new topic, under an actor if one is registered."""
         key = None if actor is None else actor.key
         subscription = self.topics[topic] = Subscription(f"sub-{new_id()}", held, key)
         if key is not None:
             self._under.setdefault(key, {})[topic] = subscription
-        self.talk.holdings.add(held, Form.HUB)
+        self.connection.subscriptions.add(held, Form.HUB)
         return subscription
 
     def drop_topic(self, topic: str) -> None:
-        """End a subscription that is there."""
+        """End a subscription."""
         subscription = self.topics[topic]
         if (actor := subscription.actor) is not None and not self.is_over(topic, subscription):
             del self._under[actor][topic]
             if not self._under[actor]:
                 del self._under[actor]
         del self.topics[topic]
-        self.talk.holdings.remove(subscription.held, Form.HUB)
+        self.connection.subscriptions.remove(subscription.held, Form.HUB)
 
     def is_over(self, topic: str, subscription: Subscription) -> bool:
-        """Return whether the registration is over under which it was made: it is about to end."""
+        """Return whether the registration under which it was made has ended: so will it."""
         actor = subscription.actor
         return actor is not None and self._under.get(actor, {}).get(topic) is not subscription
 
@@ -247,30 +215,32 @@ class Signal:
         details: dict[str, Any] | None = None,
         message: m.Incoming | None = None,
     ) -> None:
-        """Put a hub:error."""
+        """Queue a hub:error."""
         self.failed += 1
-        self.talk.hub.failed += 1
-        self.talk.hub.broker.counters.errors[f"hub:{code}"] += 1
+        self.connection.hub.failed += 1
+        self.connection.hub.broker.counters.errors[f"hub:{code}"] += 1
         self.reply(message, "hub:error", self._fault(code, text, details))
 
     def farewell(self, code: str, text: str, details: dict[str, Any]) -> bytes:
-        """Return a hub:error that nobody has asked for, as a JSON text."""
+        """Return a hub:error that answers no request, as a JSON text."""
         return self._text(None, "hub:error", self._fault(code, text, details), {})
 
     def displaced(self, text: str) -> bytes:
-        """Return what tells that another connection has registered the address, as a JSON text."""
-        displaced = m.Displaced(reason="duplicate_connection", message=text)
+        """Return the hub:disconnect for an address registered elsewhere, as a JSON text."""
+        displaced = r.Displaced(reason="duplicate_connection", message=text)
         return self._text(None, "hub:disconnect", displaced, {})
 
     @staticmethod
-    def _fault(code: str, text: str, details: dict[str, Any] | None) -> m.Error:
-        return m.Error(code, text, _RESOLUTIONS.get(code, ""), details or {})
+    def _fault(code: str, text: str, details: dict[str, Any] | None) -> r.Error:
+        return r.Error(code, text, _RESOLUTIONS.get(code, ""), details or {})
 
     def reply(
         self, message: m.Incoming | None, name: str, payload: Any, metadata: Any = None
     ) -> None:
-        """Put an answer; ``to`` and ``correlationId`` are those that ``message`` calls for."""
-        self.talk.put(self._text(message, name, payload, {} if metadata is None else metadata))
+        """Queue an answer; ``to`` and ``correlationId`` follow from ``message``."""
+        self.connection.put(
+            self._text(message, name, payload, {} if metadata is None else metadata)
+        )
 
     def _text(self, message: m.Incoming | None, name: str, payload: Any, metadata: Any) -> bytes:
         to, correlation = self.address, None
@@ -280,50 +250,50 @@ class Signal:
             if self.dialect == "A":
                 correlation = text_of(message.id) or correlation
         return _encode(
-            m.Reply(
+            r.Reply(
                 id=new_id(),
-                sender=dress(m.HUB, self.wrapped),
+                sender=dress(m.HUB, self.connection.wrapped),
                 to=to,
                 type=name,
                 payload=payload,
                 correlation_id=correlation,
-                timestamp=self.talk.hub.now(),
+                timestamp=self.connection.hub.now(),
                 metadata=metadata,
             )
         )
 
     # Addresses
 
-    def latest_actor(self) -> Actor | None:
+    def latest_actor(self) -> Actor[Connection] | None:
         """Return the actor that this connection has registered last."""
-        return self.talk.hub.registry.latest(self.talk)
+        return self.connection.hub.registry.latest(self.connection)
 
     def locate(self, address: str) -> None:
-        """Take ``address`` for where this connection is reached."""
+        """Note that ``address`` is where this connection is reached."""
         self.publications.clear()
         key = canonical(address)
         if key is None:
             return
-        self.wrapped = address.startswith("@(")
-        self.address = dress(key, self.wrapped)
-        self.to = _encode(self.address)[1:-1]
+        self.connection.wrapped = address.startswith("@(")
+        self.address = dress(key, self.connection.wrapped)
+        self.connection.to = _encode(self.address)[1:-1]
 
     def sender_of(self, message: m.Incoming) -> str:
-        """Return who publishes: the address it claims if that is registered here, or its last."""
-        talk, hub = self.talk, self.talk.hub
+        """Return the sender: the address it claims if that is registered here, or its last."""
+        connection, hub = self.connection, self.connection.hub
         claimed = text_of(message.sender)
         if claimed is not None:
             key = key_of(claimed)
-            if key == talk.sender:
+            if key == connection.sender:
                 return key
             actor = hub.registry.get(key, hub.ticks())
-            if actor is not None and actor.owner is talk:
+            if actor is not None and actor.connection is connection:
                 return key
-        return talk.sender
+        return connection.sender
 
     def page(self, payload: m.Discover) -> tuple[int, int]:
-        """Return how many to list, and from where on; raises RefusedError."""
-        most = self.talk.hub.limits.page
+        """Return the limit and the offset of a list; raises RefusedError."""
+        most = self.connection.hub.limits.page
         if self.dialect == "A":
             most = min(most, PAGE_A)
         limit = min(PAGE_A, most) if payload.limit is None else payload.limit
@@ -333,76 +303,9 @@ class Signal:
         return min(limit, most), offset
 
 
-def read_payload(raw: Raw, type_: type[Payload]) -> Payload:
-    """Return a payload, absent or null as an empty one; raises RefusedError for another shape."""
-    text = bytes(raw)
-    if not text or text == b"null":
-        return type_()
-    try:
-        return _DECODERS[type_](text)  # type: ignore[return-value]
-    except msgspec.DecodeError as error:
-        raise RefusedError("internal_error", f"payload: {error}") from None
+class Signals(dict[Connection, Signal]):
+    """The state of Signal Hub, of each connection that speaks it; made when first needed."""
 
-
-def read_metadata(raw: Raw, type_: type[Payload]) -> Payload:
-    """Return what is known of ``metadata``; what has another shape counts as absent."""
-    text = bytes(raw)
-    if text[:1] != b"{":
-        return type_()
-    try:
-        return msgspec.json.decode(text, type=type_)
-    except msgspec.DecodeError:
-        return type_()
-
-
-def read_object(raw: Raw) -> dict[str, Any]:
-    """Return a JSON object, an empty one in place of anything else."""
-    value = _json(bytes(raw)) if bytes(raw)[:1] == b"{" else None
-    return value if isinstance(value, dict) else {}
-
-
-def text_of(value: Any) -> str | None:
-    """Return ``value`` if it is a string."""
-    return value if isinstance(value, str) else None
-
-
-def key_of(address: str) -> str:
-    """Return the canonical form of an address, empty if it is none."""
-    return canonical(address) or ""
-
-
-def shown(text: str) -> str:
-    """Return the beginning of a text that a client has sent."""
-    return text if len(text) <= 64 else text[:64] + "..."
-
-
-def whole(number: float | None) -> float | None:
-    """Return a number as an integer if it is one and not huge, so that it is written as one."""
-    if number is None or abs(number) >= 2**63:
-        return number
-    return int(number) if number == int(number) else number
-
-
-def checked_type(kind: str | None) -> str:
-    """Return the type of a message to deliver; raises RefusedError unless it is legal."""
-    if not kind:
-        raise RefusedError("internal_error", "payload.type is required")
-    if len(kind) > 256 or any(char in kind for char in " \r\n"):
-        raise RefusedError(
-            "internal_error", "payload.type has at most 256 characters, no space, CR or LF"
-        )
-    if kind.startswith("hub:"):  # or a client could be made to take it for the hub's
-        raise RefusedError("internal_error", "payload.type must not begin with hub:")
-    return kind
-
-
-_RESOLUTIONS = {
-    "version_mismatch": "Connect with a version that this hub speaks",
-    "unauthorized": "Connect again with a token that allows this",
-    "invalid_token": "Ask for a new token",
-    "rate_limited": "Wait for retryAfter seconds",
-    "unknown_actor": "Discover actors, and try again later",
-    "message_too_large": "Split the message",
-    "message_expired": "Send it again with a new timestamp",
-    "timeout": "Connect again, and send heartbeats",
-}
+    def __missing__(self, connection: HubConnection) -> Signal:
+        self[connection] = signal = Signal(connection)
+        return signal

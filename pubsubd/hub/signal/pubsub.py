@@ -1,4 +1,4 @@
-"""Topics: subscribing, publishing, and what there is."""
+"""Topics: subscribing, publishing, listing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import msgspec
 from msgspec import UNSET
 
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
 from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
-from pubsubd.hub.signal.base import (
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import (
     RefusedError,
-    Signal,
     checked_type,
     key_of,
     read_payload,
@@ -22,11 +23,11 @@ from pubsubd.hub.signal.base import (
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
 from pubsubd.protocol.limits import ANSWER
-from pubsubd.routing.router import Unfinished
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection
-_SHORT = 1_024  # bytes of what tells them apart
+_SHORT = 1_024  # bytes of such a kind's key
 _FRAME = 100  # bytes of one topic in an answer, besides its name
 _ACKS = {True: "hub:published", False: "hub:delivery_ack"}  # in dialect A, and in B
 
@@ -35,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
     """Subscribe a topic, or a wildcard over topics."""
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     topic = payload.topic or ""
     subscription = signal.topics.get(topic)
     if subscription is not None and signal.is_over(topic, subscription):
@@ -43,25 +44,25 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         subscription = None
     if subscription is None:
         held = signal.parse_topic(topic)
-        most = talk.peer.terms.limits.max_subscriptions
-        if len(talk.holdings) >= most:
+        most = connection.peer.terms.limits.max_subscriptions
+        if len(connection.subscriptions) >= most:
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
-            hub.synap.check_pattern(held)
-            talk.holdings.check_patterns(1, Form.HUB)
+            hub.policy.check_patterns(1)
+            connection.subscriptions.check_patterns(1, Form.HUB)
         else:
-            hub.synap.check_name(held, talk.peer.permission)
+            hub.policy.check_name(held, connection.peer.permission)
         given = payload.actor_address or text_of(message.sender)
         actor = hub.registry.get(key_of(given), hub.ticks()) if given else None
-        if actor is None or actor.owner is not talk:
+        if actor is None or actor.connection is not connection:
             actor = signal.latest_actor()
         subscription = signal.add_topic(topic, held, actor)
-    subscribed = m.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
+    subscribed = r.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
     signal.reply(message, "hub:subscribed", subscribed)
 
 
 def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
-    """Undo a subscription, which is named by its topic or its id."""
+    """End a subscription, given by its topic or its id."""
     wanted = payload.topic or payload.subscription_id or ""
     if not wanted:
         raise TopicError("topic is required")
@@ -71,19 +72,19 @@ def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> No
         topic = next((name for name, one in topics.items() if one.id == wanted), wanted)
     if topic in topics:
         signal.drop_topic(topic)
-    at = signal.talk.hub.now()
-    signal.reply(message, "hub:unsubscribed", m.Unsubscribed(topic=topic, unsubscribed_at=at))
+    at = signal.connection.hub.now()
+    signal.reply(message, "hub:unsubscribed", r.Unsubscribed(topic=topic, unsubscribed_at=at))
 
 
 def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     """Publish to a topic."""
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     data, kind = payload.data, payload.type
     if kind is None and bytes(payload.message):
         data = payload.message
         kind = read_payload(data, m.Typed).type
-    # Hot path: scripts/bench hub-fan-100 ws-one-acked. A client says the same of many messages.
-    key = payload.topic, kind, message.sender, talk.peer.permission
+    # Hot path: scripts/bench hub-fan-100 ws-one-acked. Many messages differ only in their data.
+    key = payload.topic, kind, message.sender, connection.peer.permission
     known = signal.publications.get(key)
     if known is None:
         known = _prepare(signal, message, payload.topic, kind)
@@ -95,18 +96,18 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
     line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
-    most = signal.talk.peer.terms.limits.max_payload
+    most = signal.connection.peer.terms.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
     note = None if plain else Message(name, kind or "", text, sender)
-    count = hub.broker.enqueue(talk.peer, name, line, note=note)
+    count = hub.broker.enqueue(connection.peer, name, line, note=note)
     hub.topics.note(name, hub.clock())
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):
         correlation = message.correlation_id
     now = hub.now()
-    talk.put(
+    connection.put(
         ack
         % (
             new_id().encode(),
@@ -123,19 +124,19 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
 def _prepare(
     signal: Signal, message: m.Incoming, topic: str | None, kind: str | None
 ) -> tuple[bytes, bytes, str, bytes]:
-    """Return what is the same for all messages of a type that are published to a topic.
+    """Return the parts that all messages of a type to a topic have in common.
 
     That is the name; how the line data begins; the sender; and the acknowledgement, with gaps for
     its id, two counts, whether it was delivered, the time, the correlation and the time again.
     """
-    limits = signal.talk.hub.limits
+    limits = signal.connection.hub.limits
     name = check_hub_topic(topic, limits.any_topic, limits.topic_length)
-    signal.talk.hub.synap.check_publishing(name, signal.talk.peer.permission)
+    signal.connection.hub.policy.check_publishing(name, signal.connection.peer.permission)
     kind = checked_type(kind)
     sender = signal.sender_of(message)
     head = to_line(name, kind, sender, b"null").removesuffix(b"null}")
     to = text_of(message.sender) or signal.address
-    fixed = [dress(m.HUB, signal.wrapped), to, _ACKS[signal.dialect == "A"], topic]
+    fixed = [dress(m.HUB, signal.connection.wrapped), to, _ACKS[signal.dialect == "A"], topic]
     ack = (
         b'{"id":"%%b","from":%b,"to":%b,"type":%b,"payload":{"topic":%b,"subscriberCount":%%d,'
         b'"deliveredCount":%%d,"delivered":%%b,"timestamp":%%d},"correlationId":%%b,'
@@ -145,13 +146,13 @@ def _prepare(
 
 
 def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List the topics of this port, in steps: who receives each of them may have to be found."""
+    """List the topics of this port, in steps: the receivers of each may have to be found."""
     limit, offset = signal.page(payload)
-    signal.talk.step = _list_topics(signal, message, limit, offset)
+    signal.connection.step = _list_topics(signal, message, limit, offset)
 
 
 def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
-    hub, rights = signal.talk.hub, signal.talk.peer.permission
+    hub, rights = signal.connection.hub, signal.connection.peer.permission
     over, room = hub.broker.turn.over, ANSWER
     names, total = hub.topics.page(offset, limit)
     looked, found = 0, []
@@ -174,7 +175,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
     signal.reply(
         message,
         "hub:topic_list",
-        m.TopicList(
+        r.TopicList(
             topics=found,
             count=len(found),
             total=total,
@@ -186,19 +187,19 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
 
 
 def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
-    """Tell what is known of a topic."""
-    hub, rights = signal.talk.hub, signal.talk.peer.permission
+    """Answer with the record of a topic."""
+    hub, rights = signal.connection.hub, signal.connection.peer.permission
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
     if name not in hub.topics or not (rights is None or rights.may_receive(name)):
         raise RefusedError("internal_error", f"Topic {shown(payload.topic or '')} not found")
     signal.reply(message, "hub:topic_info", _summary(signal, name))
 
 
-def _summary(signal: Signal, name: bytes) -> m.TopicSummary:
-    hub = signal.talk.hub
+def _summary(signal: Signal, name: bytes) -> r.TopicSummary:
+    hub = signal.connection.hub
     topic = hub.topics.get(name)
     assert topic is not None
-    return m.TopicSummary(
+    return r.TopicSummary(
         topic=name.decode(),
         subscriber_count=hub.broker.count_receivers(name),
         message_count=topic.message_count,

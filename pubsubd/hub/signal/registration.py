@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw
 
 from pubsubd.hub import messages as m
-from pubsubd.hub.registry import (
-    MAX_CAPABILITIES,
-    Actor,
-    PatternError,
-    RegistryFull,
-    canonical,
-)
-from pubsubd.hub.signal.base import (
-    DAEMONS,
-    RefusedError,
-    Signal,
-    key_of,
-    read_metadata,
-    shown,
-    text_of,
-)
+from pubsubd.hub import replies as r
+from pubsubd.hub.actors import Actor, canonical
+from pubsubd.hub.core import Connection
+from pubsubd.hub.registry import MAX_CAPABILITIES, RegistryFull
+from pubsubd.hub.search import PatternError
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import RefusedError, key_of, read_metadata, shown, text_of
 from pubsubd.protocol.limits import ANSWER
 
-if TYPE_CHECKING:
-    from pubsubd.hub.connection import HubConnection
-
-_FRAME = 150  # bytes of one actor in an answer, besides what it tells
+_DAEMONS = ("tcp/", "unix/", "http/", "mesh/")  # prefixes of addresses that the daemon gives
+_FRAME = 150  # bytes of one actor in an answer, besides its details
 
 
 def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     """Register an address, or register it again."""
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     given, key = _own_address(signal, message, payload.actor_address)
     capabilities = payload.capabilities or []
     if not capabilities and signal.dialect == "A":
@@ -51,15 +39,15 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     now = hub.ticks()
     ttl = _ttl(signal, payload.ttl, payload.ttl_seconds)
     existing = hub.registry.get(key, now)
-    if existing is not None and existing.owner is not talk:
+    if existing is not None and existing.connection is not connection:
         _displace(signal, existing)
     try:
-        actor = hub.registry.register(given, tuple(capabilities), metadata, ttl, talk, now)
+        actor = hub.registry.register(given, tuple(capabilities), metadata, ttl, connection, now)
     except RegistryFull as error:
         raise RefusedError("internal_error", str(error)) from None
     signal.locate(given)
-    talk.sender = key
-    registered = m.Registered(
+    connection.sender = key
+    registered = r.Registered(
         actor_address=given,
         expires_at=hub.date(actor.expires_at),
         renewal_token=actor.token,
@@ -68,12 +56,12 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     signal.reply(message, "hub:registered", registered, registered)
 
 
-def _displace(signal: Signal, actor: Actor) -> None:
-    """Make room for a second registration of an address, or refuse it, by the dialect.
+def _displace(signal: Signal, actor: Actor[Connection]) -> None:
+    """Give an address that is registered to another connection, or refuse that, by the dialect.
 
-    Nobody takes the place of another user.
+    An address of another user is always refused.
     """
-    if actor.owner.peer.identity != signal.talk.peer.identity:  # type: ignore[attr-defined]
+    if actor.connection.peer.identity != signal.connection.peer.identity:
         raise RefusedError("unauthorized", f"{actor.address} is registered by another user")
     if signal.dialect != "A":
         raise RefusedError(
@@ -81,11 +69,11 @@ def _displace(signal: Signal, actor: Actor) -> None:
             f"Actor {actor.address} already registered",
             {
                 "existingVersion": actor.version,
-                "existingExpiresAt": signal.talk.hub.date(actor.expires_at),
+                "existingExpiresAt": signal.connection.hub.date(actor.expires_at),
                 "hint": "Wait for expiration or use different address",
             },
         )
-    hub, other = signal.talk.hub, cast("HubConnection", actor.owner)
+    hub, other = signal.connection.hub, actor.connection
     hub.broker.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
@@ -94,20 +82,20 @@ def _displace(signal: Signal, actor: Actor) -> None:
 
 def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:
     """End a registration of this connection, and what is subscribed under it, in steps."""
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     given = payload.actor_address or text_of(message.sender) or signal.address
     actor = hub.registry.get(key_of(given), hub.ticks())
     if actor is not None:
-        if actor.owner is not signal.talk:
+        if actor.connection is not signal.connection:
             raise RefusedError("unauthorized", f"{given} is another connection's")
         hub.registry.unregister(actor.key)
-    signal.talk.step = _unregister(signal, message, given, actor)
+    signal.connection.step = _unregister(signal, message, given, actor)
 
 
 def _unregister(
-    signal: Signal, message: m.Incoming, given: str, actor: Actor | None
+    signal: Signal, message: m.Incoming, given: str, actor: Actor[Connection] | None
 ) -> Iterator[None]:
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     if actor is not None:
         for _ in signal.forget(actor):
             if hub.broker.turn.over():
@@ -115,13 +103,13 @@ def _unregister(
     signal.reply(
         message,
         "hub:unregistered",
-        m.Unregistered(actor_address=given, unregistered_at=hub.now()),
+        r.Unregistered(actor_address=given, unregistered_at=hub.now()),
     )
 
 
 def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
-    """Let a registration hold longer, for the token that it was given."""
-    hub = signal.talk.hub
+    """Extend a registration, for its renewal token."""
+    hub = signal.connection.hub
     token = payload.renewal_token
     if token is None:
         token = read_metadata(message.metadata, m.Renew).renewal_token
@@ -135,7 +123,7 @@ def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
         actor = hub.registry.renew(token, ttl, hub.ticks())
     if actor is None:
         raise RefusedError("unauthorized", "Invalid renewal token")
-    renewed = m.Renewed(
+    renewed = r.Renewed(
         actor_address=actor.address,
         expires_at=hub.date(actor.expires_at),
         renewal_token=actor.token,
@@ -146,23 +134,23 @@ def renew(signal: Signal, message: m.Incoming, payload: m.Renew) -> None:
 
 
 def _own_address(signal: Signal, message: m.Incoming, given: str | None) -> tuple[str, str]:
-    """Return the address to register, as it is given and as it is known here."""
+    """Return the address to register, as given and in canonical form."""
     given = given or text_of(message.sender)
     if not given:
         raise RefusedError("internal_error", "actorAddress is required")
     key = canonical(given)
     if key is None:
         raise RefusedError("internal_error", f"{shown(given)} is no address like runtime/id")
-    if key == m.HUB or key.startswith(DAEMONS):
+    if key == m.HUB or key.startswith(_DAEMONS):
         raise RefusedError("unauthorized", f"{given} is an address of the daemon's own")
-    identity = signal.talk.identity
+    identity = signal.connection.identity
     if identity is not None and identity.actor and canonical(identity.actor) != key:
         raise RefusedError("unauthorized", f"the token is for another actor than {given}")
     return given, key
 
 
 def _ttl(signal: Signal, ms: float | None, seconds: float | None) -> int:
-    limits = signal.talk.hub.limits
+    limits = signal.connection.hub.limits
     if seconds is not None:
         ms = seconds * 1000
     if ms is None:
@@ -174,11 +162,11 @@ def _ttl(signal: Signal, ms: float | None, seconds: float | None) -> int:
 
 def discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
     """Find actors, in steps."""
-    signal.talk.step = _discover(signal, message, payload)
+    signal.connection.step = _discover(signal, message, payload)
 
 
 def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Iterator[None]:
-    hub, in_a = signal.talk.hub, signal.dialect == "A"
+    hub, in_a = signal.connection.hub, signal.dialect == "A"
     try:
         limit, offset = signal.page(payload)
         capabilities = list(payload.capabilities or ())
@@ -204,13 +192,13 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
 
 
 def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List all actors, in steps if many registrations are over."""
+    """List all actors, in steps if many registrations have expired."""
     limit, offset = signal.page(payload)
-    signal.talk.step = _list_actors(signal, message, limit, offset)
+    signal.connection.step = _list_actors(signal, message, limit, offset)
 
 
 def _list_actors(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     found = yield from hub.registry.page(offset, limit, hub.ticks())
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
     _list(signal, message, name, found.actors, found.total, limit, offset)
@@ -220,20 +208,20 @@ def _list(
     signal: Signal,
     message: m.Incoming,
     name: str,
-    actors: Sequence[Actor],
+    actors: Sequence[Actor[Connection]],
     total: int,
     limit: int,
     offset: int,
 ) -> None:
-    """Answer with as many of the actors as there is room for."""
-    date, room = signal.talk.hub.date, ANSWER
-    found: list[m.Found] = []
+    """Answer with as many of the actors as fit."""
+    date, room = signal.connection.hub.date, ANSWER
+    found: list[r.Found] = []
     for actor in actors:
         room -= actor.size + 2 * len(actor.address) + _FRAME
         if room < 0 and found:
             break
         found.append(
-            m.Found(
+            r.Found(
                 address=actor.address,
                 actor_address=actor.address,
                 capabilities=actor.capabilities,
@@ -245,7 +233,7 @@ def _list(
     signal.reply(
         message,
         name,
-        m.Discovered(
+        r.Discovered(
             actors=found,
             count=len(found),
             total=total,

@@ -1,4 +1,4 @@
-"""The requests of Signal Hub, and what carries each of them out."""
+"""Table of Signal Hub's requests, and the handling of one."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 from msgspec import Struct
 
 from pubsubd.hub import messages as m
-from pubsubd.hub.registry import PatternError
-from pubsubd.hub.signal import connection, messaging, pubsub, registration
-from pubsubd.hub.signal.base import RefusedError, Signal, read_payload, shown
+from pubsubd.hub.search import PatternError
+from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import RefusedError, read_payload, shown
 from pubsubd.hub.topics import ForbiddenError, TopicError
 from pubsubd.protocol.errors import ProtocolError
 
 Carry = Callable[[Signal, m.Incoming, Any], None]
 
 REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
-    "hub:connect": (connection.connect, m.Connect, ""),
-    "hub:heartbeat": (connection.heartbeat, m.Heartbeat, ""),
-    "hub:disconnect": (connection.disconnect, m.Nothing, ""),
+    "hub:connect": (lifecycle.connect, m.Connect, ""),
+    "hub:heartbeat": (lifecycle.heartbeat, m.Heartbeat, ""),
+    "hub:disconnect": (lifecycle.disconnect, m.Nothing, ""),
     "hub:register": (registration.register, m.Register, "receive"),
     "hub:unregister": (registration.unregister, m.Unregister, ""),
     "hub:renew": (registration.renew, m.Renew, ""),
@@ -32,20 +33,20 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
     "hub:unsubscribe": (pubsub.unsubscribe, m.Subscribe, ""),
     "hub:list_topics": (pubsub.list_topics, m.Discover, "discover"),
     "hub:topic_info": (pubsub.topic_info, m.Subscribe, "discover"),
-    "hub:queue_stats": (connection.queue_stats, m.Nothing, ""),
-    "hub:metrics": (connection.metrics, m.Nothing, ""),
-    "hub:refresh_token": (connection.refresh_token, m.Token, ""),
+    "hub:queue_stats": (lifecycle.queue_stats, m.Nothing, ""),
+    "hub:metrics": (lifecycle.metrics, m.Nothing, ""),
+    "hub:refresh_token": (lifecycle.refresh_token, m.Token, ""),
 }
-"""Type -> what carries it out, what its payload is, and what a token must allow for it."""
+"""Type -> function, type of the payload, and the capability that a token must have for it."""
 
 
 def handle(signal: Signal, message: m.Incoming) -> None:
     """Carry out one message whose type begins with ``hub:``."""
     kind = message.type
     assert isinstance(kind, str)
-    if not signal.talk.again:
+    if not signal.connection.again:
         signal.processed += 1
-        signal.talk.hub.processed += 1
+        signal.connection.hub.processed += 1
     signal.meet(message.sender)
     try:
         entry = REQUESTS.get(kind)
@@ -57,7 +58,7 @@ def handle(signal: Signal, message: m.Incoming) -> None:
     except RefusedError as error:
         signal.error(error.code, error.text, error.details, message)
         if error.closes:
-            signal.talk.close(ProtocolError("unauthorized", error.text), tell=True)
+            signal.connection.close(ProtocolError("unauthorized", error.text), tell=True)
     except ForbiddenError as error:
         signal.error("unauthorized", str(error), message=message)
     except (TopicError, PatternError) as error:

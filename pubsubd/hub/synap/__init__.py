@@ -1,20 +1,23 @@
 """Synap: the ``pubsub.*`` commands, whatever carries them.
 
-:mod:`~pubsubd.hub.synap.commands` is what they do, :mod:`~pubsubd.hub.synap.subscribers` who is
-subscribed, connected or not, and :mod:`~pubsubd.hub.synap.requests` what is asked and how it is
-refused, over REST as well.
+- :mod:`~pubsubd.hub.synap.commands` carries them out;
+- :mod:`~pubsubd.hub.synap.subscribers` keeps the subscribers, connected or not;
+- :mod:`~pubsubd.hub.synap.rights` checks whether a connection may give them;
+- :mod:`~pubsubd.hub.synap.requests` has the payloads and the errors, over REST as well.
 """
 
 from pubsubd.hub.synap.commands import Answer, Synap, connected
 from pubsubd.hub.synap.requests import SynapError, rest, status
-from pubsubd.hub.synap.subscribers import Subscriber, SynapSession
+from pubsubd.hub.synap.rights import check_command
+from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection
 
 __all__ = [
     "Answer",
     "Subscriber",
     "Synap",
+    "SynapConnection",
     "SynapError",
-    "SynapSession",
+    "check_command",
     "connected",
     "rest",
     "status",

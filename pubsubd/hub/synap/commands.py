@@ -1,7 +1,7 @@
-"""What Synap's commands do, without I/O.
+"""Commands of Synap, without I/O.
 
-All of a command is checked before any of it is carried out, so one that is refused has changed
-nothing. What is published is put to the broker, whose ``flush`` sends it.
+A command is checked completely before any of it is carried out, so a refused command has changed
+nothing. A publication is queued in the broker, whose ``flush`` sends it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from msgspec import UNSET, Struct
 from msgspec.json import encode
 
 from pubsubd.access.rules import Permission
-from pubsubd.broker.broker import Broker
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.codec import to_line
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.synap.requests import (
     Info,
@@ -29,71 +29,50 @@ from pubsubd.hub.synap.requests import (
     read_payload,
     required,
 )
-from pubsubd.hub.synap.subscribers import Subscriber, Subscribers, SynapSession, Topics
+from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics
+from pubsubd.hub.synap.subscribers import Subscribers
 from pubsubd.hub.topics import (
     ForbiddenError,
     TopicError,
-    TopicTable,
     check_synap_topic,
     synap_pattern,
 )
 from pubsubd.protocol import wire
-from pubsubd.protocol.limits import ANSWER, HubLimits
+from pubsubd.protocol.limits import ANSWER
 from pubsubd.routing.wildcards import Pattern
 
 TYPE = "pubsub:message"
-"""The type of what Synap publishes, which knows no types."""
+"""The type of a message published by Synap, which has no types."""
 
 HTTP = "http"
-"""What is called the sender of a message that was published over HTTP."""
+"""The sender of a message that was published over HTTP."""
 
 MAX_TOPICS_AT_ONCE = 1_000
 """Topics in one command."""
 
 _READ = 64  # topics read at once
 
-
 Answer = dict[str, Any] | Steps[dict[str, Any]]
 """The payload of an answer, or the steps in which it comes."""
 
 
 class Synap:
-    """The commands, and what is counted of them.
+    """The commands, and counts of them.
 
     Args:
-        broker: routes what is published.
-        table: the topics of this port.
-        limits: of this port.
-        clock: seconds that only go forward.
-        wall: seconds since the epoch; None if ``clock`` is.
+        hub: the port.
 
     Attributes:
-        subscribers: id -> who is subscribed by them.
+        subscribers: id -> subscriber.
         published: messages, by pubsub.publish.
         deliveries: connections that these went to, all together.
-        slow_consumers: connections of this port that were cut because they were too slow;
-            the owner's.
-        failures: messages that could not be delivered to a connection; the owner's.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        table: TopicTable,
-        limits: HubLimits,
-        clock: Callable[[], float],
-        wall: Callable[[], float] | None = None,
-    ) -> None:
-        self.subscribers = Subscribers(broker, table, limits, clock)
+    def __init__(self, hub: HubCore) -> None:
+        self.subscribers = Subscribers(hub)
         self.published = 0
         self.deliveries = 0
-        self.slow_consumers = 0
-        self.failures = 0
-        self._broker = broker
-        self._table = table
-        self.limits = limits
-        self._clock = clock
-        self._wall = wall or clock
+        self._hub = hub
         self._waited = 0.0  # seconds, of all deliveries that were timed
         self._timed = 0
 
@@ -101,7 +80,7 @@ class Synap:
         self,
         command: str,
         payload: object,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         rights: Permission | None = None,
         who: str | None = None,
     ) -> Answer:
@@ -110,27 +89,27 @@ class Synap:
         Args:
             command: for example ``pubsub.publish``.
             payload: its payload, as :func:`pubsubd.hub.strict.decode` returns it.
-            session: the connection that it came by; None if it was an HTTP request.
-            rights: of who gives it; None for all.
-            who: gives it; None for one who has not logged in.
+            connection: by which it came; None if it was an HTTP request.
+            rights: of the client; None for all.
+            who: the user; None for a client that has not logged in.
 
         Raises:
-            SynapError: it is not carried out, nor is any part of it.
-            Unfinished: nor is it, as it takes more than a turn to find out whom it goes to.
+            SynapError: nothing of it is carried out.
+            Unfinished: nothing of it is, as its receivers take more than a turn to find.
         """
         entry = _COMMANDS.get(command)
         if entry is None:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
         try:
-            answer = carry_out(self, read_payload(payload, kind), session, rights, who)
+            answer = carry_out(self, read_payload(payload, kind), connection, rights, who)
             if isinstance(answer, dict):
                 return answer
             next(answer)
         except StopIteration as done:  # it takes one step only
             return cast("dict[str, Any]", done.value)
         except TopicError as error:
-            raise _tell(error) from None
+            raise _in_words(error) from None
         return _go_on(answer)
 
     @property
@@ -139,56 +118,28 @@ class Synap:
         return self.subscribers.wildcards
 
     def delivered(self, count: int, seconds: float) -> None:
-        """Take note that ``count`` deliveries took ``seconds`` each, from read to socket."""
+        """Count ``count`` deliveries that took ``seconds`` each, from read to socket."""
         self._timed += count
         self._waited += count * seconds
 
-    def drop(self, session: SynapSession) -> None:
+    def drop(self, connection: SynapConnection) -> None:
         """Forget the subscriber of a connection that ends; see :meth:`Subscribers.drop`."""
-        self.subscribers.drop(session)
+        self.subscribers.drop(connection)
 
     def expire(self, now: float) -> int:
-        """Forget subscribers that are over; see :meth:`Subscribers.expire`."""
+        """Forget subscribers that have expired; see :meth:`Subscribers.expire`."""
         return self.subscribers.expire(now)
-
-    def check_publishing(self, name: bytes, rights: Permission | None = None) -> None:
-        """Raise :class:`TopicError` if one with these rights must not publish ``name``.
-
-        Nobody may if it is for the daemons of the mesh alone.
-        """
-        if rights is not None and not rights.may_publish(name):
-            raise self._forbid(name, rights, "publish")
-        if self._broker.reserved and name.startswith(self._broker.reserved):
-            self._broker.counters.errors["forged-advert"] += 1
-            shown = wire.escape(name, 64)
-            raise TopicError(f"topic '{shown}' is for the daemons of this mesh alone")
-
-    def check_name(self, name: bytes, rights: Permission | None = None) -> None:
-        """Raise :class:`TopicError` if one with these rights must not subscribe ``name``.
-
-        Nobody else may if the limits do not let them.
-        """
-        if rights is not None and not rights.may_receive(name):
-            raise self._forbid(name, rights, "receive")
-        self.subscribers.check_names((name,))
-
-    def check_pattern(self, _pattern: Pattern) -> None:
-        """Raise :class:`TopicError` if the limits let nobody subscribe one more pattern."""
-        self.subscribers.check_patterns(1)
-
-    def _forbid(self, name: bytes, rights: Permission, what: str) -> ForbiddenError:
-        self._broker.counters.errors[rights.code] += 1
-        return ForbiddenError(f"no right to {what} topic '{wire.escape(name, 64)}'")
 
     # Commands
 
     def _publish(
         self,
         payload: Publish,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
+        hub, broker = self._hub, self._hub.broker
         topic = required(payload.topic, "topic")
         value = payload.payload
         if value is UNSET:
@@ -196,26 +147,26 @@ class Synap:
         if value is UNSET:
             raise invalid("Missing 'payload' or 'data' field")
         name = check_synap_topic(topic)
-        self.check_publishing(name, rights)
+        hub.policy.check_publishing(name, rights)
         metadata = None if payload.metadata is None else encode(payload.metadata)
-        peer, sender = (None, HTTP) if session is None else (session.peer, session.sender)
+        peer, sender = (None, HTTP) if connection is None else (connection.peer, connection.sender)
         id_ = "msg_" + new_id().replace("-", "")
         data = to_line(name, TYPE, sender, encode(value), id_, metadata)
-        most = self._broker.terms.limits.max_payload
+        most = broker.terms.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        count = self._broker.enqueue(peer, name, data)
-        self._table.note(name, self._clock())
+        count = broker.enqueue(peer, name, data)
+        hub.topics.note(name, hub.clock())
         self.published += 1
         self.deliveries += count
         if self.subscribers.detached_topics:
-            self.deliveries -= self.subscribers.count_nowhere(self._broker.enqueued_for)
+            self.deliveries -= self.subscribers.count_nowhere(broker.enqueued_for)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(
         self,
         payload: Subscribe,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         rights: Permission | None,
         who: str | None,
     ) -> Steps[dict[str, Any]]:
@@ -223,23 +174,23 @@ class Synap:
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
-        subscribers, over = self.subscribers, self._broker.turn.over
-        subscriber = subscribers.choose(payload.subscriber_id, session, who)
+        subscribers, over = self.subscribers, self._hub.broker.turn.over
+        subscriber = subscribers.choose(payload.subscriber_id, connection, who)
         topics: Topics = {}
         for text in texts:
             topics[text] = topic = _read_topic(text)
             if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
-                raise self._forbid(topic, rights, "receive")
+                raise self._hub.policy.forbid(topic, rights, "receive")
             if len(topics) % _READ == 0 and over():
                 yield
-                subscriber = subscribers.choose(payload.subscriber_id, session, who)
+                subscriber = subscribers.choose(payload.subscriber_id, connection, who)
         if subscriber is not None:
             topics = {text: topics[text] for text in topics if text not in subscriber.topics}
-        subscribers.check_limits(subscriber, session, topics)
+        subscribers.check_limits(subscriber, connection, topics)
         if subscriber is None:
-            subscriber = subscribers.make(payload.subscriber_id, session, who)
-        elif session is not None and subscriber.session is None:
-            subscribers.attach(subscriber, session)
+            subscriber = subscribers.make(payload.subscriber_id, connection, who)
+        elif connection is not None and subscriber.connection is None:
+            subscribers.attach(subscriber, connection)
         subscribers.touch(subscriber)
         yield from subscribers.add(subscriber, topics)
         return {
@@ -251,14 +202,14 @@ class Synap:
     def _unsubscribe(
         self,
         payload: Unsubscribe,
-        session: SynapSession | None,
+        connection: SynapConnection | None,
         _rights: Permission | None,
         who: str | None,
     ) -> Answer:
         if payload.subscriber_id is not None:
             subscriber = self.subscribers.find(payload.subscriber_id, who)
-        elif session is not None:
-            subscriber = session.subscriber
+        elif connection is not None:
+            subscriber = self.subscribers.of(connection)
         else:
             raise invalid("Missing 'subscriber_id' field")
         if subscriber is None:
@@ -279,13 +230,13 @@ class Synap:
     def _list(
         self,
         payload: List,
-        _session: SynapSession | None,
+        _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
-        most = self.limits.page
+        most = self._hub.limits.page
         limit = most if payload.limit is None else min(payload.limit, most)
-        names, total = self._table.page(payload.offset, limit)
+        names, total = self._hub.topics.page(payload.offset, limit)
         found: list[str] = []
         room = ANSWER
         for name in names:
@@ -299,46 +250,46 @@ class Synap:
     def _info(
         self,
         payload: Info,
-        _session: SynapSession | None,
+        _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
         text = required(payload.topic, "topic")
         name = check_synap_topic(text, publishing=False)
-        topic = self._table.get(name)
+        topic = self._hub.topics.get(name)
         if topic is None or not (rights is None or rights.may_receive(name)):
             raise SynapError(f"Invalid request: Topic '{wire.escape(text, 256)}' not found", 404)
         return {
             "topic": text,
-            "subscriber_count": self._broker.count_receivers(name),
+            "subscriber_count": self._hub.broker.count_receivers(name),
             "message_count": topic.message_count,
-            "created_at": int(topic.created_at + self._wall() - self._clock()),
+            "created_at": int(topic.created_at + self._hub.wall() - self._hub.clock()),
         }
 
     def _stats(
         self,
         _payload: Nothing,
-        _session: SynapSession | None,
+        _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
     ) -> dict[str, Any]:
         latency = self._waited / self._timed if self._timed else 0.0
         return {
-            "total_topics": len(self._table),
+            "total_topics": len(self._hub.topics),
             "total_subscribers": len(self.subscribers),
             "total_wildcard_subscriptions": self.wildcards,
             "messages_published": self.published,
             "messages_delivered": self.deliveries,
-            "slow_consumers_dropped": self.slow_consumers,
-            "delivery_failures": self.failures,
+            "slow_consumers_dropped": self._hub.slow_consumers,
+            "delivery_failures": self._hub.undelivered,
             "avg_delivery_latency_ms": round(latency * 1_000, 6),
             "top_topics": [
                 {
                     "topic": name.decode(),
-                    "subscribers": self._broker.count_receivers(name),
+                    "subscribers": self._hub.broker.count_receivers(name),
                     "messages": topic.message_count,
                 }
-                for name, topic in self._table.top()
+                for name, topic in self._hub.topics.top()
                 if rights is None or rights.may_receive(name)
             ],
         }
@@ -359,11 +310,11 @@ def _go_on(making: Steps[dict[str, Any]]) -> Steps[dict[str, Any]]:
     try:
         return (yield from making)
     except TopicError as error:
-        raise _tell(error) from None
+        raise _in_words(error) from None
 
 
-def _tell(error: TopicError) -> SynapError:
-    """Return what tells in Synap's words what is wrong with a topic."""
+def _in_words(error: TopicError) -> SynapError:
+    """Return the error about a topic in Synap's words."""
     if isinstance(error, ForbiddenError):
         return SynapError(f"Unauthorized: {error.text}", 403)
     return SynapError(f"Invalid value: {error.text}")

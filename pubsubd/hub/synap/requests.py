@@ -1,7 +1,7 @@
-"""What is asked of Synap, as types, and how it is refused, in the words that its clients know.
+"""Requests to Synap, as types, and their errors, in the words that Synap's clients know.
 
-The payloads are read leniently: what nobody knows is ignored, and a field of another type than its
-own is told by :data:`_FAULTS`.
+The payloads are read leniently: unknown fields are ignored. :data:`_FAULTS` has the error for a
+field of a wrong type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct, UnsetType, ValidationError, convert
 
 from pubsubd.hub import strict
-from pubsubd.protocol import wire
 from pubsubd.protocol.errors import PubsubdError
 
 _Value = TypeVar("_Value")
@@ -23,7 +22,7 @@ class SynapError(PubsubdError):
     """A command that is refused.
 
     Attributes:
-        text: why, as the client is told.
+        text: the reason, for the client.
         status: of the answer, where the command came as a REST request.
     """
 
@@ -34,13 +33,8 @@ class SynapError(PubsubdError):
 
 
 def invalid(text: str) -> SynapError:
-    """Return what refuses a request that is not as it should be, or is over a limit."""
+    """Return the error for a request that is malformed or over a limit."""
     return SynapError(f"Invalid request: {text}")
-
-
-def shown(text: bytes | str) -> str:
-    """Return ``text`` for a line that a person reads, in quotes."""
-    return f"'{wire.escape(text, 64)}'"
 
 
 class Publish(Struct):
@@ -101,7 +95,7 @@ def read_payload(payload: object, kind: type[_Kind]) -> _Kind:
     """Return the payload of a command as its type; one that is null has no fields.
 
     Raises:
-        SynapError: it is none, or a field of it is not of its type.
+        SynapError: it is no object, or a field has a wrong type.
     """
     try:
         return convert({} if payload is None else payload, kind)
@@ -149,7 +143,7 @@ def rest(method: str, path: str, body: bytes) -> tuple[str, object] | None:
 
 
 def status(error: SynapError) -> int:
-    """Return the HTTP status of the answer to a REST request that is refused."""
+    """Return the HTTP status of the answer to a refused REST request."""
     return error.status
 
 

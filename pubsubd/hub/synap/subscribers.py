@@ -1,39 +1,40 @@
-"""Who is subscribed by Synap's commands, connected or not.
+"""The subscribers of Synap's commands, connected or not.
 
 Strategy: a subscriber is a peer of the broker like any other. On a connection it is that
-connection's peer, and the session holds its topics, once in the router however many dialects have
-asked for them. One that was made by an HTTP request has no connection to push to: it gets a peer
-of its own that is nowhere, so that it counts where subscribers are counted and costs nothing where
-messages are delivered. A connection that subscribes with its id takes it over, with its topics.
+connection's peer, and the connection holds its topics, once in the router however many dialects
+have asked for them. A subscriber that was made by an HTTP request has no connection to push to: it
+gets a peer of its own that is nowhere, so that it counts where subscribers are counted and costs
+nothing where messages are delivered. A connection that subscribes with its id takes it over, with
+its topics.
 
 Invariants:
 
-- ``subscriber.session.subscriber is subscriber`` for each one that has a session, and
+- ``subscribers.of(subscriber.connection) is subscriber`` for each one that has a connection, and
   ``subscribers[subscriber.id] is subscriber`` for each one there is.
-- One without a session is in ``_detached``, in the order of when it was last named, and has a
-  topic at least; its topics stand in the table for it. The topics of one with a session are the
-  session's to hold and release there.
-- ``wildcards`` counts the patterns of all subscribers, ``detached_topics`` the topics of those in
-  ``_detached``.
+- A subscriber without a connection is in ``_detached``, in the order of when it was last named, and
+  has a topic at least; its topics stand in the table for it. The topics of a subscriber with a
+  connection are that connection's to hold and release there.
+- ``wildcards`` counts the patterns of all subscribers, and ``policy.wildcards`` includes them;
+  ``detached_topics`` counts the topics of those in ``_detached``.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.synap.requests import invalid, shown
-from pubsubd.hub.topics import ForbiddenError, TopicError, TopicTable
-from pubsubd.protocol.limits import HubLimits
+from pubsubd.hub.render import Form
+from pubsubd.hub.synap.requests import invalid
+from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics, count_patterns
+from pubsubd.hub.topics import ForbiddenError, TopicError, shown
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.routing.wildcards import Pattern
@@ -48,95 +49,33 @@ MAX_ID = 256
 """Characters of a subscriber's id."""
 
 _AT_ONCE = 200  # topics taken back at once, 1 ms
-_FEW = 8  # patterns that the router is told of one by one
-
-Topics = dict[str, bytes | Pattern]
-"""Topics as they were given, in order -> the name or the pattern that each of them is."""
-
-
-class SynapSession(Protocol):
-    """What is asked of a connection.
-
-    Attributes:
-        peer: receives what the subscriber of the connection is to get.
-        sender: what the daemon knows it by.
-        subscriber: None until it has subscribed; written here only.
-    """
-
-    peer: Peer
-    sender: str
-    subscriber: Subscriber | None
-
-    def check_patterns(self, count: int) -> None:
-        """Raise :class:`TopicError` if it may not have so many more patterns."""
-
-    def hold(self, name: bytes) -> None:
-        """Subscribe ``name`` in the router and in the table of topics."""
-
-    def release(self, name: bytes) -> None:
-        """Undo :meth:`hold`."""
-
-    def hold_pattern(self, pattern: Pattern) -> None:
-        """Subscribe ``pattern`` in the router."""
-
-    def release_pattern(self, pattern: Pattern) -> None:
-        """Undo :meth:`hold_pattern`."""
-
-
-class Subscriber:
-    """Somebody with topics, connected or not.
-
-    Attributes:
-        id: the client's, or ``sub-`` and a random UUID.
-        topics: what it subscribes.
-        peer: the broker's peer that receives.
-        session: the connection; None if it has none.
-        touched: when a command last named it, by the clock.
-    """
-
-    __slots__ = ("id", "peer", "session", "topics", "touched")
-
-    def __init__(self, id_: str, peer: Peer, session: SynapSession | None, touched: float) -> None:
-        self.id = id_
-        self.topics: Topics = {}
-        self.peer = peer
-        self.session = session
-        self.touched = touched
+_FEW = 8  # patterns that are given to the router one by one
 
 
 class Subscribers(dict[str, Subscriber]):
-    """All subscribers, connected or not, by their ids, and what they hold.
+    """All subscribers, connected or not, by their ids.
 
     Args:
-        broker: whose router they are subscribed in.
-        table: the topics of this port.
-        limits: of this port.
-        clock: seconds that only go forward.
+        hub: the port.
 
     Attributes:
         wildcards: patterns that they subscribe.
-        other_wildcards: patterns that are subscribed on this port in other dialects, for the
-            limit to count them as well; the owner's.
         detached_topics: topics of those without a connection.
     """
 
-    def __init__(
-        self, broker: Broker, table: TopicTable, limits: HubLimits, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, hub: HubCore) -> None:
         super().__init__()
         self.wildcards = 0
-        self.other_wildcards = 0
         self.detached_topics = 0
-        self._broker = broker
-        self._router = broker.router
-        self._table = table
-        self.limits = limits
-        self._clock = clock
+        self._hub = hub
+        self._router = hub.broker.router
+        self._table = hub.topics
+        self._by_connection: dict[SynapConnection, Subscriber] = {}
         self._detached: OrderedDict[str, Subscriber] = OrderedDict()
         self._nowhere: WeakKeyDictionary[Targets, int] = WeakKeyDictionary()
 
     def count_nowhere(self, targets: Targets | CopyTargets) -> int:
-        """Return how many of those who get a message are without a connection."""
+        """Return how many receivers of a message are without a connection."""
         if not self._detached:
             return 0
         if isinstance(targets, CopyTargets):
@@ -147,14 +86,18 @@ class Subscribers(dict[str, Subscriber]):
             self._nowhere[targets] = count
         return count
 
-    # Whose topics
+    def of(self, connection: SynapConnection) -> Subscriber | None:
+        """Return the subscriber of a connection, if it has one."""
+        return self._by_connection.get(connection)
+
+    # Subscribers
 
     def find(self, id_: str, who: str | None) -> Subscriber | None:
         """Return the subscriber with that id, if there is one.
 
         Args:
             id_: of the subscriber.
-            who: names it; None for one who has not logged in.
+            who: the user; None for a client that has not logged in.
 
         Raises:
             ForbiddenError: it is somebody else's.
@@ -165,9 +108,9 @@ class Subscribers(dict[str, Subscriber]):
         return subscriber
 
     def choose(
-        self, id_: str | None, session: SynapSession | None, who: str | None
+        self, id_: str | None, connection: SynapConnection | None, who: str | None
     ) -> Subscriber | None:
-        """Return who is meant by one who subscribes; None if it has to be made, and can be.
+        """Return the subscriber for a subscription; None if it has to be made, and can be.
 
         Raises:
             SynapError: it cannot have that id, or there are too many subscribers.
@@ -175,70 +118,70 @@ class Subscribers(dict[str, Subscriber]):
         """
         if id_ is not None and not 0 < len(id_) <= MAX_ID:
             raise invalid(f"'subscriber_id' must have 1 to {MAX_ID} characters")
-        own = session.subscriber if session is not None else None
+        own = self.of(connection) if connection is not None else None
         if own is not None and id_ is not None and id_ != own.id:
             raise invalid(f"This connection is subscriber {shown(own.id)} already")
         subscriber = own or (self.find(id_, who) if id_ is not None else None)
         if subscriber is None:
-            limits = self.limits
+            limits = self._hub.limits
             if len(self) >= limits.max_subscribers:
                 raise invalid(f"over {limits.max_subscribers} subscribers")
-            if session is None and len(self._detached) >= limits.max_detached:
+            if connection is None and len(self._detached) >= limits.max_detached:
                 raise invalid(f"over {limits.max_detached} subscribers without a connection")
-        elif session is not None and subscriber.session not in (None, session):
+        elif connection is not None and subscriber.connection not in (None, connection):
             raise invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")
         return subscriber
 
-    def make(self, id_: str | None, session: SynapSession | None, who: str | None) -> Subscriber:
+    def make(
+        self, id_: str | None, connection: SynapConnection | None, who: str | None
+    ) -> Subscriber:
         """Return a new subscriber of ``who``, which has to be given a topic."""
         id_ = f"sub-{new_id()}" if id_ is None else id_
-        if session is not None:
-            peer = session.peer
+        if connection is not None:
+            peer = connection.peer
         else:
             peer = Peer(0, f"synap/{id_}", _discard)
             peer.identity, peer.enqueue = who, _discard
-        subscriber = self[id_] = Subscriber(id_, peer, session, self._clock())
-        if session is not None:
-            session.subscriber = subscriber
+        subscriber = self[id_] = Subscriber(id_, peer, connection, self._hub.clock())
+        if connection is not None:
+            self._by_connection[connection] = subscriber
         else:
             self._detached[id_] = subscriber
         return subscriber
 
-    def attach(self, subscriber: Subscriber, session: SynapSession) -> None:
-        """Let a connection have a subscriber that has had none, with its topics."""
-        nowhere, subscriber.peer = subscriber.peer, session.peer
-        subscriber.session, session.subscriber = session, subscriber
+    def attach(self, subscriber: Subscriber, connection: SynapConnection) -> None:
+        """Attach a subscriber without a connection, and its topics, to a connection."""
+        nowhere, subscriber.peer = subscriber.peer, connection.peer
+        subscriber.connection, self._by_connection[connection] = connection, subscriber
         del self._detached[subscriber.id]
         self.detached_topics -= len(subscriber.topics)
         with self._changing(subscriber.topics.values()):
             for topic in subscriber.topics.values():
+                connection.subscriptions.add(topic, Form.SYNAP)
                 if isinstance(topic, bytes):
-                    session.hold(topic)
                     self._table.release(topic)
-                else:
-                    session.hold_pattern(topic)
             for _ in self._router.forget(nowhere):
                 pass
 
     def touch(self, subscriber: Subscriber) -> None:
-        """Take note that a command has named it."""
-        subscriber.touched = self._clock()
-        if subscriber.session is None:
+        """Note that a command has named it."""
+        subscriber.touched = self._hub.clock()
+        if subscriber.connection is None:
             self._detached.move_to_end(subscriber.id)
 
-    def drop(self, session: SynapSession) -> None:
+    def drop(self, connection: SynapConnection) -> None:
         """Forget the subscriber of a connection that ends.
 
-        What it holds in the router and in the table is the session's to let go of.
+        The connection releases what it holds in the router and in the table.
         """
-        subscriber, session.subscriber = session.subscriber, None
+        subscriber = self._by_connection.pop(connection, None)
         if subscriber is not None:
-            subscriber.session = None
+            subscriber.connection = None
             del self[subscriber.id]
-            self.wildcards -= _count_patterns(subscriber.topics.values())
+            self._count_wildcards(-count_patterns(subscriber.topics.values()))
 
     def expire(self, now: float) -> int:
-        """Forget topics of those without a connection that nobody has named for long.
+        """Forget topics of subscribers without a connection that have not been named for long.
 
         Returns:
             How many topics, 200 at most; it costs nothing when there are none.
@@ -246,20 +189,20 @@ class Subscribers(dict[str, Subscriber]):
         count = 0
         while self._detached and count < _AT_ONCE:
             subscriber = next(iter(self._detached.values()))
-            if now - subscriber.touched <= self.limits.detached_idle:
+            if now - subscriber.touched <= self._hub.limits.detached_idle:
                 break
             texts = list(islice(subscriber.topics, _AT_ONCE - count))
             self._remove(subscriber, texts)
             count += len(texts)
         return count
 
-    # What they hold
+    # Their topics
 
     def add(self, subscriber: Subscriber, topics: Topics) -> Steps[None]:
         """Give a subscriber topics, after :meth:`check_limits`, in steps."""
         texts = list(topics)
         for at in range(0, len(texts), _AT_ONCE):
-            if at and self._broker.turn.over():
+            if at and self._hub.broker.turn.over():
                 yield
                 if self.get(subscriber.id) is not subscriber:
                     return  # it has left meanwhile
@@ -277,7 +220,7 @@ class Subscribers(dict[str, Subscriber]):
         """
         count = 0
         for at in range(0, len(texts), _AT_ONCE):
-            if at and self._broker.turn.over():
+            if at and self._hub.broker.turn.over():
                 yield
             if self.get(subscriber.id) is not subscriber:
                 break  # it has left meanwhile
@@ -290,113 +233,79 @@ class Subscribers(dict[str, Subscriber]):
             for text, topic in topics.items():
                 self._release(subscriber, topic)
                 del subscriber.topics[text]
-        if subscriber.session is None and not subscriber.topics:
+        if subscriber.connection is None and not subscriber.topics:
             del self[subscriber.id], self._detached[subscriber.id]
         return len(topics)
 
     def _changing(self, topics: Collection[bytes | Pattern]) -> AbstractContextManager[None]:
-        """Return what lets the router forget its answers once, where it would take long."""
-        many = _count_patterns(topics) > _FEW
+        """Return a context in which the router drops its cached answers once, if there are many."""
+        many = count_patterns(topics) > _FEW
         return self._router.many() if many else contextlib.nullcontext()
 
     def check_limits(
-        self, subscriber: Subscriber | None, session: SynapSession | None, topics: Topics
+        self, subscriber: Subscriber | None, connection: SynapConnection | None, topics: Topics
     ) -> None:
-        """Raise :class:`SynapError` if one may not have these topics as well.
+        """Raise :class:`SynapError` if a subscriber may not have these topics as well.
 
         Args:
-            subscriber: who it is; None for one that is to be made.
-            session: the connection that it has, or is to have.
+            subscriber: None for one that is to be made.
+            connection: that it has, or is to have.
             topics: that it has not.
         """
         old = subscriber.topics if subscriber is not None else {}
-        of_session = session or (subscriber.session if subscriber is not None else None)
-        most = MAX_DETACHED_TOPICS if of_session is None else MAX_TOPICS
+        of_connection = connection or (subscriber.connection if subscriber is not None else None)
+        most = MAX_DETACHED_TOPICS if of_connection is None else MAX_TOPICS
         if len(old) + len(topics) > most:
-            without = " without a connection" if of_session is None else ""
+            without = " without a connection" if of_connection is None else ""
             raise invalid(f"over {most} topics of one subscriber{without}")
-        patterns = _count_patterns(topics.values())
+        patterns = count_patterns(topics.values())
+        policy = self._hub.policy
         try:
-            self.check_names([topic for topic in topics.values() if isinstance(topic, bytes)])
-            self.check_patterns(patterns)
-            if of_session is not None:
-                if subscriber is not None and subscriber.session is None:
-                    patterns += _count_patterns(old.values())
-                of_session.check_patterns(patterns)
+            policy.check_names([topic for topic in topics.values() if isinstance(topic, bytes)])
+            policy.check_patterns(patterns)
+            if of_connection is not None:
+                if subscriber is not None and subscriber.connection is None:
+                    patterns += count_patterns(old.values())
+                of_connection.subscriptions.check_patterns(patterns, Form.SYNAP)
                 return
+            most = self._hub.limits.max_detached_topics
+            if self.detached_topics + len(topics) > most:
+                raise TopicError(f"over {most} topics of subscribers without a connection")
+            if patterns:
+                policy.check_own_patterns(count_patterns(old.values()) + patterns, "subscriber")
         except TopicError as error:
             raise invalid(error.text) from None
-        most = self.limits.max_detached_topics
-        if self.detached_topics + len(topics) > most:
-            raise invalid(f"over {most} topics of subscribers without a connection")
-        most = self.limits.max_connection_wildcards
-        if patterns and _count_patterns(old.values()) + patterns > most:
-            raise invalid(f"over {most} wildcard subscriptions of one subscriber")
-
-    def check_names(self, names: Collection[bytes]) -> None:
-        """Raise :class:`TopicError` if the limits let nobody else subscribe all of these."""
-        self._check_total(len(names))
-        most = self.limits.max_topic_subscribers
-        new = 0
-        for name in names:
-            topic = self._table.get(name)
-            if topic is None or not topic.subscribers:
-                new += 1
-            elif topic.subscribers >= most:
-                raise TopicError(f"over {most} subscribers of topic {shown(name)}")
-        if new > max(self._table.room, 0):
-            raise TopicError(f"over {self.limits.max_topics} topics")
-
-    def check_patterns(self, count: int) -> None:
-        """Raise :class:`TopicError` if the limits let nobody subscribe so many more patterns."""
-        self._check_total(count)
-        most = self.limits.max_wildcards
-        if count and self.wildcards + self.other_wildcards + count > most:
-            raise TopicError(f"over {most} wildcard subscriptions")
-
-    def _check_total(self, count: int) -> None:
-        most = self._broker.terms.limits.max_subscriptions_total
-        if self._router.subscriptions + count > most:
-            raise TopicError("no more subscriptions of all connections together")
 
     def _hold(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
-        session = subscriber.session
-        if session is None:
-            self.detached_topics += 1
-        if isinstance(topic, bytes):
-            if session is not None:
-                session.hold(topic)
-            else:
-                self._table.hold(topic, self._clock())
-                self._router.subscribe_name(subscriber.peer, topic)
+        if isinstance(topic, Pattern):
+            self._count_wildcards(1)
+        if subscriber.connection is not None:
+            subscriber.connection.subscriptions.add(topic, Form.SYNAP)
             return
-        self.wildcards += 1
-        if session is not None:
-            session.hold_pattern(topic)
+        self.detached_topics += 1
+        if isinstance(topic, bytes):
+            self._table.hold(topic, self._hub.clock())
+            self._router.subscribe_name(subscriber.peer, topic)
         else:
             self._router.subscribe_pattern(subscriber.peer, topic)
 
     def _release(self, subscriber: Subscriber, topic: bytes | Pattern) -> None:
-        session = subscriber.session
-        if session is None:
-            self.detached_topics -= 1
-        if isinstance(topic, bytes):
-            if session is not None:
-                session.release(topic)
-            else:
-                self._table.release(topic)
-                self._router.unsubscribe_name(subscriber.peer, topic)
+        if isinstance(topic, Pattern):
+            self._count_wildcards(-1)
+        if subscriber.connection is not None:
+            subscriber.connection.subscriptions.remove(topic, Form.SYNAP)
             return
-        self.wildcards -= 1
-        if session is not None:
-            session.release_pattern(topic)
+        self.detached_topics -= 1
+        if isinstance(topic, bytes):
+            self._table.release(topic)
+            self._router.unsubscribe_name(subscriber.peer, topic)
         else:
             self._router.unsubscribe_pattern(subscriber.peer, topic)
 
-
-def _count_patterns(topics: Iterable[bytes | Pattern]) -> int:
-    return sum(1 for topic in topics if isinstance(topic, Pattern))
+    def _count_wildcards(self, change: int) -> None:
+        self.wildcards += change
+        self._hub.policy.wildcards += change
 
 
 def _discard(_data: bytes | Pieces) -> None:
-    """Take what is put or sent to a peer that is nowhere."""
+    """Throw away messages to a peer that is nowhere."""

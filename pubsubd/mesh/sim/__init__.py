@@ -1,4 +1,4 @@
-"""The real daemons on a clock of their own, for meshes that are too large for one machine."""
+"""Simulation of a mesh: the real daemons in one process, on a clock of its own."""
 
 from pubsubd.mesh.sim.player import Player
 from pubsubd.mesh.sim.results import Delivery, Results

@@ -1,4 +1,4 @@
-"""The messages of a simulation, and what becomes of them."""
+"""The messages of a simulation and their deliveries."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pubsubd.mesh.sim.results import Client, Delivery, Message
 from pubsubd.protocol import wire
 
 _BATCH = b"pub %b " % RELAY
-_MARK = b"sim"  # what the data of a simulated message begins with
+_MARK = b"sim"  # begins the data of a simulated message
 
 
 class Mail:
-    """What was published, and where it has come.
+    """The published messages, and where they have arrived.
 
     Args:
         grace: seconds of peace that a message needs after it, to be stable.
 
     Attributes:
-        messages: what was published, in order.
+        messages: in the order of publication.
     """
 
     def __init__(self, grace: float) -> None:
@@ -34,7 +34,7 @@ class Mail:
 
     @property
     def links(self) -> dict[Edge, tuple[int, int]]:
-        """Messages that have crossed each link, and the least."""
+        """Link -> messages that have crossed it, and the least possible number."""
         return {
             edge: (self._carried[edge], self._least[edge])
             for edge in sorted(self._carried | self._least)
@@ -59,20 +59,20 @@ class Mail:
         return (b"%b %d " % (_MARK, len(self.messages) - 1)).ljust(size, b".")
 
     def disturb(self, now: float) -> None:
-        """Take note that what has been published just now is not stable."""
+        """Mark the messages of the last moments as unstable."""
         while self._recent and self._recent[0].at < now - self._grace:
             self._recent.popleft()
         for message in self._recent:
             message.stable = False
 
     def excuse(self, client: Client) -> None:
-        """Take note that a client does not want what may be under way to it."""
+        """Expect no delivery of messages under way to a client that has unsubscribed."""
         for message in self._recent:
             if not message.got[client]:
                 message.due -= {client}
 
     def count_crossings(self, src: str, dst: str, chunk: bytes) -> None:
-        """Take note of the messages in the batches that ``chunk``, whole frames, carries."""
+        """Count the messages in the batches of ``chunk``, which is whole frames."""
         link = min(src, dst), max(src, dst)
         at = 0
         while at < len(chunk):
@@ -89,7 +89,7 @@ class Mail:
             at = end
 
     def count_delivery(self, key: Client, data: bytes) -> None:
-        """Take note of what the client of a daemon has received."""
+        """Count a message that the client of a daemon has received."""
         words = data.split(b" ", 2)
         if words[0] != _MARK:
             return
@@ -102,7 +102,7 @@ class Mail:
         self._latest[key, message.origin] = max(number, latest)
 
     def add_up(self, now: float, running: Set[Client], *, stable: bool) -> Delivery:
-        """Add up what has become of the stable messages, or of the others.
+        """Add up the deliveries of the stable messages, or of the others.
 
         Args:
             now: the time.

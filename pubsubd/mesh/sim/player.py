@@ -1,4 +1,4 @@
-"""Who lets a script happen in a simulation."""
+"""The player of scripts in a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pubsubd.mesh.sim.simulation import Simulation
 
 
 class Player:
-    """What carries out the actions of a script."""
+    """Carries out the actions of a script."""
 
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
@@ -25,7 +25,7 @@ class Player:
         """Schedule the actions of a script.
 
         Raises:
-            ScriptError: one of them names a daemon or link that is not there.
+            ScriptError: one of them names an unknown daemon or link.
         """
         for action in actions:
             if action.verb in ("cut", "swallow", "heal"):
@@ -35,7 +35,7 @@ class Player:
             self._sim.schedule(action.at, self._act, action)
 
     def _act(self, action: Action) -> None:
-        """Do what an action of a script says; raise :class:`ScriptError` if it cannot be done."""
+        """Carry out an action; raise :class:`ScriptError` if that is impossible."""
         verb, args = action.verb, action.args
         try:
             if verb in ("kill-random", "vanish-random"):

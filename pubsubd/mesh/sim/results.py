@@ -1,4 +1,4 @@
-"""What a simulation has found."""
+"""Results of a simulation."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Client: TypeAlias = tuple[str, int]
 
 @dataclass(slots=True)
 class Change:
-    """Something that has happened to the mesh.
+    """A change of the mesh.
 
     Attributes:
-        at: when.
-        what: it, and how much more at the same time.
-        took: seconds until all had converged, or None if something else came first.
-        advert_bytes: what a daemon has sent of adverts by then, on average.
+        at: the time.
+        what: the first change at that time, and the number of others.
+        took: seconds until all had converged, or None if another change came first.
+        advert_bytes: bytes of adverts that a daemon has sent by then, on average.
     """
 
     at: float
@@ -31,7 +31,7 @@ class Change:
 
 @dataclass(slots=True)
 class Message:
-    """A message that was published; see the module for *due* and *stable*."""
+    """A published message; see :mod:`pubsubd.mesh.sim.simulation` for *due* and *stable*."""
 
     at: float
     origin: str
@@ -45,16 +45,16 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What has become of some messages.
+    """The deliveries of some messages.
 
     Attributes:
         messages: how many.
-        due: deliveries that had to be.
-        lost: of these, what did not come, although the daemon is still the same.
+        due: deliveries that had to be made.
+        lost: of these, the missing ones at daemons that were not restarted.
         duplicates: deliveries beyond the first.
         overtaken: deliveries after one of a message that was published later at the same daemon.
         crossings: links that messages have crossed, each message and link.
-        least: the least that would have done.
+        least: the least possible number of crossings.
     """
 
     messages: int
@@ -73,14 +73,14 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a simulation has shown. Times in seconds.
+    """The results of a simulation; times in seconds.
 
     Attributes:
         daemons, links: of the graph; links whoever dialled, and however often.
         living: daemons that run at the end.
         duration, events: how long it was, and how many events.
-        changes: what has happened, and how long it took to converge.
-        relapses: how often tables disagreed although nothing had happened.
+        changes: the changes, and how long they took to converge.
+        relapses: how often tables came to disagree without a change.
         stable, unstable: deliveries of stable messages, and of the others.
         link_messages: ids of two daemons -> messages that have crossed their link, and the least.
         advert_rate: bytes a second of adverts that a daemon sends, mean over the run.

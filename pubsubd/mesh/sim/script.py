@@ -1,4 +1,4 @@
-"""What happens in a simulation, and when: actions, a line each."""
+"""Scripts of a simulation: actions and their times, a line each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pubsubd.protocol.errors import ProtocolError, PubsubdError
 
 
 class ScriptError(PubsubdError):
-    """An action of a simulation that makes no sense, in one line."""
+    """An invalid action of a script, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that is to happen: see :func:`parse_script`."""
+    """A line of a script, see :func:`parse_script`."""
 
     at: float
     verb: str
@@ -113,7 +113,7 @@ def read_skew(text: str) -> float:
 
 
 def read_times(text: str = "1") -> int:
-    """Return how often to publish; raise ScriptError."""
+    """Return a number of times to publish; raise ScriptError."""
     if not (text.isascii() and text.isdigit() and len(text) < 8):
         raise ScriptError(f"{wire.quote(text.encode())} is not how often to publish")
     return int(text)

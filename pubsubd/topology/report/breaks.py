@@ -46,13 +46,13 @@ def coverage(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) 
     known = mesh.coverage
     if mesh.window is None or "exporters" not in known:
         section.silent = True
-        section.advice = "A bare list of links does not say who has seen them."
+        section.advice = "A plain list of links does not say who reported them."
         return section
     named = known.get("named", facts.whole("daemons"))
     missing = named - known["exporters"]
     section.figures.append(
         Figure(
-            "Daemons that tell of their links",
+            "Daemons that report their links",
             f"{known['exporters']:,} of {named:,}",
             "all",
             judge(missing <= 0),
@@ -61,10 +61,10 @@ def coverage(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) 
     age, limit = known.get("age_seconds"), parameters.get("stale_seconds")
     limit = float(limit) if isinstance(limit, int | float) else _OLD
     if age is not None:
-        whose = f"by {visible(known['oldest'])}" if known.get("oldest") else ""
+        whose = f"of {visible(known['oldest'])}" if known.get("oldest") else ""
         section.figures.append(
             Figure(
-                "Oldest last word",
+                "Longest silence of a reporting daemon",
                 duration(age),
                 f"up to {duration(limit)}",
                 judge(age <= limit),
@@ -74,27 +74,29 @@ def coverage(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) 
     silent = known.get("silent", [])
     section.add(
         Listing(
-            "Named by others, and silent",
+            "Daemons that others name but that report nothing",
             {"Daemon": "name"},
             [[name] for name in silent[:MORE]],
             max(missing, len(silent)),
         )
     )
     for label, ids in (
-        ("Ids that several daemons have", known.get("duplicate_ids")),
-        ("Ids that are not on the list", known.get("unknown_ids")),
+        ("Ids used by several daemons", known.get("duplicate_ids")),
+        ("Ids that are not in the file of --nodes", known.get("unknown_ids")),
     ):
         if ids is not None:
             fits = judge(not ids, Status.ACT)
             section.figures.append(Figure(label, f"{len(ids):,}", "0", fits, note=listing(ids, 5)))
     section.advice = (
-        f"Let {count(missing, 'more daemon')} export with --export-edges, or find out why they are"
-        " silent: links to them are known from one end only."
+        f"Run {count(missing, 'more daemon')} with --export-edges, or find out why they are silent:"
+        " their links are reported from the other end only."
         if missing > 0
-        else "All daemons that are named tell of their links."
+        else "All known daemons report their links."
     )
     if known.get("duplicate_ids"):
-        section.advice = "Give each daemon an id of its own: what the others say is mixed up."
+        section.advice = (
+            "Give each daemon its own id: reports on daemons that share one are mixed up."
+        )
     return section
 
 
@@ -126,13 +128,13 @@ def partitions(mesh: MeshReport, facts: SnapshotView) -> Section:
             for size, names in facts.small_components(MORE, WORST)
         ]
         columns = {"Daemons": "number", "Members": "name"}
-        section.add(Listing("Apart from the largest component", columns, rows, parts - 1))
+        section.add(Listing("Components other than the largest", columns, rows, parts - 1))
         section.advice = (
-            f"Join the parts with {count(parts - 1, 'link')}, see Links to add:"
-            f" {count(daemons - largest, 'daemon')} cannot reach the others."
+            f"Join the parts with {count(parts - 1, 'link')} (see Links to add):"
+            f" {count(daemons - largest, 'daemon')} cannot reach the largest part."
         )
     elif daemons:
-        section.advice = "Each daemon reaches each other one."
+        section.advice = "Every daemon reaches every other."
     else:
         section.advice = "There is no daemon in this window."
     return section
@@ -154,12 +156,12 @@ def single_points(facts: SnapshotView) -> Section:
     degrees = facts.degrees(row["id"] for row in worst)
     section.add(
         Listing(
-            "Daemons that cut off most when they are lost",
+            "Daemons whose loss cuts off the most",
             {
                 "No.": "number",
                 "Daemon": "name",
                 "Cuts off": "number",
-                "Of all": "number",
+                "Share": "number",
                 "Links": "number",
             },
             [
@@ -177,7 +179,7 @@ def single_points(facts: SnapshotView) -> Section:
     )
     section.add(
         Listing(
-            "Links that cut off most",
+            "Links whose loss cuts off the most",
             {"One end": "name", "Other end": "name", "Cuts off": "number"},
             [
                 [row["id"], row["other"], number(row["size"])]
@@ -188,14 +190,18 @@ def single_points(facts: SnapshotView) -> Section:
     )
     if spof or links:
         add = facts.value("advice_links")
-        first = f"watch {visible(worst[0]['id'])} first" if worst else "double the bridges"
+        first = (
+            f"watch {visible(worst[0]['id'])} first"
+            if worst
+            else "add a second link beside each bridge"
+        )
         section.advice = (
-            f"Add {count(add, 'link')} to remove them all, see Links to add; until then {first}."
+            f"Add {count(add, 'link')} to remove them all (see Links to add); until then {first}."
             if add
             else f"Add links around them; {first}."
         )
     else:
-        section.advice = "No daemon and no link can split the mesh alone."
+        section.advice = "No loss of a single daemon or link can split the mesh."
     return section
 
 
@@ -205,9 +211,9 @@ def asymmetry(mesh: MeshReport, facts: SnapshotView) -> Section:
     if mesh.window is None:
         section.silent = True
         section.advice = (
-            f"{count(facts.whole('one_way_links'), 'link')} of"
-            f" {number(facts.whole('links'))} are named in one direction only, as lists of two"
-            " columns often do; nothing follows from that."
+            f"Links named in one direction only: {number(facts.whole('one_way_links'))} of"
+            f" {number(facts.whole('links'))}; this is common in lists of two columns, and is"
+            " not judged."
         )
         return section
     differing = mesh.asymmetric
@@ -219,8 +225,8 @@ def asymmetry(mesh: MeshReport, facts: SnapshotView) -> Section:
     rows = _sorted(mesh.one_sided.to_pylist(), "src", "dst")
     section.add(
         Listing(
-            "Told by one end only",
-            {"From": "name", "To": "name", "Told by": "name"},
+            "Reported by one end only",
+            {"From": "name", "To": "name", "Reported by": "name"},
             [[row["src"], row["dst"], row["told_by"] or ""] for row in rows[:MORE]],
             len(rows),
         )
@@ -229,7 +235,7 @@ def asymmetry(mesh: MeshReport, facts: SnapshotView) -> Section:
     rows = _sorted(differing.to_pylist(), "src", "dst")
     section.add(
         Listing(
-            "Ends that differ",
+            "Links whose ends differ",
             {"From": "name", "To": "name"}
             | {_HEADINGS.get(name, name): _kind(differing[name]) for name in extra},
             [
@@ -241,13 +247,12 @@ def asymmetry(mesh: MeshReport, facts: SnapshotView) -> Section:
     )
     if mesh.one_sided.num_rows or facts.value("one_way_links"):
         section.advice = (
-            "Look at the end that is silent: it is down, does not export, or does not know of the"
-            " link."
+            "Check the silent ends: each is down, does not export, or does not know of its link."
         )
     elif len(differing):
         section.advice = "Look at these links first when messages are slow or get lost."
     else:
-        section.advice = "Both ends of each link tell the same."
+        section.advice = "Both ends of every link report the same."
     return section
 
 
@@ -284,11 +289,11 @@ def overload(facts: SnapshotView) -> Section:
     hubs = facts.worst_daemons("degree", WORST)
     section.add(
         Listing(
-            "Daemons with most links",
+            "Daemons with the most links",
             {
                 "Daemon": "name",
                 "Links": "number",
-                "On paths of": "number",
+                "Share of paths": "number",
                 "PageRank": "number",
             },
             [
@@ -311,8 +316,8 @@ def overload(facts: SnapshotView) -> Section:
     over = any(one.status is Status.LOOK and one.label in heavy for one in section.figures)
     if over and hubs:
         section.advice = (
-            f"Take links from {visible(hubs[0]['id'])} and the like, or give them the machines for"
-            " it: they carry far more than others, and more breaks when they fail."
+            f"Move links away from {visible(hubs[0]['id'])} and similar daemons, or give them"
+            " stronger machines: they carry far more than others, and more breaks when they fail."
         )
     else:
         section.advice = "No daemon carries far more links than the others."

@@ -22,7 +22,7 @@ _STEPS = (1, 5, 10)  # links after which it is told what is left
 KINDS = {
     "join": "To join the components",
     "redundancy": "To remove all single points of failure",
-    "bridge": "To remove the bridges alone",
+    "bridge": "To remove only the bridges",
     "shortcut": "To shorten distances",
 }
 """Kinds of advised links, in the order in which they are of use."""
@@ -46,7 +46,7 @@ def links_to_add(mesh: MeshReport, facts: SnapshotView) -> Section:
         metric_figure(
             facts,
             "advice_links",
-            note=f"no fewer than {number(facts.value('advice_links_least'))} would do"
+            note=f"lower bound: {number(facts.value('advice_links_least'))}"
             if facts.value("advice_links")
             else "",
         ),
@@ -75,13 +75,13 @@ def links_to_add(mesh: MeshReport, facts: SnapshotView) -> Section:
     links = facts.value("advice_links")
     if links:
         section.advice = (
-            f"Add {count(links, 'link')} and no single failure splits the mesh any more; the first"
-            " ones have the largest effect."
+            f"With {count(links, 'more link')}, no single failure splits the mesh; the first ones"
+            " have the largest effect."
         )
     elif facts.advised("shortcut"):
-        section.advice = "Nothing has to be added; shortcuts would make paths shorter."
+        section.advice = "No links are needed; shortcuts would make paths shorter."
     else:
-        section.advice = "Nothing has to be added."
+        section.advice = "No links are needed."
     return section
 
 
@@ -91,7 +91,7 @@ def _before_and_after(facts: SnapshotView) -> Listing:
     before = facts.whole("articulation_daemons") + facts.whole("bridges")
     steps = [step for step in _STEPS if step < len(left)] + ([len(left)] if left else [])
     rows = [["none", number(before)]]
-    joined = "what joins the components, and " if facts.advised("join") else ""
+    joined = "the links that join components, and " if facts.advised("join") else ""
     rows += [
         [
             joined + (_first(step) if step < len(left) else f"all {len(left):,}"),
@@ -116,7 +116,7 @@ def churn(mesh: MeshReport) -> Section:
     section = Section("churn", "Churn")
     if mesh.window is None:
         section.silent = True
-        section.advice = "There are no times in the input, so nothing is known of its history."
+        section.advice = "The input has no times, so there is no history."
         return section
     windows = mesh.churn.sort_by("window").to_pylist()
     joined, left = (sum(row[name] or 0 for row in windows) for name in ("joined", "left"))
@@ -125,14 +125,14 @@ def churn(mesh: MeshReport) -> Section:
     section.figures = [
         Figure("Windows", number(len(windows))),
         Figure("Daemons joined", number(joined)),
-        Figure("Daemons left", number(left), "0, unless it was meant", judge(left == 0)),
+        Figure("Daemons left", number(left), "0, unless intended", judge(left == 0)),
         Figure(
             "Links kept from window to window",
             percent(kept),
             "above 90 %",
             judge(None if kept is None else kept > 0.9),
-            "Mean Jaccard index: links in both of two windows in a row, as a share of links in"
-            " either (Jaccard 1901).",
+            "Mean Jaccard index: links present in both of two successive windows, as a share of"
+            " the links present in either (Jaccard 1901).",
         ),
     ]
     if len(windows) > 1:
@@ -151,8 +151,8 @@ def churn(mesh: MeshReport) -> Section:
     chronic = mesh.chronic.sort_by(order).to_pylist()
     section.add(
         Listing(
-            "Articulation daemons in most windows",
-            {"Daemon": "name", "Windows": "number", "Of all": "number"},
+            "Articulation daemons of the most windows",
+            {"Daemon": "name", "Windows": "number", "Share": "number"},
             [[row["id"], number(row["windows"]), percent(row["share"])] for row in chronic[:MORE]],
             len(chronic),
         )
@@ -161,7 +161,13 @@ def churn(mesh: MeshReport) -> Section:
     section.add(
         Listing(
             "Latest events",
-            {"When": "text", "What": "text", "Daemon": "name", "Other end": "name", "More": "text"},
+            {
+                "When": "text",
+                "What": "text",
+                "Daemon": "name",
+                "Other end": "name",
+                "Details": "text",
+            },
             [
                 [
                     moment(row["at"]),
@@ -177,8 +183,8 @@ def churn(mesh: MeshReport) -> Section:
     )
     if section.status is Status.LOOK:
         section.advice = (
-            f"Look at {visible(lowest[0][0])} first, which was up for {percent(lowest[0][1])} of"
-            " the time."
+            f"Look at {visible(lowest[0][0])} first: it was up for {percent(lowest[0][1])} of the"
+            " time."
             if lowest
             else "Look at the latest events."
         )

@@ -22,9 +22,9 @@ _OVERVIEW = 1_000  # meshes in the table
 _ROOM = 72  # characters of a name in a table
 _BROAD = {"mesh", "availability"}
 _CAPTIONS = {
-    "mesh": "The numbers are those of the daemons in the table below.",
-    "availability": "Each row is a daemon, the least available ones are on top; each column is a"
-    " window, or the worst of several. Where a daemon was not known there is no colour.",
+    "mesh": "The numbers are those in the table below.",
+    "availability": "Each row is a daemon, with the least available on top. Each column is a"
+    " window, or the worst of several. A blank means that the daemon was not known.",
 }
 _TILES = (
     "daemons",
@@ -73,7 +73,7 @@ def _overview(meshes: Sequence[MeshReport], report: Report) -> str:
     rest = len(meshes) - len(rows)
     more = f"<p class=muted>{rest:,} more are in the tables.</p>" if rest > 0 else ""
     if len(meshes) > FULL:
-        more += f"<p class=muted>The {FULL} with most daemons follow.</p>"
+        more += f"<p class=muted>The {FULL} with the most daemons follow.</p>"
     return (
         "<section><h3>All meshes</h3><div class=wide><table><thead><tr><th>Mesh<th>State"
         f"{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>{more}</section>"
@@ -89,7 +89,7 @@ def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterabl
     if not alone:
         yield f"<h2>{_name(mesh.mesh)}</h2>"
     if mesh.window is not None:
-        yield f"<p class=muted>Window that began {_text(moment(mesh.window))}</p>"
+        yield f"<p class=muted>Window starting {_text(moment(mesh.window))}</p>"
     yield f"<p class=verdict>{_text(verdict(facts))}</p>"
     yield _tiles(facts, sections)
     yield _contents(sections, key)
@@ -227,8 +227,8 @@ def _made_of(report: Report) -> str:
     known = sorted((name, one) for name, one in report.parameters.items() if one is not None)
     settings += [f"{name}={value}" for name, value in known]
     return (
-        f"<footer><p>Made of {inputs or 'nothing'}: {count(report.rows, 'row')}{rejects}.</p>"
-        f"<p>Made with {_text(', '.join(settings))}.</p></footer>"
+        f"<footer><p>Input: {inputs or 'none'}; {count(report.rows, 'row')}{rejects}.</p>"
+        f"<p>Settings: {_text(', '.join(settings))}.</p></footer>"
     )
 
 

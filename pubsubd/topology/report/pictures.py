@@ -79,8 +79,8 @@ def degrees(facts: SnapshotView, key: str) -> str | None:
         axes.set_ylim(0.7, at_least[0] * 1.8)
         _plain(axes.xaxis, xs[-1])
         _plain(axes.yaxis, at_least[0])
-        _say(axes, 0.98, 0.95, "so many links or more", Ink.MUTED, "right")
-        _say(axes, 0.98, 0.87, "exactly so many", Ink.BLUE, "right")
+        _say(axes, 0.98, 0.95, "this many links or more", Ink.MUTED, "right")
+        _say(axes, 0.98, 0.87, "exactly this many", Ink.BLUE, "right")
 
     return draw(key, f"Degree distribution of {number(ys.sum())} linked daemons", paint)
 
@@ -122,7 +122,9 @@ def hops(facts: SnapshotView, key: str) -> str | None:
                     va="center",
                 )
 
-    return draw(key, f"Hops between daemons: mean {number(mean)}, 90 % in {number(most)}", paint)
+    return draw(
+        key, f"Hops between daemons: mean {number(mean)}, 90 % within {number(most)}", paint
+    )
 
 
 def resilience(facts: SnapshotView, key: str) -> str | None:

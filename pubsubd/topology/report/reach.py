@@ -64,10 +64,9 @@ def hops(facts: SnapshotView, parameters: dict[str, Any]) -> Section:
         )
     slow = section.status is Status.LOOK
     section.advice = (
-        "Paths are longer than they would be in a random mesh: add the shortcuts under Links to"
-        " add."
+        "Paths are longer than in a random mesh: add the shortcuts listed under Links to add."
         if slow
-        else "Paths are about as short as so many links allow."
+        else "Paths are about as short as this number of links allows."
     )
     return section
 
@@ -105,15 +104,15 @@ def redundancy(facts: SnapshotView) -> Section:
         )
     few = facts.whole("leaves") + facts.whole("isolated")
     if facts.value("leaves") is None:
-        section.advice = "It was not computed how many ways there are around a loss."
+        section.advice = "Paths around a loss were not computed."
     elif few:
         section.advice = (
-            f"Give {count(few, 'daemon')} a second link: one failure is enough to cut them off."
+            f"Give {count(few, 'daemon')} a second link: a single failure can cut them off."
         )
     elif cut is not None and cut < 3:
-        section.advice = "Add links between the two largest regions: few hold them together."
+        section.advice = "Add links between the two largest regions: only a few hold them together."
     else:
-        section.advice = "Each daemon has another way when it loses a link."
+        section.advice = "Every daemon has another path when it loses a link."
     return section
 
 
@@ -139,14 +138,15 @@ def resilience(facts: SnapshotView) -> Section:
         section.advice = "There are too few daemons to tell."
     else:
         section.advice = (
-            f"Half of the mesh is lost with the {percent(targeted)} of daemons that have most links"
+            f"Half of the mesh is lost when the {percent(targeted)} of daemons with the most links"
+            " fail"
         )
         if twin is not None:
-            section.advice += f"; in a random mesh as large it would take {percent(twin)}"
+            section.advice += f"; in a random mesh of that size it would take {percent(twin)}"
         section.advice += (
             ": spread the links more evenly."
             if section.figures[1].status is Status.LOOK
-            else ", which is as good as it gets with so many links."
+            else ", which is as good as this number of links allows."
             if section.figures[1].status is Status.GOOD
             else "."
         )
@@ -176,7 +176,7 @@ def twin(facts: SnapshotView) -> Section:
         )
     if not rows:
         section.silent = True
-        section.advice = "There are too few daemons for a random mesh to compare with."
+        section.advice = "There are too few daemons to compare with a random mesh."
         return section
     section.add(
         Listing(
@@ -209,7 +209,8 @@ def clustering(facts: SnapshotView) -> Section:
         for name in ("clustering_mean", "triangles", "transitivity", "closed_triads")
     ]
     section.advice = (
-        "Many links join daemons that are near each other anyway: point some of them farther away."
+        "Many links join daemons that are near each other anyway: let some of them lead"
+        " farther away."
         if section.status is Status.LOOK
         else "Few links are spent on triangles."
         if section.status is Status.GOOD

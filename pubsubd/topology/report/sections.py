@@ -61,9 +61,11 @@ def verdict(facts: SnapshotView) -> str:
             f" ({percent(size / daemons)}), and there {_are(len(facts.articulation) - 1)}."
         )
     elif len(facts.bridges):
-        said.append(f"The loss of one of {count(len(facts.bridges), 'link')} would split the mesh.")
+        said.append(
+            f"The loss of a single link can split the mesh: there {_bridges(len(facts.bridges))}."
+        )
     elif parts == 1:
-        said.append("No daemon and no link can split the mesh alone.")
+        said.append("No loss of a single daemon or link can split the mesh.")
     return " ".join(said)
 
 
@@ -73,6 +75,10 @@ def _are(others: int) -> str:
         if not others
         else f"{'is' if others == 1 else 'are'} {count(others, 'more such daemon')}"
     )
+
+
+def _bridges(bridges: int) -> str:
+    return f"{'is' if bridges == 1 else 'are'} {count(bridges, 'bridge')}"
 
 
 def in_order(report: Report) -> list[MeshReport]:

@@ -50,7 +50,7 @@ def _one(mesh: MeshReport, report: Report) -> list[str]:
         (
             "load",
             (
-                f"mean {_value(facts, 'degree_mean')}, most {_value(facts, 'degree_max')} links a"
+                f"mean {_value(facts, 'degree_mean')}, most {_value(facts, 'degree_max')} links per"
                 f" daemon; {number(facts.whole('leaves'))} with one link"
             ),
         ),
@@ -64,8 +64,8 @@ def _one(mesh: MeshReport, report: Report) -> list[str]:
         (
             "resilience",
             (
-                f"half is lost with {_value(facts, 'half_lost_targeted')} of the daemons, hubs"
-                f" first (twin: {_value(facts, 'twin_half_lost_targeted')})"
+                f"half is lost when {_value(facts, 'half_lost_targeted')} of the daemons fail,"
+                f" hubs first (twin: {_value(facts, 'twin_half_lost_targeted')})"
             ),
         ),
         ("advice", _advice(mesh, facts)),
@@ -116,17 +116,17 @@ def _rejected(report: Report) -> str:
 def _coverage(mesh: MeshReport) -> str:
     known = mesh.coverage
     if mesh.window is None or "exporters" not in known:
-        return "a bare list does not say who has seen its links"
+        return "a plain list does not say who reported its links"
     text = f"{known['exporters']:,} of {count(known.get('named', 0), 'daemon')} export"
     if known.get("age_seconds") is not None:
-        text += f", oldest word {duration(known['age_seconds'])} old"
+        text += f", longest silence {duration(known['age_seconds'])}"
     return text
 
 
 def _partitions(facts: SnapshotView) -> str:
     parts, daemons = facts.whole("components"), facts.whole("daemons")
     if parts <= 1:
-        return "none: each daemon reaches each other one" if daemons else NOTHING
+        return "none: every daemon reaches every other" if daemons else NOTHING
     return (
         f"{number(parts)} parts, {number(daemons - facts.whole('largest_component'))} daemons"
         " apart from the largest"
@@ -136,7 +136,7 @@ def _partitions(facts: SnapshotView) -> str:
 def _failure(facts: SnapshotView) -> str:
     spof, bridges = len(facts.articulation), len(facts.bridges)
     if not spof and not bridges:
-        return "no daemon and no link can split the mesh alone"
+        return "no loss of a single daemon or link can split the mesh"
     text = f"{count(spof, 'articulation daemon')}, {count(bridges, 'bridge')}"
     worst = facts.articulation.slice(0, 1).to_pylist()
     if worst:
@@ -150,20 +150,20 @@ def _failure(facts: SnapshotView) -> str:
 
 def _one_sided(mesh: MeshReport, facts: SnapshotView) -> str:
     if mesh.window is None:
-        return "not judged in a bare list"
+        return "not judged in a plain list"
     return (
-        f"{count(facts.whole('one_way_links'), 'link')} told by one end only,"
+        f"{count(facts.whole('one_way_links'), 'link')} reported by one end only,"
         f" {len(mesh.asymmetric):,} whose ends differ"
     )
 
 
 def _advice(mesh: MeshReport, facts: SnapshotView) -> str:
     links = facts.whole("advice_links")
-    text = f"{count(links, 'new link')} would leave no single point of failure"
+    text = f"{count(links, 'new link')} would remove all single points of failure"
     for kind in KINDS:
         first = facts.advice(kind, 1)
         if first and (links or kind == "shortcut"):
             here, _, option = dialling(first[0], mesh.addresses)
-            start = text if links else "nothing has to be added; for shorter paths"
-            return f"{start}; on {shorten(here, _ROOM)}: {option}"
-    return "nothing has to be added"
+            start = f"{text};" if links else "no links are needed; for shorter paths,"
+            return f"{start} on {shorten(here, _ROOM)}: {option}"
+    return "no links are needed"

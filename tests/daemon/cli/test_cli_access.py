@@ -178,10 +178,13 @@ def test_a_daemon_in_a_process_of_its_own_lets_in_who_it_knows_and_logs_no_secre
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--password-file", "/dev/null"], "--password-file is for the password of --user."),
-        (["--user=ann", "--token-file", "/dev/null"], "it goes without --user."),
-        (["--tls-key", "/dev/null"], "--tls-key is for the certificate of --tls-certificate."),
-        (["--user=ann"], "--user needs a --password-file where there is no terminal to ask."),
+        (["--password-file", "/dev/null"], "--password-file needs a --user."),
+        (["--user=ann", "--token-file", "/dev/null"], "--token-file and --user exclude each other"),
+        (["--tls-key", "/dev/null"], "--tls-key needs a --tls-certificate."),
+        (
+            ["--user=ann"],
+            "--user needs a --password-file, as there is no terminal to ask for the password.",
+        ),
         (["--tls-ca", "/nonexistent"], "pubsubd: cannot read /nonexistent: "),
     ],
 )

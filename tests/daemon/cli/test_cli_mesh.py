@@ -474,7 +474,7 @@ async def test_parquet_is_not_for_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
         for more in ([], ["--output=-"]):
             with on_screen("edges", "--format=parquet", *more, port=port, columns=80) as screen:
                 assert await screen.wait_end() == 2
-            assert "Parquet is not for a terminal" in screen.text()
+            assert "Parquet cannot be shown on a terminal" in screen.text()
 
 
 async def test_without_pyarrow_one_line_tells_how_to_get_it(
@@ -561,7 +561,7 @@ async def test_pages_that_do_not_go_on_are_not_asked_for_ever(
     async with answering(monkeypatch, edges={"edges": [], "next": 7}) as port:
         done = await pubsubd("edges", port=port)
     assert done.returncode == 1
-    assert done.stderr == b"pubsubd: the daemon's pages of edges do not go on\n"
+    assert done.stderr == b"pubsubd: the daemon's pages of edges do not advance\n"
 
 
 # Both

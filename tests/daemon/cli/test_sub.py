@@ -150,7 +150,7 @@ async def test_a_broken_connection_is_renewed_and_told() -> None:
             told = await sub.err(until=b"\n")
             assert told.startswith(b"pubsubd: disconnected: ")
             port, _ = await nursery.start(serve_until_stopped, port)
-            assert await sub.err(until=b"\n") == b"pubsubd: connected again\n"
+            assert await sub.err(until=b"\n") == b"pubsubd: reconnected\n"
             await wait_subscribed(port, "n")
             async with open_client(port=port) as client:
                 await client.publish("n/1", b"back")

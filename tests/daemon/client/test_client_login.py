@@ -17,8 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-import pubsubd.client.exchange
-import pubsubd.client.line
+import pubsubd.client.reconnect
 from pubsubd.access.rules import AclRule
 from pubsubd.access.users import hash_password, make_token
 from pubsubd.client import (
@@ -117,8 +116,7 @@ def token(tmp_path: Path) -> Token:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect again without waiting."""
-    for module in (pubsubd.client.line, pubsubd.client.exchange):
-        monkeypatch.setattr(module, "BACKOFF_MAX", 0.0)
+    monkeypatch.setattr(pubsubd.client.reconnect, "BACKOFF_MAX", 0.0)
 
 
 async def refused(call: Awaitable[Any]) -> DaemonError:

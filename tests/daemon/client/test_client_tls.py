@@ -11,8 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-import pubsubd.client.exchange
 import pubsubd.client.line
+import pubsubd.client.reconnect
 import pubsubd.client.secure
 from pubsubd.client import (
     ConnectError,
@@ -60,8 +60,7 @@ def pair(certificates: Certificates) -> Pair:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect again without waiting."""
-    for module in (pubsubd.client.line, pubsubd.client.exchange):
-        monkeypatch.setattr(module, "BACKOFF_MAX", 0.0)
+    monkeypatch.setattr(pubsubd.client.reconnect, "BACKOFF_MAX", 0.0)
 
 
 async def open_both(ports: Ports, **more: Any) -> list[BaseException]:

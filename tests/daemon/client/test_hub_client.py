@@ -27,6 +27,7 @@ from wsproto.events import (
 )
 
 import pubsubd.client.exchange
+import pubsubd.client.reconnect
 import pubsubd.client.websocket
 from pubsubd.client import (
     BufferFullError,
@@ -259,7 +260,7 @@ async def meeting(hub: Hub, **more: Any) -> AsyncIterator[HubClient]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect again without waiting."""
-    monkeypatch.setattr(pubsubd.client.exchange, "BACKOFF_MAX", 0.0)
+    monkeypatch.setattr(pubsubd.client.reconnect, "BACKOFF_MAX", 0.0)
 
 
 async def until(true: Callable[[], object]) -> None:

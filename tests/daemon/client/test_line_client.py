@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-import pubsubd.client.line
+import pubsubd.client.reconnect
 from pubsubd.client import (
     BufferFullError,
     Client,
@@ -113,7 +113,7 @@ def counting(port: int, sends: list[bytes]) -> Callable[[], Awaitable[trio.abc.S
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect again without waiting."""
-    monkeypatch.setattr(pubsubd.client.line, "BACKOFF_MAX", 0.0)
+    monkeypatch.setattr(pubsubd.client.reconnect, "BACKOFF_MAX", 0.0)
 
 
 # Publishing and reading

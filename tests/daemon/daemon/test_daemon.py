@@ -21,8 +21,8 @@ from pubsubd.access.users import Users
 from pubsubd.broker.peer import Peer
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.run import Config, run
-from pubsubd.hub.connection import HubConnection
-from pubsubd.hub.core import Hub
+from pubsubd.hub.port import Hub
+from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ConfigError, FailedError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.routing.outbox import Pieces
@@ -284,7 +284,7 @@ async def test_a_slow_consumer_of_the_hub_port_is_told_to_the_hook_and_closed_wi
             HubLimits(max_pending=50_000),
             clock=trio.current_time,
         )
-        slow, publisher = crowd.join(partial(HubConnection, hub)), crowd.join()
+        slow, publisher = crowd.join(partial(HubProtocol, hub)), crowd.join()
         subscribe = {"type": "__subscribe", "id": "", "payload": {"topic": "big:1"}}
         await slow.send_all(UPGRADE + client_frame(json.dumps(subscribe).encode()))
         await slow.send_all(client_frame(b"before", 0x89))

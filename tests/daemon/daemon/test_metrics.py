@@ -27,7 +27,7 @@ from pubsubd.broker.turn import Steps
 from pubsubd.daemon.lag import BUCKETS, LoopLag
 from pubsubd.daemon.metrics import AUTH_CODES, MAX_LINKS, OPENMETRICS, TEXT, Metrics, Sources
 from pubsubd.daemon.run import Config, run
-from pubsubd.hub.messages import CODES as HUB_ERRORS
+from pubsubd.hub.replies import CODES as HUB_ERRORS
 from pubsubd.protocol import errors
 from pubsubd.protocol.errors import HUB_CLOSES, MESH_CLOSES, ConfigError
 from pubsubd.protocol.limits import MAX_LINE, Limits
@@ -72,7 +72,7 @@ class Port(Room):
         self.join("http")
         self.say_raw("http", text)
         heard, self._heard["http"] = self._heard["http"], b""
-        if "http" in self.talks:
+        if "http" in self.connections:
             self.leave("http")
         self.ended.pop("http", None)
         head, _, body = heard.partition(b"\r\n\r\n")
@@ -225,7 +225,7 @@ def test_the_backlog_is_that_of_all_and_of_the_one_with_the_most() -> None:
     port.join("web")
     port.lines["ann"].outbox.put(bytes(1_200))
     port.lines["bob"].outbox.put(bytes(300))
-    port.talks["web"].peer.outbox.put(bytes(700))
+    port.connections["web"].peer.outbox.put(bytes(700))
     told = port.scrape()
     assert told("backlog_bytes") == 2_200
     assert told("backlog_largest_bytes") == 1_200
@@ -870,7 +870,7 @@ def test_a_scrape_of_many_connections_takes_several_turns() -> None:
     port.shorten_turns(3)
     turns = 1
     data = GET % b"/metrics"
-    while port.talks["http"].receive(data):
+    while port.connections["http"].receive(data):
         data, turns = b"", turns + 1
     assert turns > 6
     head, _, body = port._heard["http"].partition(b"\r\n\r\n")

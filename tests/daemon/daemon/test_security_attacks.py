@@ -159,7 +159,7 @@ def test_nobody_touches_the_subscriber_of_another_user() -> None:
     assert "another user" in room.ask("lee", take)["error"]
     assert room.hub.synap.subscribers["mine"].topics == {"a": b"a"}
     # ann herself can, on a connection, and then over HTTP.
-    room.broker.login(room.talks["kim"].peer, "ann")
+    room.broker.login(room.connections["kim"].peer, "ann")
     assert room.ask("kim", take)["success"]
     assert web.ask("POST", "/pubsub/unsubscribe", {"subscriber_id": "mine"})[0] == 403
     assert web.ask("POST", "/pubsub/unsubscribe", {"subscriber_id": "mine"}, ann)[1] == {
@@ -169,7 +169,7 @@ def test_nobody_touches_the_subscriber_of_another_user() -> None:
 
 def test_nobody_takes_the_address_of_another_user() -> None:
     room = make_room(login=False)
-    room.broker.login(room.talks["kim"].peer, "ann")
+    room.broker.login(room.connections["kim"].peer, "ann")
     me = room.register_a("kim")
     room.connect_a("lee")
     steal = message_a("hub:register", {"actorAddress": me, "capabilities": ["x"]}, me=me)
@@ -177,7 +177,7 @@ def test_nobody_takes_the_address_of_another_user() -> None:
     assert code(answer) == "unauthorized"
     assert "kim" not in room.ended
     # The same user may, as one that connects again.
-    room.broker.login(room.talks["lee"].peer, "ann")
+    room.broker.login(room.connections["lee"].peer, "ann")
     assert room.ask("lee", steal)["type"] == "hub:registered"
     assert room.ended["kim"][0] == "duplicate-connection"
 
@@ -206,11 +206,11 @@ def test_a_request_that_trickles_in_is_not_waited_for_without_a_login() -> None:
     )
     limit = room.broker.terms.limits.command_timeout
     for _ in range(3):
-        assert web.talk.overdue(room.now, room.now) is None
+        assert web.connection.overdue(room.now, room.now) is None
         room.now += limit / 3
         web.say(b" ")
     room.now += 1
-    found = web.talk.overdue(room.now, room.now)
+    found = web.connection.overdue(room.now, room.now)
     assert found is not None
     assert found.code == "command-timeout"
     # One request after the other is not one request.
@@ -218,7 +218,7 @@ def test_a_request_that_trickles_in_is_not_waited_for_without_a_login() -> None:
     for _ in range(10):
         web.say(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET")
         room.now += limit / 3
-        assert web.talk.overdue(room.now, room.now) is None
+        assert web.connection.overdue(room.now, room.now) is None
         web.say(b" /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
 
@@ -425,4 +425,4 @@ def test_an_upgrade_of_another_origin_gets_nothing_even_with_a_good_login() -> N
     evil = f"Origin: https://evil.example\r\nAuthorization: {basic('ann', PASSWORD)}\r\n".encode()
     web.say(UPGRADE.replace(b"\r\n", b"\r\n" + evil, 1))
     assert web.hears().startswith(b"HTTP/1.1 403 ")
-    assert web.talk.peer.identity is None
+    assert web.connection.peer.identity is None

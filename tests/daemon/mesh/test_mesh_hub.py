@@ -126,7 +126,7 @@ def test_no_json_client_can_publish_an_advert() -> None:
         room.say("ann", {"type": name, "id": "", "payload": 1})
         room.say("ann", {"type": "//peers/default/z", "id": "x", "payload": 1})
         with pytest.raises(TopicError, match="daemons of this mesh"):
-            room.hub.synap.check_publishing(name.encode())
+            room.hub.policy.check_publishing(name.encode())
     command = {"command": "pubsub.publish", "payload": {"topic": "//peers/default/z", "payload": 1}}
     room.say("ann", command)
     (answer,) = room.hears("ann")

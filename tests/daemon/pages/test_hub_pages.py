@@ -27,7 +27,7 @@ from websockets.exceptions import ConnectionClosed
 
 from pubsubd.access import tokens
 from pubsubd.cli import group
-from pubsubd.hub import connection, messages, registry, strict, topics
+from pubsubd.hub import actors, connection, protocol, registry, replies, search, strict, topic_table
 from pubsubd.hub import http as hub_http
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
@@ -325,7 +325,7 @@ def _order(text: str, kind: str) -> int:
 
 
 def test_the_page_tells_every_reason_for_an_end_with_its_close_code() -> None:
-    parts = re.split(r"^\.It Li (\S+)\n", section(HUB, "END OF A CONNECTION"), flags=re.MULTILINE)
+    parts = re.split(r"^\.It Li (\S+)\n", section(HUB, "HOW CONNECTIONS END"), flags=re.MULTILINE)
     told = dict(zip(parts[1::2], parts[2::2], strict=True))
     of_line_only = {"wrong-length", "payload-too-large", "line-too-long", "http-request"}
     of_line_only |= {"too-many-failures", "tls-required", "tls-failed", "tls-timeout"}
@@ -334,13 +334,13 @@ def test_the_page_tells_every_reason_for_an_end_with_its_close_code() -> None:
     }
     for reason, text in told.items():
         if reason not in ("bad-websocket", "bad-http"):
-            code = connection._CLOSE_CODES.get(reason, 1000)
+            code = connection.CLOSE_CODES.get(reason, 1000)
             assert re.search(rf"^{code}\.$", text, flags=re.MULTILINE), reason
 
 
 def test_the_page_tells_every_error_code() -> None:
     told = re.findall(r"^\.It Li (\S+)$", section(HUB, "Errors"), flags=re.MULTILINE)
-    assert tuple(told) == messages.CODES
+    assert tuple(told) == replies.CODES
 
 
 def test_the_page_names_every_limit_with_its_default() -> None:
@@ -370,9 +370,9 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"holds {real.ttl:g} seconds (--hub-ttl)",
         f"longer than {real.max_ttl:g} (--hub-max-ttl)",
         f"at most {real.max_actors:,} actors (--hub-max-actors)",
-        f"An address has at most {registry.MAX_ADDRESS} characters",
+        f"An address has at most {actors.MAX_ADDRESS} characters",
         f"{real.page} actors (--hub-page)",
-        f"patterns over {registry.MAX_PATTERN} characters",
+        f"patterns over {search.MAX_PATTERN} characters",
         f"at most {real.topic_length} characters (--hub-topic-length)",
         f"for {real.topic_idle:,g} seconds (--hub-topic-idle)",
         f"Up to {real.max_topics:,} topics (--hub-max-topics)",
@@ -382,23 +382,25 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"at most {MAX_LEVELS} levels and {MAX_LEVELS} stars",
         f"more than {strict.MAX_DEPTH} levels of arrays and objects",
         f"a header of at most {header} KiB (431)",
-        f"kept for {connection._HTTP_IDLE:g} seconds",
-        f"{registry.MAX_ADDRESS} characters of an address",
-        f"subscriber's name; {registry.MAX_DETAILS // limits.KIB} KiB of one actor's metadata",
-        f"each of which counts as {registry._PER_CAPABILITY} bytes more",
-        f"and {registry._ALL_DETAILS // limits.MIB} MiB of all actors'",
-        f"{registry.MAX_PATTERN:,} characters of a pattern",
+        f"kept for {protocol.HTTP_IDLE:g} seconds",
+        f"address, message type, capability, subscriber name {actors.MAX_ADDRESS} characters",
+        f"of one actor {registry.MAX_DETAILS // limits.KIB} KiB; each capability counts as",
+        f"as its length plus {registry._PER_CAPABILITY} bytes",
+        f"of all actors {registry._ALL_DETAILS // limits.MIB} MiB",
+        f"pattern {search.MAX_PATTERN:,} characters",
         f"take over {registry._PATIENCE * 1000:g} milliseconds of processor time to match",
-        f"{tokens.MAX_TOKEN:,} of a token",
-        f"{commands.MAX_TOPICS_AT_ONCE:,} topics in one command",
-        f"{subscribers.MAX_TOPICS:,} of one Synap subscriber",
-        f"{subscribers.MAX_DETACHED_TOPICS:,} of one without a connection",
-        f"{limits.ANSWER // limits.KIB} KiB of an answer that lists something",
-        f"take {topics.NAME} bytes each on average at most",
+        f"token {tokens.MAX_TOKEN:,} characters",
+        f"topics in one Synap command {commands.MAX_TOPICS_AT_ONCE:,}",
+        f"topics of one Synap subscriber {subscribers.MAX_TOPICS:,}, or",
+        f"or {subscribers.MAX_DETACHED_TOPICS:,} if it has no connection",
+        f"answer that lists something {limits.ANSWER // limits.KIB} KiB",
+        f"take {topic_table.NAME} bytes each on average at most",
         f"add up to more than {strict.MAX_WEIGHT:,}",
-        f"{MAX_LEVELS} levels of a wildcard; {strict.MAX_DEPTH} levels of JSON",
-        f"{header} KiB and {hub_http.MAX_LINES} lines of an HTTP header",
-        f"for as long as that was meant to, {tokens.LONGEST:,} seconds at most",
+        f"wildcard {MAX_LEVELS} levels",
+        f"JSON {strict.MAX_DEPTH} levels",
+        f"HTTP header {header} KiB and {hub_http.MAX_LINES} lines",
+        f"the same lifetime as the old one, {tokens.LONGEST:,} seconds at most",
+        f"for {real.detached_idle:,g} seconds (--hub-detached-idle)",
     ):
         assert sentence in rendered(HUB), sentence
-    assert subscribers.MAX_ID == registry.MAX_ADDRESS
+    assert subscribers.MAX_ID == actors.MAX_ADDRESS

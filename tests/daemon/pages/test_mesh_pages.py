@@ -97,7 +97,9 @@ def asks_for_chat(line: Line) -> bool:
 
 
 def test_the_page_tells_every_fault_of_a_link() -> None:
-    listed = re.findall(r"^\.It Cm (\S+)", section(PAGE, "Who is refused"), flags=re.MULTILINE)
+    listed = re.findall(
+        r"^\.It Cm (\S+)", section(PAGE, "Errors that refuse or close a link"), flags=re.MULTILINE
+    )
     assert listed == list(errors.MESH_CLOSES)
 
 
@@ -119,14 +121,14 @@ def test_the_page_tells_every_column_of_edge_lists() -> None:
 def test_the_numbers_in_the_page_are_the_real_ones() -> None:
     most = interests.MAX_INTEREST_BYTES // 1024
     for sentence in (
-        f"More than {interests.MAX_INTERESTS:,} of them, or {most} KiB",
-        f"it begins as {forwarding.TTL}, and",
-        f"it remembers the last {window.SIZE:,} of each life",
-        f"For {forwarding.FLOOD:g} second after a change",
+        f"more than {interests.MAX_INTERESTS:,} interests, or more than {most} KiB",
+        f"It starts at {forwarding.TTL}, and",
+        f"It remembers the last {window.SIZE:,} numbers of each life",
+        f"This lasts for {forwarding.FLOOD:g} second plus",
         f"not finished in {handshakes._GREETING_TIME:g} seconds",
         f"or nothing for {handshakes._ANSWER_TIME:g} seconds",
         f"has brought nothing for {'two' if core._SILENT == 2 else core._SILENT} heartbeats",
-        f"within {core._PACE:g} seconds when what its clients want changes",
+        f"within {core._PACE:g} seconds when the interests of its clients change",
         f"every {core._REFRESH * 0.75:g} to {core._REFRESH:g} seconds otherwise",
         f"about {core._REFRESH_RATE / 1000:g} kB a second",
         f"not been reachable for {core._FORGET:g} seconds is forgotten",
@@ -136,7 +138,7 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"each daemon with {linkstate._ADVERT // 1024} KiB",
         f"{linkstate.MAX_ALL_LINKS:,} links, each counted at both ends",
         f"{linkstate.MAX_TREES:,} daemons in all of them together",
-        f"{forwarding.MAX_WAYS:,} answers to where",
+        f"{forwarding.MAX_NEXT_HOPS:,} answers to where",
         f"{core.MAX_HELD // MIB} MiB of all links together",
         f"more than {handshakes.MAX_GREETINGS:,} hellos at once",
         f"while it has {adverts.MAX_LINKS:,} links",

@@ -230,7 +230,7 @@ def test_a_page_names_the_real_defaults(command: str) -> None:
 
 
 def test_the_daemon_s_page_tells_the_variables() -> None:
-    assert "its flag in upper case, with `_' for `-', after PUBSUBD_." in rendered(DAEMON)
+    assert "Its name is PUBSUBD_ and the flag in upper case, with `_' for `-'." in rendered(DAEMON)
     for name, option in options_of("serve").items():
         if name != "--check":
             assert option.envvar == "PUBSUBD_" + name[2:].replace("-", "_").upper()
@@ -325,7 +325,7 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         f"A receiver whose object begins after {limits.MAX_EXPLAINED // KIB} KiB",
         f"at most {limits.MAX_REASONS} of its substrings",
         f"on //pubsubd/stats every {real.stats_interval:g} seconds",
-        f"for at most {real.linger:g} seconds together",
+        f"for at most {real.linger:g} seconds in total",
         f"{real.stall_budget:g} seconds in any {real.stall_window:g} seconds",
         f"in the last {real.stall_window:g} seconds",
         f"probes begin after {idle} seconds and come every {interval} seconds",
@@ -363,8 +363,8 @@ def test_the_readme_tells_the_real_limits() -> None:
     real = Limits()
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert (
-        f"{real.max_payload // MIB} MiB a message, {real.max_subscriptions:,} subscriptions,"
-        f" {real.max_pending // MIB} MiB that wait for it"
+        f"{real.max_payload // MIB} MiB per message, {real.max_subscriptions:,} subscriptions, and"
+        f" {real.max_pending // MIB} MiB of output that waits to be read"
     ) in readme
 
 

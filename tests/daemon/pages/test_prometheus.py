@@ -82,13 +82,13 @@ def test_every_family_of_a_scrape_has_samples(told: Scrape) -> None:
 def test_the_page_tells_the_real_numbers() -> None:
     page = rendered(OPERATIONS)
     assert f"of {MAX_LINKS} links at most" in page
-    assert f"remembered, at most {MAX_CACHED_NAMES:,}." in page
-    assert f"remembered, at most {MAX_CACHED_HEADERS:,}." in page
+    assert f"are cached, at most {MAX_CACHED_NAMES:,}." in page
+    assert f"are cached, at most {MAX_CACHED_HEADERS:,}." in page
 
 
 def test_the_page_tells_the_codes_that_are_refusals() -> None:
     about = source(OPERATIONS).split(".It Li pubsubd_auth_refusals_total")[1].split(".El")[0]
-    listed = about.split("something:\n")[1].split("Messages that are refused")[0]
+    listed = about.split("The codes are\n")[1].split("Each refused")[0]
     assert set(re.findall(r"[\w:-]+-\w+|unauthorized|hub:\w+", listed)) == set(AUTH_CODES)
 
 

@@ -142,8 +142,14 @@ def test_every_input_is_held_by_tests() -> None:
             assert _find_tests(cell) or cell.startswith("as the "), (name, cell)
 
 
-def test_what_has_to_be_known_to_report_a_hole_is_there() -> None:
+def test_the_page_says_how_to_report_a_vulnerability() -> None:
     titles = re.findall(r"^## (.+)$", PAGE, re.MULTILINE)
-    assert titles[:3] == ["Report a hole", "Versions", "Who may be an attacker"]
+    assert titles[:3] == ["Report a vulnerability", "Versions", "Attackers"]
     assert "private security advisory" in PAGE
     assert "@" not in PAGE  # nobody's address is made up
+
+
+def test_the_modules_that_the_page_names_exist() -> None:
+    modules = re.findall(r"`(pubsubd/[a-z_/]+\.py)`", PAGE)
+    assert len(modules) > 5
+    assert [one for one in modules if not (ROOT / one).exists()] == []

@@ -167,8 +167,8 @@ def test_each_section_has_one_sentence_of_advice() -> None:
 def test_who_is_silent_is_named() -> None:
     report = sample()
     assert figures(report, "coverage") == {
-        "Daemons that tell of their links": ("5 of 6", "worth a look"),
-        "Oldest last word": ("12 s", "healthy"),
+        "Daemons that report their links": ("5 of 6", "worth a look"),
+        "Longest silence of a reporting daemon": ("12 s", "healthy"),
     }
     assert section(report, "coverage").listings[0].rows == [["b"]]
 
@@ -176,13 +176,14 @@ def test_who_is_silent_is_named() -> None:
 def test_an_old_word_is_judged_by_what_is_stale_in_this_run() -> None:
     report = sample()
     report.parameters["stale_seconds"] = 10
-    assert figures(report, "coverage")["Oldest last word"] == ("12 s", "worth a look")
+    label = "Longest silence of a reporting daemon"
+    assert figures(report, "coverage")[label] == ("12 s", "worth a look")
 
 
 def test_an_id_that_two_daemons_have_is_to_be_acted_on() -> None:
     report = sample()
     report.meshes[0].coverage["duplicate_ids"] = ["x"]
-    assert figures(report, "coverage")["Ids that several daemons have"] == ("1", "act")
+    assert figures(report, "coverage")["Ids used by several daemons"] == ("1", "act")
 
 
 def test_parts_of_a_mesh_are_named_with_their_members() -> None:
@@ -216,7 +217,7 @@ def test_a_mesh_that_nothing_can_split_says_so() -> None:
     good = {"daemons": 6, "components": 1, "articulation_daemons": 0, "bridges": 0, "leaves": 0}
     report = report_of(mesh_of(rows + [metric(*one) for one in good.items()]))
     assert verdict(SnapshotView(report.meshes[0].snapshot)) == (
-        "No daemon and no link can split the mesh alone."
+        "No loss of a single daemon or link can split the mesh."
     )
     assert section(report, "failure").status.word == "healthy"
 

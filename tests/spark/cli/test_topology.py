@@ -46,7 +46,7 @@ def test_it_says_what_it_does_and_what_it_has_found_and_leaves_nothing_else(plac
     stages = [line.split(" s  ")[1] for line in done.stderr.splitlines()[:-1]]
     assert stages[0] == "starting Spark"
     assert "analysing 1 graph" in stages
-    assert done.stderr.splitlines()[-1] == "pubsubd: --fail-on spof: it is the case"
+    assert done.stderr.splitlines()[-1] == "pubsubd: --fail-on spof: the condition holds"
     summary = done.stdout.splitlines()
     assert len(summary) == 10
     assert "6 daemons, 7 links" in summary[0]
@@ -81,7 +81,7 @@ def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], 
     [
         (["--out", "report"], "Missing argument 'INPUT...'"),
         (["mesh.txt"], "Missing option '--out'"),
-        (["mesh.txt", "--out", "s3a://bucket/r"], "no URL"),
+        (["mesh.txt", "--out", "s3a://bucket/r"], "not a URL"),
         (["mesh.txt", "--out", "r", "--window", "0h"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--window", "5"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--since", "yesterday"], "is not a time"),

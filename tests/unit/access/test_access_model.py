@@ -50,7 +50,7 @@ class Rights(RuleBasedStateMachine):
         self.count = 0
 
     def peer(self, name: str) -> Any:
-        return self.room.lines[name] if name in LINES else self.room.talks[name].peer
+        return self.room.lines[name] if name in LINES else self.room.connections[name].peer
 
     def may(self, name: str, what: str, topic: str) -> bool:
         return may(self.rules, self.who[name], what, topic.encode())

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pubsubd.broker.faults import Faults, locate
+from pubsubd.routing.answers import Answers
 from pubsubd.routing.router import Router
+from pubsubd.routing.tables import SubscriptionTable
 from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
 
@@ -43,7 +45,7 @@ def once(function: Any) -> Any:
 def test_a_place_is_the_innermost_function_of_this_package() -> None:
     with pytest.raises(AttributeError) as caught:
         Router().subscribe(None, b"x")  # type: ignore[arg-type]
-    assert locate(caught.value) == "routing.router.Router.subscribe"
+    assert locate(caught.value) == "routing.tables.SubscriptionTable.add"
     assert locate(RuntimeError()) == "unknown"
 
 
@@ -58,10 +60,10 @@ def test_a_traceback_is_logged_once_per_place_and_minute(
             Router().subscribe(None, b"x")  # type: ignore[arg-type]
         except AttributeError as error:
             faults.note(error, "peer7")
-    assert faults.counts == {"routing.router.Router.subscribe": 5}
+    assert faults.counts == {"routing.tables.SubscriptionTable.add": 5}
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 2
     assert all(record.exc_info for record in caplog.records)
-    assert "place=routing.router.Router.subscribe whose=peer7" in caplog.text
+    assert "place=routing.tables.SubscriptionTable.add whose=peer7" in caplog.text
 
 
 def test_what_ends_a_connection_may_fail_as_well() -> None:
@@ -165,9 +167,18 @@ def test_a_peer_that_leaves_throws_away_what_it_is_given_from_the_first_step_on(
     assert table.broker.router.subscriptions == 1
 
 
-@pytest.mark.parametrize("place", ["_remove", "_change", "_let_out", "_want", "_remove_name"])
+@pytest.mark.parametrize(
+    ("owner", "place"),
+    [
+        (SubscriptionTable, "pop"),
+        (Answers, "drop_name"),
+        (Answers, "drop_substring"),
+        (Answers, "drop_pattern"),
+        (Router, "on_forwarded"),
+    ],
+)
 def test_what_a_leaver_leaves_behind_after_a_fault_is_repaired(
-    place: str, monkeypatch: pytest.MonkeyPatch
+    owner: Any, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table("pub", "a", "b")
     router = table.broker.router
@@ -175,7 +186,10 @@ def test_what_a_leaver_leaves_behind_after_a_fault_is_repaired(
         table.say(name, b"sub n\nsub //fwd/x\nsub nm\n")
         router.subscribe_name(table.peers[name], b"//fwd/exact")
         router.subscribe_pattern(table.peers[name], Pattern.slashes("//fwd/+"))
-    monkeypatch.setattr(Router, place, once(getattr(Router, place)))
+    if owner is Router:
+        router.on_forwarded = once(lambda _added: None)
+    else:
+        monkeypatch.setattr(owner, place, once(getattr(owner, place)))
     gone = table.peers.pop("a")
     with pytest.raises(RuntimeError):
         for _ in table.broker.leave(gone):

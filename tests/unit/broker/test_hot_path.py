@@ -27,7 +27,8 @@ class Counted:
 
     def __init__(self, **substrings: bytes) -> None:
         self.table = Table("pub", *substrings)
-        self.routes = self.table.broker.router.routes = CountingRoutes()
+        router = self.table.broker.router
+        self.routes = router.routes = router.answers.routes = CountingRoutes()
         self.puts: dict[str, int] = {}
         for name, substring in substrings.items():
             self._count_puts(name)

@@ -15,7 +15,8 @@ from pubsubd.protocol import limits
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import Limits
 from pubsubd.routing import substrings as matching
-from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.lookups import Unfinished
+from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.transport.server import Server
 from tests.tables import Table
@@ -273,7 +274,7 @@ def test_a_costly_name_is_looked_up_in_steps() -> None:
     count, targets = finish(router, NAME)
     assert count > 1
     assert targets.members == (listener,)
-    assert not router._lookups
+    assert not len(router.interrupted)
 
 
 def test_what_changes_while_a_name_is_looked_up_counts() -> None:
@@ -294,8 +295,8 @@ def test_searches_that_nobody_goes_on_with_are_forgotten() -> None:
     for number in range(300):
         with pytest.raises(Unfinished):
             router.receivers(NAME + b"%d" % number)
-    assert len(router._lookups) <= 256
-    assert sum(len(one.found) for one in router._lookups.values()) <= 500_000
+    assert len(router.interrupted) <= 256
+    assert router.interrupted.patterns <= 500_000
 
 
 @pytest.mark.parametrize("verb", [b"pub", b"PUB"])
@@ -417,8 +418,8 @@ def test_a_lookup_in_steps_tells_what_a_scan_tells_whatever_changes_meanwhile(
     router, ears = Router(), [Ear() for _ in range(4)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pubsubd.routing.substrings.STEPS", 3)
-        patch.setattr("pubsubd.routing.router.STEPS", 3)
-        patch.setattr("pubsubd.routing.router._UNITED", 2)
+        patch.setattr("pubsubd.routing.lookups.STEPS", 3)
+        patch.setattr("pubsubd.routing.lookups.AT_ONCE", 2)
         for _ in range(data.draw(st.integers(1, 40))):
             ear = data.draw(st.sampled_from(ears))
             match data.draw(st.sampled_from(["sub", "sub", "unsub", "ask", "forget"])):

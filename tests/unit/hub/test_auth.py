@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from pubsubd.access.identity import AuthError, Authority
 from pubsubd.access.tokens import load_key
-from pubsubd.hub.auth import credentials
+from pubsubd.hub.login import credentials
 from pubsubd.protocol.errors import ConfigError
 
 SECRET = b"0123456789abcdef0123456789abcdef"

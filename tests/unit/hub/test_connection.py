@@ -409,8 +409,8 @@ def test_what_was_published_before_an_unsubscribe_in_one_read_still_arrives(room
 def test_all_that_one_read_leads_to_reaches_a_connection_in_one_piece(room: Room) -> None:
     sends = []
     room.ask("bob", message_b("hub:subscribe", {"topic": "t"}))
-    room.talks["bob"]._send = sends.append
-    room.talks["ann"]._send = sends.append
+    room.connections["bob"]._send = sends.append
+    room.connections["ann"]._send = sends.append
     room.say(
         "ann",
         *[message_b("hub:publish", {"topic": "t", "type": "x", "data": i}) for i in range(50)],
@@ -420,10 +420,10 @@ def test_all_that_one_read_leads_to_reaches_a_connection_in_one_piece(room: Room
 
 def test_a_read_of_many_messages_takes_several_turns(room: Room) -> None:
     line = json.dumps({"type": "ping"}).encode() + b"\n"
-    talk = room.talks["ann"]
-    assert talk.receive(line * 600)
+    connection = room.connections["ann"]
+    assert connection.receive(line * 600)
     assert len(room.hears("ann")) < 600
-    while talk.receive(b""):
+    while connection.receive(b""):
         pass
     room.hears("ann")
     assert room.ask("ann", {"type": "ping"}) == {"type": "pong"}
@@ -441,17 +441,21 @@ def test_a_connection_that_has_ended_leaves_nothing(room: Room) -> None:
     room.say("dan", subscribe_envelope("e:1"))
     room.ask("dan", synap("pubsub.subscribe", topics=["x", "y.*"], subscriber_id="s1"))
     room.say_raw("dan", b'{"type":')
-    number = room.talks["dan"].peer.number
+    number = room.connections["dan"].peer.number
     room.leave("dan")
     gc.collect()
-    talks = [one for one in gc.get_objects() if isinstance(one, HubConnection)]
-    assert number not in [talk.peer.number for talk in talks if talk.hub is room.hub]
+    connections = [one for one in gc.get_objects() if isinstance(one, HubConnection)]
+    assert number not in [
+        connection.peer.number for connection in connections if connection.hub is room.hub
+    ]
     assert room.broker.router.subscriptions == before
     assert len(room.hub.registry) == 0
     assert len(room.hub.synap.subscribers) == 0
-    assert room.hub.synap.subscribers.other_wildcards == 0
-    assert room.hub.synap.wildcards == 0
-    assert set(room.hub.talks) == {room.talks[n].peer.number for n in ("ann", "bob", "cat")}
+    assert room.hub.policy.wildcards == 0
+    assert room.hub.synap.subscribers.wildcards == 0
+    assert set(room.hub.connections) == {
+        room.connections[n].peer.number for n in ("ann", "bob", "cat")
+    }
     assert room.broker.counters.half_frames == 1
 
 

@@ -15,17 +15,9 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 from wsproto.frame_protocol import CloseReason
 
-from pubsubd.hub.frames import (
-    NDJSON,
-    WEBSOCKET,
-    Closed,
-    Framing,
-    LineReader,
-    Send,
-    TooLarge,
-    WebSocketReader,
-    close_frame,
-)
+from pubsubd.hub.frames import NDJSON, WEBSOCKET, Closed, Framing, Send, TooLarge, close_frame
+from pubsubd.hub.line_reader import LineReader
+from pubsubd.hub.websocket_reader import WebSocketReader
 
 MOST = 70_000  # of a message, in these tests, unless they say something else
 EDGES = [0, 1, 3, 4, 5, 125, 126, 127, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, MOST]

@@ -11,7 +11,7 @@ import pytest
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users, make_token
 from pubsubd.broker.listener_state import ListenerState
-from pubsubd.hub.connection import HubConnection
+from pubsubd.hub.protocol import HubProtocol
 from tests.hubs import UPGRADE, Room, connect_a, message_a, message_b
 from tests.rights import PASSWORD, rules_in, work
 from tests.unit.broker.test_logins import Authority
@@ -43,7 +43,7 @@ def room() -> Room:
 def ruled() -> Room:
     """Return a room where one need not, with kim as ann and lee as nobody, and a line as tom."""
     room = make_room(login=False)
-    room.broker.login(room.talks["kim"].peer, "ann")
+    room.broker.login(room.connections["kim"].peer, "ann")
     room.join_line("tom")
     room.broker.login(room.lines["tom"], "tom")
     return room
@@ -61,7 +61,7 @@ class Web:
     def __init__(self, room: Room, **terms: Any) -> None:
         self.room = room
         self._heard = b""
-        self.talk = HubConnection(
+        self.connection = HubProtocol(
             room.hub,
             "192.0.2.1:5",
             self._take,
@@ -73,9 +73,9 @@ class Web:
         self._heard += data
 
     def say(self, data: bytes) -> None:
-        while self.talk.receive(data):
+        while self.connection.receive(data):
             data = b""
-            work(self.talk.peer)
+            work(self.connection.peer)
 
     def hears(self) -> bytes:
         heard, self._heard = self._heard, b""
@@ -111,8 +111,8 @@ def test_a_token_of_the_users_file_lets_in(room: Room, dialect: str) -> None:
     else:
         message = message_b("hub:connect", {"version": "1.0", "jwt": TOKEN})
     assert room.ask("kim", message)["type"] == "hub:connected"
-    assert room.talks["kim"].peer.identity == "tom"
-    assert room.talks["kim"].identity is None
+    assert room.connections["kim"].peer.identity == "tom"
+    assert room.connections["kim"].identity is None
     register = message_b("hub:register", {"actorAddress": "browser/any", "capabilities": ["x"]})
     if dialect == "B":  # such a token names no address
         assert room.ask("kim", register)["type"] == "hub:registered"
@@ -126,10 +126,10 @@ def test_a_signed_token_and_the_connection_agree_on_who_it_is(room: Room) -> Non
     assert room.ask("kim", message_b("hub:connect", {"version": "1.0", "jwt": token}))["type"] == (
         "hub:connected"
     )
-    talk = room.talks["kim"]
-    assert talk.peer.identity == "browser/ann"
-    assert talk.identity is not None
-    assert talk.identity.actor == "@(browser/ann)"
+    connection = room.connections["kim"]
+    assert connection.peer.identity == "browser/ann"
+    assert connection.identity is not None
+    assert connection.identity.actor == "@(browser/ann)"
 
 
 @pytest.mark.parametrize(
@@ -156,32 +156,32 @@ def test_a_wrong_token_does_not_let_in(room: Room) -> None:
     assert code(room.hears("kim")[0]) == "unauthorized"
     assert room.ended["kim"][0] == "unauthorized"  # the third is the last
     assert room.broker.counters.errors["login-failed"] == 3
-    assert room.talks.keys() == {"lee"}
+    assert room.connections.keys() == {"lee"}
 
 
 def test_who_does_not_log_in_is_ended(room: Room) -> None:
-    talk = room.talks["kim"]
+    connection = room.connections["kim"]
     room.ask("kim", {"type": "ping"})
-    assert talk.overdue(room.now, room.now) is None
+    assert connection.overdue(room.now, room.now) is None
     room.ask("lee", message_b("hub:connect", {"version": "1.0", "jwt": TOKEN}))
-    room.talks["lee"].overdue(room.now, room.now)
+    room.connections["lee"].overdue(room.now, room.now)
     room.now += 11
-    found = talk.overdue(room.now, room.now)
+    found = connection.overdue(room.now, room.now)
     assert found is not None
     assert found.code == "login-timeout"
-    assert json.loads(talk.farewell(found))["payload"]["code"] == "timeout"
-    assert room.talks["lee"].overdue(room.now, room.now) is None
+    assert json.loads(connection.farewell(found))["payload"]["code"] == "timeout"
+    assert room.connections["lee"].overdue(room.now, room.now) is None
 
 
 def test_a_login_that_has_expired_has_to_be_renewed(room: Room) -> None:
     room.broker.access.replace(users=Users(), acl=Acl(), authority=Authority())
     token = f"{int(room.now) + 100}/ann"
     room.ask("kim", message_b("hub:connect", {"version": "1.0", "jwt": token}))
-    talk = room.talks["kim"]
+    connection = room.connections["kim"]
     room.now += 101
-    assert talk.overdue(room.now, room.now) is None
+    assert connection.overdue(room.now, room.now) is None
     room.now += 11
-    found = talk.overdue(room.now, room.now)
+    found = connection.overdue(room.now, room.now)
     assert found is not None
     assert found.code == "login-timeout"
 
@@ -198,7 +198,7 @@ def test_rights_end_with_the_token_where_no_login_is_asked_for() -> None:
     room.say_raw("tom", b"pub a 1 x\n")
     assert len(room.hears("kim")) == 1
     room.now += 101
-    assert room.talks["kim"].overdue(room.now, room.now) is None
+    assert room.connections["kim"].overdue(room.now, room.now) is None
     room.say_raw("tom", b"pub a 1 x\n")
     assert room.hears("kim") == []
 
@@ -228,7 +228,7 @@ def test_a_request_may_say_who_sends_it(room: Room, authorization: str) -> None:
     for _ in range(3):
         assert web.ask(*STATS, authorization)[0] == 200
     assert web.ask(*STATS) == (401, None)  # each for itself
-    assert web.talk.peer.identity is None
+    assert web.connection.peer.identity is None
     assert web.ask(*STATS, authorization)[0] == 200
 
 
@@ -259,9 +259,9 @@ def test_requests_are_answered_in_order_while_passwords_are_checked(room: Room) 
     speech = b"".join(
         request("GET", "/pubsub/topics", None, one) for one in (bad, good, None, bad, good)
     )
-    assert web.talk.receive(speech)
+    assert web.connection.receive(speech)
     assert web.hears() == b""
-    assert web.talk.peer.job is not None
+    assert web.connection.peer.job is not None
     web.say(b"")
     statuses = [int(part[:3]) for part in web.hears().split(b"HTTP/1.1 ")[1:]]
     assert statuses == [401, 200, 401, 401, 200]
@@ -271,17 +271,17 @@ def test_no_timeout_runs_while_the_password_of_a_request_is_checked(room: Room) 
     web = Web(room, login=True)
     bad = request("GET", "/pubsub/topics", None, basic("ann", "wrong one"))
     begun = room.now
-    web.talk.receive(bad + bad[:20])  # the second one comes only in part
+    web.connection.receive(bad + bad[:20])  # the second one comes only in part
     room.now += 100
-    assert web.talk.overdue(room.now, begun) is None
-    work(web.talk.peer)
-    web.talk.rest(begun, room.now)
-    web.talk.receive(b"")
-    assert web.talk.overdue(room.now, room.now) is None
+    assert web.connection.overdue(room.now, begun) is None
+    work(web.connection.peer)
+    web.connection.rest(begun, room.now)
+    web.connection.receive(b"")
+    assert web.connection.overdue(room.now, room.now) is None
     room.now += 20
-    assert web.talk.overdue(room.now, room.now) is None
+    assert web.connection.overdue(room.now, room.now) is None
     room.now += 11
-    found = web.talk.overdue(room.now, room.now)
+    found = web.connection.overdue(room.now, room.now)
     assert found is not None
     assert found.code == "command-timeout"
 
@@ -325,8 +325,8 @@ def test_an_upgrade_may_say_who_asks_for_it(room: Room, how: str) -> None:
         header = f"Authorization: {basic('ann', PASSWORD)}\r\n".encode()
     web.say(UPGRADE.replace(b"GET /ws", path).replace(b"\r\n", b"\r\n" + header, 1))
     assert web.hears().startswith(b"HTTP/1.1 101 ")
-    assert web.talk.peer.identity == ("ann" if how == "basic" else "tom")
-    assert web.talk.may("publish")
+    assert web.connection.peer.identity == ("ann" if how == "basic" else "tom")
+    assert web.connection.may("publish")
 
 
 def test_an_upgrade_without_a_login_may_log_in_later_and_a_wrong_one_is_refused(
@@ -335,7 +335,7 @@ def test_an_upgrade_without_a_login_may_log_in_later_and_a_wrong_one_is_refused(
     web = Web(room, login=True)
     web.say(UPGRADE)
     assert web.hears().startswith(b"HTTP/1.1 101 ")
-    assert not web.talk.may("publish")
+    assert not web.connection.may("publish")
     web = Web(room, login=True)
     web.say(UPGRADE.replace(b"\r\n", b"\r\nAuthorization: Bearer x\r\n", 1))
     assert web.hears().startswith(b"HTTP/1.1 401 ")
@@ -388,7 +388,7 @@ def test_rights_that_change_hold_for_what_is_known_of_publications(ruled: Room) 
 
 
 def test_topics_that_one_may_not_receive_are_not_listed(ruled: Room) -> None:
-    ruled.talks["lee"].peer.identity = None
+    ruled.connections["lee"].peer.identity = None
     for topic in ("a1", "open"):
         ruled.say("kim", message_b("hub:publish", {"topic": topic, "type": "x"}))
     ruled.hears("kim")
@@ -449,7 +449,7 @@ def test_a_subscriber_that_is_taken_over_brings_no_more_than_one_may_receive() -
 
 
 def test_sending_to_actors_needs_a_right_of_its_own(ruled: Room) -> None:
-    ruled.broker.login(ruled.talks["lee"].peer, "tom")
+    ruled.broker.login(ruled.connections["lee"].peer, "tom")
     register = message_b("hub:register", {"actorAddress": "browser/lee", "capabilities": ["x"]})
     assert ruled.ask("lee", register)["type"] == "hub:registered"
     to_lee = {"to": "browser/lee", "type": "x", "data": 1}

@@ -65,7 +65,7 @@ def test_any_messages_are_carried_out_or_refused(said: list[tuple[str, Any]]) ->
     room.say("cat", {"type": "ping"})
     room.hears("cat")
     for name, message in said:
-        if name in room.talks:
+        if name in room.connections:
             room.say(name, {"type": "ping"}, message)
         for one in ("ann", "bob"):
             for heard in room.hears(one):
@@ -76,7 +76,7 @@ def test_any_messages_are_carried_out_or_refused(said: list[tuple[str, Any]]) ->
     room.tick(4_000)
     room.say("cat", {"type": "ping"})
     assert room.hears("cat") == [{"type": "pong"}]
-    for name in list(room.talks):
+    for name in list(room.connections):
         room.leave(name)
     assert room.broker.router.subscriptions == 2 + sum(
         len(one.topics) for one in room.hub.synap.subscribers.values()
@@ -89,10 +89,10 @@ def test_any_bytes_are_carried_out_or_refused(data: bytes, step: int) -> None:
     room = Room()
     room.join("ann", "bob")
     for at in range(0, len(data), step):
-        if "ann" in room.talks:
-            talk = room.talks["ann"]
-            while talk.receive(data[at : at + step]):
+        if "ann" in room.connections:
+            connection = room.connections["ann"]
+            while connection.receive(data[at : at + step]):
                 break
-            if talk.peer.ending is not None:
+            if connection.peer.ending is not None:
                 room.leave("ann")
     assert room.ask("bob", {"type": "ping"}) == {"type": "pong"}

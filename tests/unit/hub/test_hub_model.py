@@ -352,7 +352,7 @@ class HubMachine(RuleBasedStateMachine):
             self.room.leave(name)
         assert self.room.broker.router.subscriptions == 1
         assert len(self.room.hub.registry) == 0
-        assert self.room.hub.talks == {}
+        assert self.room.hub.connections == {}
         assert len(self.room.hub.synap.subscribers) == 0
 
 

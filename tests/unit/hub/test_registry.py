@@ -14,17 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pubsubd.hub.registry import (
-    MAX_ADDRESS,
-    MAX_DETAILS,
-    MAX_PATTERN,
-    Actor,
-    Found,
-    PatternError,
-    Registry,
-    RegistryFull,
-    canonical,
-)
+from pubsubd.hub.actors import MAX_ADDRESS, Actor, canonical
+from pubsubd.hub.registry import MAX_DETAILS, Found, Registry, RegistryFull
+from pubsubd.hub.search import MAX_PATTERN, PatternError
 
 
 def page(registry: Registry, offset: int, limit: int, now: int) -> tuple[list[Actor], int]:
@@ -335,7 +327,7 @@ def test_those_who_stay_are_found_once_whatever_comes_and_goes_meanwhile(data: A
             registry.expire(now)
             same = registry.get(data.draw(st.sampled_from(stay)), now)
             assert same is not None
-            registry.register(same.address, ("c", "d"), b"{}", 1_000, same.owner, now)
+            registry.register(same.address, ("c", "d"), b"{}", 1_000, same.connection, now)
             other = registry.unregister(data.draw(st.sampled_from(stay)))
             assert other is not None  # it has another connection now
             registry.register(other.address, ("c",), b"{}", 1_000, f"you {number}", now)
@@ -465,9 +457,9 @@ def test_an_actor_that_made_room_is_told_all_the_same() -> None:
     registry.register("x/b", (), b"{}", 10, "bob", 10)
     registry.register("x/b", (), b"{}", 90, "eve", 20)  # his is over, and not yet swept
     gone = registry.expire(20)
-    assert [(actor.key, actor.owner) for actor in gone] == [("x/a", "ann"), ("x/b", "bob")]
+    assert [(actor.key, actor.connection) for actor in gone] == [("x/a", "ann"), ("x/b", "bob")]
     assert registry.expire(20) == []
-    assert [actor.owner for actor in page(registry, 0, 9, 20)[0]] == ["eve"]
+    assert [actor.connection for actor in page(registry, 0, 9, 20)[0]] == ["eve"]
 
 
 def test_an_actor_that_has_come_back_meanwhile_is_not_told() -> None:
@@ -578,7 +570,7 @@ class RegistryMachine(RuleBasedStateMachine):
         removed = self.registry.unregister(name)
         assert (removed is None) is (name not in self.actors)
         if removed is not None:
-            assert removed.owner == self.actors[name]["owner"]
+            assert removed.connection == self.actors[name]["owner"]
             self.drop(name)
 
     @rule(owner=st.sampled_from(["p", "q"]))
@@ -616,7 +608,7 @@ class RegistryMachine(RuleBasedStateMachine):
     @rule()
     def expire(self) -> None:
         self.reap()
-        told = [(actor.key, actor.owner) for actor in self.registry.expire(self.now)]
+        told = [(actor.key, actor.connection) for actor in self.registry.expire(self.now)]
         back = {(name, one["owner"]) for name, one in self.actors.items()}
         assert sorted(told) == sorted(one for one in self.untold if one not in back)
         self.untold.clear()
@@ -667,7 +659,7 @@ class RegistryMachine(RuleBasedStateMachine):
             assert (actor is None) is (name not in living)
             if actor is not None:
                 known = living[name]
-                assert (actor.address, actor.owner) == (known["address"], known["owner"])
+                assert (actor.address, actor.connection) == (known["address"], known["owner"])
                 assert set(actor.capabilities) == known["capabilities"]
                 assert (actor.expires_at, actor.version) == (known["end"], known["version"])
                 assert actor.registered_at == known["since"]
@@ -693,5 +685,5 @@ def test_a_capability_that_nobody_has_any_more_is_forgotten() -> None:
     assert set(registry._by_capability) == {"d"}
     registry.unregister("x/a")
     assert not registry._by_capability
-    assert not registry._by_owner
+    assert not registry._by_connection
     assert not registry._by_token

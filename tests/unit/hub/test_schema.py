@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pubsubd.hub import messages, registry
+from pubsubd.hub import actors, replies
 from pubsubd.hub.schema import asyncapi, signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands
@@ -256,7 +256,7 @@ def test_what_is_no_object_satisfies_no_schema(message: Any) -> None:
 def test_an_address_is_one_in_the_schemas_as_it_is_in_the_registry(text: str) -> None:
     schema = SCHEMA["$defs"]["HubUnregister"]["properties"]["actorAddress"]
     assert jsonschema.Draft202012Validator(schema).is_valid(text) == (
-        registry.canonical(text) is not None
+        actors.canonical(text) is not None
     )
 
 
@@ -266,7 +266,7 @@ def test_every_error_code_is_told_somewhere() -> None:
         for path in (ROOT / "pubsubd" / "hub").rglob("*.py")
         if path.name != "messages.py"
     )
-    for code in messages.CODES:
+    for code in replies.CODES:
         assert f'"{code}"' in sources, code
 
 

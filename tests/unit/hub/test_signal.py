@@ -570,15 +570,15 @@ def test_a_broadcast_goes_out_in_steps(room: Room) -> None:
         room.join(f"n{number}")
         room.register_a(f"n{number}")
     room.shorten_turns(12)
-    talk = room.talks["ann"]
+    connection = room.connections["ann"]
     line = message_b("hub:broadcast", {"type": "news", "message": "x"})
     counts = []
-    more = talk.receive(json.dumps(line).encode() + b"\n")
+    more = connection.receive(json.dumps(line).encode() + b"\n")
     while True:
         counts.append(sum(len(room.hears(f"n{number}")) for number in range(25)))
         if not more:
             break
-        more = talk.receive(b"")
+        more = connection.receive(b"")
     assert max(counts) <= 12
     assert len([count for count in counts if count]) == 3
     (ack,) = room.hears("ann")
@@ -622,8 +622,8 @@ def test_a_broadcast_is_put_into_json_twice_however_many_get_it(
 def test_a_broadcast_waits_for_a_connection_that_is_behind(room: Room) -> None:
     for number in range(3):
         room.ask("bob", message_b("hub:register", {"actorAddress": f"n/{number}"}))
-    outbox = room.talks["bob"].peer.outbox
-    outbox.put(b"x" * (room.talks["bob"].max_pending // 2 + 1))
+    outbox = room.connections["bob"].peer.outbox
+    outbox.put(b"x" * (room.connections["bob"].max_pending // 2 + 1))
     assert len(room.turns("ann", message_b("hub:broadcast", {"type": "x"}))) == 4
 
 
@@ -632,15 +632,15 @@ def test_an_actor_that_leaves_during_a_broadcast_is_left_out(room: Room) -> None
         room.join(f"n{number}")
         room.register_a(f"n{number}")
     room.shorten_turns(100)
-    talk = room.talks["ann"]
-    more = talk.receive(
+    connection = room.connections["ann"]
+    more = connection.receive(
         json.dumps(message_b("hub:broadcast", {"type": "x", "message": 1})).encode() + b"\n"
     )
     assert more
     room.say("n149", message_a("hub:disconnect", me="@(browser/n149)"))
     room.hears("n149")
     while more:
-        more = talk.receive(b"")
+        more = connection.receive(b"")
     (ack,) = room.hears("ann")
     assert ack["payload"]["successCount"] == 149
     assert room.hears("n149") == []
@@ -908,12 +908,12 @@ def test_a_message_over_the_limit_is_refused_and_the_connection_goes_on() -> Non
 
 def test_silence_ends_a_client_that_has_introduced_itself(room: Room) -> None:
     room.connect_a("ann")
-    talk = room.talks["ann"]
-    assert talk.overdue(100.0, 41.0) is None
-    overdue = talk.overdue(100.0, 39.0)
+    connection = room.connections["ann"]
+    assert connection.overdue(100.0, 41.0) is None
+    overdue = connection.overdue(100.0, 39.0)
     assert overdue is not None
     assert overdue.code == "heartbeat-timeout"
-    assert room.talks["bob"].overdue(100.0, 0.0) is None
+    assert room.connections["bob"].overdue(100.0, 0.0) is None
 
 
 # Asking the hub
@@ -1056,7 +1056,7 @@ def test_long_senders_are_not_remembered(room: Room) -> None:
     for number in range(10):
         publish = {"topic": "t", "type": "x"}
         room.ask("ann", message_b("hub:publish", publish, me=f"{number}" + "x" * 100_000))
-    signal = room.talks["ann"].signal
+    signal = room.hub.signals.get(room.connections["ann"])
     assert signal is not None
     assert len(signal.publications) == 0
     room.ask("ann", message_b("hub:publish", publish))
@@ -1071,7 +1071,7 @@ def test_subscriptions_under_a_registration_that_is_over_end_in_steps(room: Room
     room.shorten_turns(1)
     left = []
     for _ in range(7):
-        room.talks["ann"].receive(b'{"type":"ping"}\n')
+        room.connections["ann"].receive(b'{"type":"ping"}\n')
         left.append(room.broker.router.subscriptions)
     assert left == [74, 58, 42, 26, 10, 0, 0]
 
@@ -1082,12 +1082,12 @@ def test_a_topic_subscribed_anew_outlives_the_registration_before(room: Room) ->
         room.ask("bob", message_a("hub:subscribe", {"topic": f"t{number}"}, me=me))
     room.now += 10
     room.shorten_turns(1)
-    room.talks["ann"].receive(b'{"type":"ping"}\n')
+    room.connections["ann"].receive(b'{"type":"ping"}\n')
     assert room.broker.router.subscriptions == 74
     subscribe = message_a("hub:subscribe", {"topic": "t89"}, me=me)
     data = json.dumps(subscribe).encode() + b"\n"
     while not (heard := room.hears("bob")):
-        room.talks["bob"].receive(data)
+        room.connections["bob"].receive(data)
         data = b""
     assert heard[0]["type"] == "hub:subscribed"
     assert room.broker.router.subscriptions > 1

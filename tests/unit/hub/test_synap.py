@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.broker.turn import Turn
+from pubsubd.hub.core import HubCore
 from pubsubd.hub.strict import JsonError
+from pubsubd.hub.subscriptions import Subscriptions
 from pubsubd.hub.synap import (
     Answer,
-    Subscriber,
     Synap,
     SynapError,
     commands,
@@ -24,48 +25,20 @@ from pubsubd.hub.synap import (
     status,
     subscribers,
 )
-from pubsubd.hub.topics import TopicError, TopicTable
+from pubsubd.hub.topics import TopicError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.protocol.wire import header
-from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
 
 
-class Talk:
-    """A connection that holds each name and pattern once, whoever asks."""
+class Connection:
+    """A connection as Synap needs it."""
 
     def __init__(self, bench: Bench, name: str) -> None:
         bench.table.join(name)
-        self.bench = bench
         self.peer = bench.table.peers[name]
         self.sender = f"tcp/{name}"
-        self.subscriber: Subscriber | None = None
-        self.names: set[bytes] = set()
-        self.patterns: set[Pattern] = set()
-
-    def hold(self, name: bytes) -> None:
-        if name not in self.names:
-            self.names.add(name)
-            self.bench.topics.hold(name, self.bench.now)
-            self.bench.table.broker.router.subscribe_name(self.peer, name)
-
-    def release(self, name: bytes) -> None:
-        if name in self.names:
-            self.names.remove(name)
-            self.bench.topics.release(name)
-            self.bench.table.broker.router.unsubscribe_name(self.peer, name)
-
-    def check_patterns(self, count: int) -> None:
-        if len(self.patterns) + count > self.bench.limits.max_connection_wildcards:
-            raise TopicError("too many of this connection")
-
-    def hold_pattern(self, pattern: Pattern) -> None:
-        self.patterns.add(pattern)
-        self.bench.table.broker.router.subscribe_pattern(self.peer, pattern)
-
-    def release_pattern(self, pattern: Pattern) -> None:
-        self.patterns.discard(pattern)
-        self.bench.table.broker.router.unsubscribe_pattern(self.peer, pattern)
+        self.subscriptions = Subscriptions(bench.hub, self.peer)
 
 
 class Bench:
@@ -74,26 +47,29 @@ class Bench:
     def __init__(self, limits: Limits | None = None, **hub: Any) -> None:
         self.table = Table(limits=limits)
         self.limits = HubLimits(**hub)
-        self.topics = TopicTable(self.limits.max_topics, self.limits.topic_idle)
         self.now = 1_000.5
-        self.synap = Synap(self.table.broker, self.topics, self.limits, lambda: self.now)
-        self.talks: dict[str, Talk] = {}
+        self.hub = HubCore(
+            self.table.broker, self.limits, clock=lambda: self.now, wall=lambda: self.now
+        )
+        self.topics = self.hub.topics
+        self.synap = Synap(self.hub)
+        self.connections: dict[str, Connection] = {}
 
     def join(self, *names: str) -> None:
         for name in names:
-            self.talks[name] = Talk(self, name)
+            self.connections[name] = Connection(self, name)
 
     def leave(self, name: str) -> None:
-        talk = self.talks.pop(name)
-        self.synap.drop(talk)
-        for topic in talk.names:
-            self.topics.release(topic)
+        connection = self.connections.pop(name)
+        self.synap.drop(connection)
+        for _ in connection.subscriptions.release():
+            pass
         self.table.leave(name)
 
     def run(self, who: str | None, command: str, /, **payload: Any) -> dict[str, Any]:
         """Carry out a command of a connection, or over HTTP, and send what it leads to."""
-        talk = self.talks[who] if who is not None else None
-        answer = finished(self.synap.run(f"pubsub.{command}", payload, talk))
+        connection = self.connections[who] if who is not None else None
+        answer = finished(self.synap.run(f"pubsub.{command}", payload, connection))
         self.table.broker.flush()
         json.dumps(answer)
         return answer
@@ -273,9 +249,9 @@ def test_what_a_connection_has_taken_over_does_not_go_until_it_does() -> None:
     bench.now += 200
     assert bench.synap.expire(bench.now) == 0
     assert bench.run("ann", "publish", topic="u.1", payload=1)["subscribers_matched"] == 1
-    talk = bench.talks["ann"]
+    connection = bench.connections["ann"]
     bench.leave("ann")
-    assert talk.subscriber is None
+    assert bench.synap.subscribers.of(connection) is None
     assert len(bench.synap.subscribers) == 0
 
 
@@ -302,7 +278,7 @@ def test_a_refused_subscribe_leaves_nothing_behind(bench: Bench) -> None:
         text = refused(bench, who, "subscribe", topics=["ok", "#.no"], subscriber_id="x")
         assert text == "Invalid value: # wildcard must be at the end of pattern"
         refused(bench, who, "subscribe", topics=["ok", ""], subscriber_id="new")
-    assert bench.talks["ann"].subscriber is None
+    assert bench.synap.subscribers.of(bench.connections["ann"]) is None
     assert bench.run(None, "stats")["total_subscribers"] == 1
     assert bench.run(None, "topics") == {"topics": ["t"], "count": 1}
 
@@ -319,7 +295,7 @@ def test_what_a_connection_subscribed_is_gone_with_it(bench: Bench) -> None:
 def test_the_first_frame_of_a_push_stream_lists_the_topics(bench: Bench) -> None:
     bench.run(None, "subscribe", topics=["t"], subscriber_id="x")
     bench.run("ann", "subscribe", topics=["u.#"], subscriber_id="x")
-    subscriber = bench.talks["ann"].subscriber
+    subscriber = bench.synap.subscribers.of(bench.connections["ann"])
     assert subscriber is not None
     assert connected(subscriber) == {
         "type": "connected",
@@ -471,8 +447,8 @@ def test_statistics_are_those_of_the_reference_and_true(bench: Bench) -> None:
             bench.run("bob", "publish", topic=topic, payload=1)
     bench.synap.delivered(3, 0.002)
     bench.synap.delivered(1, 0.006)
-    bench.synap.slow_consumers += 1
-    bench.synap.failures += 7
+    bench.hub.slow_consumers += 1
+    bench.hub.undelivered += 7
     assert bench.run(None, "stats") == {
         "total_topics": 3,
         "total_subscribers": 2,
@@ -501,7 +477,7 @@ def test_a_topic_has_no_more_subscribers_than_the_limit() -> None:
     text = refused(bench, None, "subscribe", topics=["u", "t"])
     assert text == "Invalid request: over 2 subscribers of topic 't'"
     with pytest.raises(TopicError):
-        bench.synap.check_name(b"t")
+        bench.hub.policy.check_name(b"t")
     bench.run("ann", "subscribe", topics=["t", "u"])
     bench.run(None, "unsubscribe", subscriber_id="x")
     bench.run(None, "subscribe", topics=["t"])
@@ -513,8 +489,8 @@ def test_there_are_no_more_topics_subscribed_than_the_limit() -> None:
     assert refused(bench, None, "subscribe", topics=["c", "d"]) == "Invalid request: over 3 topics"
     bench.run(None, "subscribe", topics=["a", "c"])
     with pytest.raises(TopicError):
-        bench.synap.check_name(b"d")
-    bench.synap.check_name(b"a")
+        bench.hub.policy.check_name(b"d")
+    bench.hub.policy.check_name(b"a")
     assert bench.run(None, "publish", topic="d", payload=1)["subscribers_matched"] == 0
 
 
@@ -525,10 +501,10 @@ def test_there_are_no_more_wildcards_than_the_limit() -> None:
     assert text == "Invalid request: over 2 wildcard subscriptions"
     bench.run(None, "subscribe", topics=["b.*", "c"], subscriber_id="x")
     with pytest.raises(TopicError):
-        bench.synap.check_pattern(Pattern.dots("d.*"))
+        bench.hub.policy.check_patterns(1)
     bench.run(None, "unsubscribe", topics=["a.*"], subscriber_id="x")
-    bench.synap.check_pattern(Pattern.dots("d.*"))
-    bench.synap.subscribers.other_wildcards += 1
+    bench.hub.policy.check_patterns(1)
+    bench.hub.policy.wildcards += 1
     refused(bench, None, "subscribe", topics=["d.*"])
     assert bench.run(None, "stats")["total_wildcard_subscriptions"] == 1
 
@@ -623,11 +599,13 @@ def test_messages_to_those_without_a_connection_stay_together(bench: Bench) -> N
     bench.run(None, "subscribe", topics=["t"], subscriber_id="x")
     bench.run("ann", "subscribe", topics=["t"])
     chunks: list[bytes] = []
-    peer = bench.talks["ann"].peer
+    peer = bench.connections["ann"].peer
     peer.enqueue = chunks.append
     bench.table.broker.router.clear()
     for number in range(5):
-        bench.synap.run("pubsub.publish", {"topic": "t", "payload": number}, bench.talks["bob"])
+        bench.synap.run(
+            "pubsub.publish", {"topic": "t", "payload": number}, bench.connections["bob"]
+        )
     bench.table.broker.flush()
     assert bench.synap.deliveries == 5
     assert bench.synap.subscribers["x"].peer.pending == []
@@ -638,7 +616,7 @@ def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
     topics = [f"t{number}" for number in range(1_000)]
     bench.run("ann", "subscribe", topics=topics)
     bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
-    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.talks["ann"])
+    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.connections["ann"])
     assert not isinstance(answer, dict)
     assert bench.table.broker.router.subscriptions == 800
     bench.run("ann", "publish", topic="t999", payload=1)
@@ -649,7 +627,7 @@ def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
 def test_what_leaves_while_its_topics_are_taken_back_takes_them_along(bench: Bench) -> None:
     bench.run("ann", "subscribe", topics=[f"t{number}" for number in range(1_000)])
     bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
-    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.talks["ann"])
+    answer = bench.synap.run("pubsub.unsubscribe", {}, bench.connections["ann"])
     bench.leave("ann")
     assert finished(answer) == {"unsubscribed": 200}
     assert len(bench.topics) == 1_000
@@ -815,7 +793,7 @@ class SynapAgainstScan(RuleBasedStateMachine):
         answer = self.bench.run(who, "publish", topic=topic, payload=self.number)
         assert answer["subscribers_matched"] == len(getting)
         self.messages[topic] = self.messages.get(topic, 0) + 1
-        for name in self.bench.talks:
+        for name in self.bench.connections:
             expected = [self.number] if self.owners.get(name) in getting else []
             assert self.bench.payloads(name) == expected
 
@@ -854,14 +832,16 @@ class SynapAgainstScan(RuleBasedStateMachine):
 
     @invariant()
     def the_connections_have_what_their_subscribers_have(self) -> None:
-        for name, talk in self.bench.talks.items():
+        for name, connection in self.bench.connections.items():
             mine = self.topics.get(self.owners.get(name, ""), [])
-            held = {topic.decode() for topic in talk.names}
-            assert held | {pattern.text for pattern in talk.patterns} == set(mine)
-            assert (talk.subscriber is None) == (name not in self.owners)
-            if talk.subscriber is not None:
-                assert list(talk.subscriber.topics) == mine
-                assert talk.subscriber.session is talk
+            held = {topic.decode() for topic in connection.peer.names or ()}
+            held |= {pattern.text for pattern in connection.peer.patterns or ()}
+            assert held == set(mine)
+            subscriber = self.bench.synap.subscribers.of(connection)
+            assert (subscriber is None) == (name not in self.owners)
+            if subscriber is not None:
+                assert list(subscriber.topics) == mine
+                assert subscriber.connection is connection
 
     @invariant()
     def the_table_counts_subscribers(self) -> None:

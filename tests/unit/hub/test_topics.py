@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pubsubd.hub.topic_table import TopicTable
 from pubsubd.hub.topics import (
     TopicError,
-    TopicTable,
     check_envelope_topic,
     check_hub_topic,
     check_synap_topic,

@@ -19,8 +19,9 @@ from pubsubd.mesh.interests import MAX_INTERESTS, generalising
 from pubsubd.mesh.remotes import Remote
 from pubsubd.protocol import wire
 from pubsubd.protocol.limits import TURN
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.router import Router, Unfinished
+from pubsubd.routing.router import Router
 from tests.webs import Node, Web, build
 
 LOOKS = 6  # at the clock that one turn has in these tests
@@ -32,10 +33,13 @@ def slow(node: Node) -> None:
 
 
 def advert(
-    node: str, sequence: int = 1, links: tuple[LinkReport, ...] = (), wants: tuple[bytes, ...] = ()
+    node: str,
+    sequence: int = 1,
+    links: tuple[LinkReport, ...] = (),
+    interests: tuple[bytes, ...] = (),
 ) -> bytes:
     """Return the frame of an advert."""
-    told = Advert(node, "h", 1, 1, sequence, 1, links, wants)
+    told = Advert(node, "h", 1, 1, sequence, 1, links, interests)
     return wire.frame(b"//fwd/peers/default/%b" % node.encode(), format_advert(told))
 
 
@@ -51,7 +55,7 @@ def tell(node: Node, source: str, data: bytes) -> int:
 def settle(node: Node) -> int:
     """Let a daemon do what is due; return how many turns that took."""
     turns = 0
-    while node.mesh.due <= node.web.now:
+    while node.mesh.due <= node.world.now:
         node.mesh.act()
         turns += 1
     return turns
@@ -59,22 +63,22 @@ def settle(node: Node) -> int:
 
 def relay(node: Node, sequence: int, frames: bytes, more: bytes = b"") -> bytes:
     """Return the frame of a batch of a daemon."""
-    head = b"%b@%d %d 9 1%b\n" % (node.name.encode(), node.mesh.state.life, sequence, more)
+    head = b"%b@%d %d 9 1%b\n" % (node.name.encode(), node.mesh.state.incarnation, sequence, more)
     return wire.frame(b"//pubsubd/relay", head + frames)
 
 
-def crowd(web: Web, count: int, wants: int = 0) -> bytes:
+def crowd(web: Web, count: int, interests: int = 0) -> bytes:
     """Return adverts of a ring of further daemons of which the first one is linked to b."""
     names = [f"n{number}" for number in range(count)]
     told = []
     for number, name in enumerate(names):
         near = [names[number - 1], names[(number + 1) % count], *(["b"] if number == 0 else [])]
         links = tuple(LinkReport(other, True, 0, 1.0) for other in near)
-        wanted = tuple(b"//fwd/%b/%d" % (name.encode(), one) for one in range(wants))
+        wanted = tuple(b"//fwd/%b/%d" % (name.encode(), one) for one in range(interests))
         told.append(advert(name, 1, links, wanted))
     state = web["b"].mesh.state
     links = (LinkReport("a", False, 0), LinkReport("n0", True, 0))
-    b = Advert("b", "h", 1, state.life, 99, state.start, links, (b"//fwd/b",))
+    b = Advert("b", "h", 1, state.incarnation, 99, state.start, links, (b"//fwd/b",))
     return wire.frame(b"//fwd/peers/default/b", format_advert(b)) + b"".join(told)
 
 
@@ -277,13 +281,13 @@ def test_ways_are_forgotten_with_the_sets_of_daemons_that_they_lead_to(
         assert len(a.mesh.forwarding._groups) <= 2
     finally:
         gc.enable()
-    monkeypatch.setattr(forwarding, "MAX_WAYS", 3)
+    monkeypatch.setattr(forwarding, "MAX_NEXT_HOPS", 3)
     web.run(3)
     for _ in range(3):
         for origin in range(10):
             group = next(iter(a.mesh.forwarding._groups.values()))
-            a.mesh.forwarding._ways(f"x{origin}", group, None)
-            assert len(group.ways) <= 4
+            a.mesh.forwarding._next_hops(f"x{origin}", group, None)
+            assert len(group.next_hops) <= 4
 
 
 # Adverts
@@ -293,18 +297,18 @@ def test_what_one_advert_may_tell_is_bounded() -> None:
     web = build(["ab"])
     a = web["a"]
     links = tuple(LinkReport(f"x{number}", True, 0) for number in range(adverts.MAX_LINKS + 1))
-    wants = tuple(b"//fwd/%d" % number for number in range(MAX_INTERESTS + 1))
+    interests = tuple(b"//fwd/%d" % number for number in range(MAX_INTERESTS + 1))
     large = tuple(b"//fwd/" + b"x" * 1_000 + b"%d" % number for number in range(70))
     for data in (
         advert("z", links=links),
-        advert("z", wants=wants),
-        advert("z", wants=large),
+        advert("z", interests=interests),
+        advert("z", interests=large),
         wire.frame(b"//fwd/peers/default/z", b"h 1\nnode 1 1 1" + b"\n" * 5_000),
-        wire.frame(b"//fwd/peers/default/z", b"h 1\nnode %d 1 1" % (adverts.MAX_LIFE + 1)),
+        wire.frame(b"//fwd/peers/default/z", b"h 1\nnode %d 1 1" % (adverts.MAX_INCARNATION + 1)),
     ):
         tell(a, "b", data)
     assert a.refused == {"bad-advert": 5}
-    tell(a, "b", advert("z", links=links[:-1], wants=wants[:-1]))
+    tell(a, "b", advert("z", links=links[:-1], interests=interests[:-1]))
     assert "z" in a.mesh.table.adverts
 
 
@@ -385,14 +389,14 @@ def test_a_change_of_thousands_of_daemons_is_acted_on_in_turns(
     web = build(["ab"])
     a = web["a"]
     wanted: list[str] = []
-    real = Remote.want
+    real = Remote.follow
 
     def want(remote: Remote, *args: object) -> bool:
         wanted.append(remote.node)
         return real(remote, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Remote, "want", want)
-    tell(a, "b", crowd(web, 2_000, wants=1))
+    monkeypatch.setattr(Remote, "follow", want)
+    tell(a, "b", crowd(web, 2_000, interests=1))
     web.now += 0.05
     slow(a)
     wanted.clear()
@@ -411,9 +415,9 @@ def test_an_advert_with_many_interests_is_subscribed_in_turns() -> None:
     web = build(["ab"])
     a = web["a"]
     state = web["b"].mesh.state
-    wants = tuple(b"//fwd/x/%d" % number for number in range(MAX_INTERESTS))
+    interests = tuple(b"//fwd/x/%d" % number for number in range(MAX_INTERESTS))
     links = (LinkReport("a", False, 0),)
-    told = Advert("b", "h", 1, state.life, 99, state.start, links, wants)
+    told = Advert("b", "h", 1, state.incarnation, 99, state.start, links, interests)
     slow(a)
     tell(a, "b", wire.frame(b"//fwd/peers/default/b", format_advert(told)))
     assert a.broker.router.subscriptions <= 16 * (LOOKS + 1)
@@ -427,16 +431,16 @@ def test_a_large_graph_is_walked_over_in_steps_to_the_same_end(
     web = build(["ab"])
     tell(web["a"], "b", crowd(web, 3_000))
     table = web["a"].mesh.table
-    expected = dict(table.branches("n7") or {}), dict(table.hops)
+    expected = dict(table.subtree("n7") or {}), dict(table.hops)
     monkeypatch.setattr(linkstate, "_AT_ONCE", 10)
     table.put(Advert("n5", "h", 1, 1, 2, 1))
     table.put(Advert("n5", "h", 1, 1, 3, 1, (LinkReport("n4", True, 0), LinkReport("n6", True, 0))))
     before = table.hops
-    assert table.branches("n7", lambda: True) is None
+    assert table.subtree("n7", lambda: True) is None
     assert not table.find_hops(lambda: True)
     assert table.hops is before  # until the new ones are found
     looks = 0
-    while (found := table.branches("n7", lambda: True)) is None:
+    while (found := table.subtree("n7", lambda: True)) is None:
         looks += 1
     while not table.find_hops(lambda: True):
         looks += 1
@@ -450,10 +454,10 @@ def test_trees_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     tell(web["a"], "b", crowd(web, 300))
     table = web["a"].mesh.table
     for number in range(300):
-        table.branches("a" if number == 0 else f"n{number}")
-        table.branches("a")
-    assert sum(len(tree) + 1 for tree in table._branches.values()) <= 1_000
-    assert table._kept == sum(len(tree) + 1 for tree in table._branches.values())
+        table.subtree("a" if number == 0 else f"n{number}")
+        table.subtree("a")
+    assert sum(len(tree) + 1 for tree in table._subtrees.values()) <= 1_000
+    assert table._kept == sum(len(tree) + 1 for tree in table._subtrees.values())
 
 
 def test_who_publishes_does_not_wait_for_a_walk_over_a_large_graph(
@@ -480,14 +484,14 @@ def test_a_new_neighbour_is_told_what_is_known_as_fast_as_it_takes_it() -> None:
     web.run(1)
     web.add("c")
     (connection,) = web.link("ac")
-    outbox = connection.peers[0].outbox
+    outbox = connection.ends[0].peer.outbox
     outbox.size = 10**9  # it takes nothing at present
     web.run(1)
     told = [data for data in connection.carried[0] if b"/peers/default/n" in data]
     assert told == []
     assert not a.mesh.links["c"].ready
     outbox.size = 0
-    tell(a, "b", advert("n3", 2, wants=(b"//fwd/late",)))
+    tell(a, "b", advert("n3", 2, interests=(b"//fwd/late",)))
     web.run(1)
     assert a.mesh.links["c"].ready
     assert len(web["c"].mesh.table.adverts) == 503
@@ -527,10 +531,10 @@ def test_links_that_others_make_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(web["a"].mesh.links) == ["b", "c", "e"]
 
 
-def test_a_stranger_with_the_last_life_that_can_be_does_not_silence_a_daemon() -> None:
+def test_a_stranger_with_the_last_incarnation_does_not_silence_a_daemon() -> None:
     web = build(["ab", "bc"])
     a, b, c = (web[name] for name in "abc")
-    last = Advert("a", "h", 1, adverts.MAX_LIFE, 5, a.mesh.state.start + 1)
+    last = Advert("a", "h", 1, adverts.MAX_INCARNATION, 5, a.mesh.state.start + 1)
     tell(a, "b", wire.frame(b"//fwd/peers/default/a", format_advert(last)))
     a.say("sub", b"sub //fwd/x\n")
     web.run(1)

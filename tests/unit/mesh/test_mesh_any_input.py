@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsubd.mesh.hello import HELLO
+from pubsubd.mesh.sim.world import EPOCH
 from pubsubd.protocol import wire
 from tests.webs import Web, build
 
@@ -16,7 +17,7 @@ WORDS = st.sampled_from(
         b"-1",
         b"255",
         b"a@1",
-        b"b@1800000000000",
+        b"b@%d" % (EPOCH * 1000),
         b"c@9",
         b"@",
         b"99999999999999999999",
@@ -53,7 +54,7 @@ DATA = st.one_of(
     st.binary(max_size=60),
     LINES,
     st.tuples(LINES, st.lists(FRAMES, max_size=4).map(b"".join)).map(b"\n".join),
-    st.tuples(st.just(b"h 1\nnode 1800000000001 2 1"), LINES).map(b"\n".join),
+    st.tuples(st.just(b"h 1\nnode %d 2 1" % (EPOCH * 1000 + 1)), LINES).map(b"\n".join),
 )
 NAMES = st.sampled_from(
     [

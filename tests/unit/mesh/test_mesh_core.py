@@ -11,6 +11,7 @@ import pytest
 from pubsubd.broker.peer import Peer
 from pubsubd.mesh.adverts import parse_advert
 from pubsubd.mesh.hello import HELLO, Hello, prove
+from pubsubd.mesh.sim.dialler import Dialler
 from pubsubd.protocol import wire
 from tests.webs import Connection, Node, Web, build
 
@@ -77,15 +78,26 @@ def test_one_link_stays_between_two_daemons_whoever_has_dialled() -> None:
     assert web["a"].refused.get("duplicate-link", 0) + web["b"].refused.get("duplicate-link", 0)
 
 
+def test_two_addresses_of_one_daemon_that_are_dialled_at_once_become_one_link() -> None:
+    web = Web()
+    web.add("a", "b")
+    for _ in range(2):
+        Dialler(web["a"], web["b"]).dial()
+    web.run(60)
+    assert list(web["a"].mesh.links) == ["b"]
+    assert list(web["b"].mesh.links) == ["a"]
+    assert len(web["a"].ends) == len(web["b"].ends) == 1
+
+
 def test_a_daemon_that_dials_itself_is_refused_and_told() -> None:
     web = Web()
     web.add("a")
     (connection,) = web.link("aa")
     web.run(10)
-    assert connection.refusal == "self-link"
+    assert connection.refusal.code == "self-link"
     assert web["a"].mesh.links == {}
-    assert web["a"].mesh.plain.peers == {}
-    assert not connection.open
+    assert web["a"].mesh.legacy.peers == {}
+    assert not any(end.open for end in connection.ends)
 
 
 @pytest.mark.parametrize("order", list(permutations(["ab", "bc", "ca"])))
@@ -195,7 +207,7 @@ def test_a_link_that_swallows_everything_is_given_up_and_another_path_used() -> 
     web["b"].say("sub", b"sub //fwd/x\n")
     web.run()
     direct = next(one for one in web["a"].connections if web["b"] in one.nodes)
-    direct.swallowing = True
+    direct.deaf = True
     web.run(3.0)  # three heartbeats
     assert list(web["a"].mesh.links) == ["d"]
     assert {event["event"] for event in web["a"].events} == {"link-up", "link-down"}
@@ -290,9 +302,9 @@ def test_a_restarted_daemon_is_back_at_once_whatever_its_clock_says(skew: float)
 def test_a_second_daemon_with_an_id_is_refused_with_the_reason() -> None:
     web = build(["ab", "bc"])
     twin = Node(web, "c")
-    connection = Connection(web, twin, web["a"])
+    connection = Connection(twin, web["a"])
     web.run()
-    assert connection.refusal == "duplicate-node"
+    assert connection.refusal.code == "duplicate-node"
     assert twin.mesh.links == {}
     assert web["a"].refused == {"duplicate-node": 1}
     assert web["a"].mesh.table.hops["c"] == 2
@@ -302,7 +314,7 @@ def test_of_two_daemons_with_one_id_that_meet_later_the_younger_withdraws() -> N
     web = build(["ab", "ac"])
     web.add("d", "e")
     twin = Node(web, "c")
-    Connection(web, twin, web["d"])
+    Connection(twin, web["d"])
     web.link("de")
     web.run()
     web.link("bd")
@@ -334,8 +346,8 @@ def test_strangers_are_refused_and_counted(
     web.add("b", **theirs)
     (connection,) = web.link("ab")
     web.run()
-    assert connection.refusal == code
-    assert not connection.open
+    assert connection.refusal.code == code
+    assert not any(end.open for end in connection.ends)
     assert web["a"].mesh.links == web["b"].mesh.links == {}
     assert code in web["a"].refused
     assert not any(b"one secret" in data for way in connection.carried for data in way)
@@ -494,13 +506,13 @@ def test_edges_are_told_by_both_ends_and_links_that_ended_too() -> None:
 # Peers that know three commands
 
 
-def test_a_plain_peer_is_asked_for_what_is_wanted_and_hears_what_it_asks_for() -> None:
+def test_a_legacy_peer_is_asked_for_what_is_wanted_and_hears_what_it_asks_for() -> None:
     web = build(["ab"])
     web["b"].say("sub", b"sub //fwd/chat/\n")
     web.run()
     said: list[bytes] = []
-    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
-    web["a"].mesh.greet(peer, "plain")
+    peer = web["a"].broker.join("legacy", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "legacy")
     web["a"].broker.receive(peer, b"sub //fwd/news/\n")
     web.run(5)
     assert said[1:] == [b"sub //fwd/chat/\n"]
@@ -515,13 +527,13 @@ def test_a_plain_peer_is_asked_for_what_is_wanted_and_hears_what_it_asks_for() -
     assert said[4:] == [b"unsub //fwd/chat/\n"]
 
 
-def test_a_peer_that_says_nothing_at_all_is_taken_for_a_plain_one() -> None:
+def test_a_peer_that_says_nothing_at_all_is_taken_for_a_legacy_one() -> None:
     web = Web()
     web.add("a")
     web["a"].say("sub", b"sub //fwd/x\n")
     said: list[bytes] = []
-    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
-    web["a"].mesh.greet(peer, "plain")
+    peer = web["a"].broker.join("legacy", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "legacy")
     web.run(6)
     assert said[1:] == [b"sub //fwd/x\n"]
 
@@ -534,7 +546,6 @@ def test_whatever_happens_nothing_comes_twice_and_all_is_well_afterwards(seed: i
     rng = random.Random(seed)
     names = "abcdefgh"[: rng.randint(3, 8)]
     web = Web()
-    web.delay = lambda: 0.001
     web.add(*names)
     web.link(*chain(names))
     heard: dict[str, list[bytes]] = {name: [] for name in names}
@@ -556,7 +567,7 @@ def test_whatever_happens_nothing_comes_twice_and_all_is_well_afterwards(seed: i
         elif event < 0.3 and web[one].connections:
             rng.choice(web[one].connections).close()
         elif event < 0.35 and web[one].connections:
-            rng.choice(web[one].connections).swallowing = True
+            rng.choice(web[one].connections).deaf = True
         else:
             publish()
         web.run(rng.choice((0.0005, 0.01, 0.3)))
@@ -694,7 +705,7 @@ def test_a_daemon_is_not_sent_what_it_wants_while_it_cannot_be_reached() -> None
     assert web["a"].broker.router.subscriptions == 0
 
 
-def test_a_daemon_with_an_older_life_is_told_by_those_who_know_a_newer_one() -> None:
+def test_a_daemon_with_an_older_incarnation_is_told_by_those_who_know_a_newer_one() -> None:
     """Its new neighbour knows nothing of it; those behind that one do."""
     web = build(["ab", "bc"])
     web.kill("c")
@@ -746,21 +757,21 @@ def test_links_stay_where_a_round_trip_takes_many_heartbeats() -> None:
 def test_adverts_come_as_seldom_as_their_number_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if there were few daemons when the next one was planned."""
     web = build(["ab"])
-    monkeypatch.setattr("pubsubd.mesh.core._REFRESH_RATE", 1.0)
+    monkeypatch.setattr("pubsubd.mesh.advertising._REFRESH_RATE", 1.0)
     web.run(60)
     before = web["a"].mesh.counters.adverts_out
-    monkeypatch.setattr("pubsubd.mesh.core._REFRESH_RATE", 3_000.0)
+    monkeypatch.setattr("pubsubd.mesh.advertising._REFRESH_RATE", 3_000.0)
     web.run(1_000)
     assert before <= 4
     assert 90 < web["a"].mesh.counters.adverts_out < 150
 
 
-def test_a_plain_peer_is_asked_at_once_for_what_it_wants_too() -> None:
+def test_a_legacy_peer_is_asked_at_once_for_what_it_wants_too() -> None:
     web = Web()
     web.add("a")
     said: list[bytes] = []
-    peer = web["a"].broker.join("plain", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
-    web["a"].mesh.greet(peer, "plain")
+    peer = web["a"].broker.join("legacy", lambda data: said.append(bytes(data)))  # type: ignore[arg-type]
+    web["a"].mesh.greet(peer, "legacy")
     web["a"].broker.receive(peer, b"sub //fwd/news/\n")
     web.run(1)
     assert said[1:] == []
@@ -772,18 +783,18 @@ def test_a_plain_peer_is_asked_at_once_for_what_it_wants_too() -> None:
     assert said[2:] == [b"unsub //fwd/news/\n"]
 
 
-def test_what_has_come_of_an_earlier_life_is_not_kept() -> None:
+def test_what_has_come_of_an_earlier_incarnation_is_not_kept() -> None:
     web = build(["ab"])
     web["a"].say("sub", b"sub //fwd/x\n")
-    for life in range(5):
+    for incarnation in range(5):
         web.run(1)
-        web["b"].say("pub", b"pub //x 1 %d\n" % life)
+        web["b"].say("pub", b"pub //x 1 %d\n" % incarnation)
         web.run(1)
         web.kill("b")
         web.add("b")
         web.link("ab")
     web.run(1)
-    assert [data for _, data in web["a"].hears("sub")] == [b"%d" % life for life in range(5)]
+    assert [data for _, data in web["a"].hears("sub")] == [b"0", b"1", b"2", b"3", b"4"]
     assert len(web["a"].mesh.forwarding._windows) <= 1
 
 
@@ -809,9 +820,9 @@ def test_a_batch_has_messages_and_nothing_else() -> None:
     web.run()
     link = web["b"].mesh.links["a"]
     frames = b"pub //fwd/x 1 1\nsub //fwd/y\npub //pubsubd/ping 1 x\npub //fwd/x 1 2\n"
-    link.say(b"//pubsubd/relay", b"b@%d 900 9 2\n" % web["b"].mesh.state.life + frames)
+    link.say(b"//pubsubd/relay", b"b@%d 900 9 2\n" % web["b"].mesh.state.incarnation + frames)
     forged = b"pub //fwd/peers/default/z 1 1\n"
-    link.say(b"//pubsubd/relay", b"b@%d 901 9 1\n" % web["b"].mesh.state.life + forged)
+    link.say(b"//pubsubd/relay", b"b@%d 901 9 1\n" % web["b"].mesh.state.incarnation + forged)
     web.run(1)
     assert web["a"].hears("sub") == [(b"//fwd/x", b"1"), (b"//fwd/x", b"2")]
     assert dict(web["a"].broker.router.forwarded) == {b"//fwd/": 1}

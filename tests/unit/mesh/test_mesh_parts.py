@@ -194,7 +194,7 @@ def test_all_daemons_agree_on_one_tree_of_shortest_paths(size: int, rng: random.
         queue = [(origin, "")]
         while queue:
             node, parent = queue.pop()
-            for branch in set(tables[node].branches(origin).values()):
+            for branch in set(tables[node].subtree(origin).values()):
                 assert branch != parent
                 assert branch not in reached
                 reached[branch] = reached[node] + 1

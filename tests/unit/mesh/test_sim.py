@@ -48,7 +48,7 @@ GRAPHS: dict[str, Graph] = {
 def simulate(graph: Graph, script: str = TRAFFIC, until: float = 30.0, **more) -> Simulation:
     simulation = Simulation(graph, **more)
     Player(simulation).play(parse_script(script))
-    simulation.run(until)
+    simulation.run_until(until)
     return simulation
 
 
@@ -206,7 +206,7 @@ def test_a_mesh_that_forgets_what_it_has_taken_is_found_out(
 
 
 def test_a_mesh_that_does_not_pass_on_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Table, "branches", lambda *_: {})
+    monkeypatch.setattr(Table, "subtree", lambda *_: {})
     results = simulate(ring(5)).results()
     assert results.stable.lost > 0
     assert results.stable.crossings < results.stable.least
@@ -218,7 +218,7 @@ def test_a_mesh_that_sends_everything_everywhere_is_found_out(
     def go_everywhere(self: Forwarding, _origin: str, _group: object, arrival: Link | None):
         return [link for link in self._state.links.values() if link is not arrival]
 
-    monkeypatch.setattr(Forwarding, "_ways", go_everywhere)
+    monkeypatch.setattr(Forwarding, "_next_hops", go_everywhere)
     results = simulate(ring(5)).results()
     assert results.stable.excess > 1.05
     assert results.stable.lost == results.stable.duplicates == 0
@@ -318,7 +318,7 @@ def test_the_command_prints_a_report(tmp_path: Path) -> None:
     arguments = ["--ring", "5", "--script", str(script), "--edges", str(edges)]
     done = CliRunner().invoke(command, arguments)
     assert done.exit_code == 0
-    assert "5 daemons with 5 links, of which 5 daemons live at the end\n20 s simu" in done.output
+    assert "5 daemons with 5 links; 5 daemons are alive at the end\n20 s simu" in done.output
     assert "swallow n1 n2" in done.output
     assert len(read_graph(edges)) == 4
 

@@ -205,9 +205,9 @@ class RouterAgainstScan(RuleBasedStateMachine):
             assert receivers(route.targets) == self.wanted(name)
             assert route.width == len(key)
             assert route.length == len(key) + int(digits)
-        for name, answer in self.router._answers.items():
+        for name, answer in self.router.answers.by_name.items():
             assert receivers(answer.targets) == self.wanted(name)
-            assert b"\n%b" % name in b"\n" + self.router._cached_names
+            assert b"\n%b" % name in b"\n" + self.router.answers.names
 
     @invariant()
     def counts_are_right(self) -> None:
@@ -259,10 +259,11 @@ class RouterAgainstScan(RuleBasedStateMachine):
     def teardown(self) -> None:
         for who in range(len(self.peers)):
             self.leave(who, 0)
-        assert self.router._wildcards.values == self.router._names == self.router.index.values == {}
+        router = self.router
+        for table in (router.by_pattern, router.by_name, router.by_substring):
+            assert (table.count, table.index.values) == (0, {})
         self.router.guard(False)
-        assert not self.router._others
-        assert all(root.empty for root in self.router._wildcards._roots.values())
+        assert router.wildcards.empty
 
 
 TestRouterAgainstScan = RouterAgainstScan.TestCase
@@ -450,10 +451,10 @@ def test_the_table_of_names_shrinks_when_most_have_gone() -> None:
     many = [b"%d" % i for i in range(20_000)]
     for name in many:
         router.subscribe_name(ann, name)
-    full = sys.getsizeof(router._names)
+    full = sys.getsizeof(router.by_name.index.values)
     for name in many[50:]:
         router.unsubscribe_name(ann, name)
-    assert sys.getsizeof(router._names) < full / 5
+    assert sys.getsizeof(router.by_name.index.values) < full / 5
     assert [name for name in many if router.receivers(name).peers] == many[:50]
 
 

@@ -1,7 +1,7 @@
-"""What other daemons are subscribed to here, without I/O: what they want while they can be reached.
+"""Interests of other daemons, subscribed in the router while they can be reached, without I/O.
 
-Whatever has changed, the adverts or the graph, leads to the same: the daemons that it concerns are
-looked at again, one after the other, in steps. So a change of thousands of daemons holds up nobody.
+After a change of the adverts or the graph, the daemons concerned are reconciled one after the
+other, in steps: so a change of thousands of daemons holds up nobody.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pubsubd.mesh.state import State
 _STEP = 64  # daemons looked at between two looks at the clock
 
 
-class Wants:
-    """The other daemons, as receivers.
+class RemoteInterests:
+    """The subscriptions of other daemons.
 
     Args:
         state: the daemon's.
         broker: the daemon's.
-        back: called with a daemon that can be reached again, and of which new neighbours have
-            not been told meanwhile.
+        back: called with a daemon that can be reached again, and was not announced to new
+            neighbours meanwhile.
 
     Attributes:
-        remotes: id -> another daemon, which subscribes what it wants while it can be reached.
-        changed: whether plain peers have to be asked for something else.
+        remotes: id -> another daemon as a subscriber.
+        changed: whether legacy peers have to be asked for something else.
     """
 
     def __init__(self, state: State, broker: Broker, back: Callable[[str], None]) -> None:
@@ -41,34 +41,34 @@ class Wants:
 
     @property
     def settled(self) -> bool:
-        """Whether nobody has to be looked at."""
+        """Whether nothing is left to reconcile."""
         return not self._due
 
-    def look(self, node: str) -> None:
-        """Look at a daemon that wants something else: at once, as far as this turn goes."""
-        if node not in self._due and not self._settle(node):
+    def reconcile(self, node: str) -> None:
+        """Subscribe the new interests of a daemon: at once, up to the end of the turn."""
+        if node not in self._due and not self._reconcile(node):
             self._due[node] = None
 
-    def look_at_all(self) -> None:
-        """Look at all daemons, as :meth:`settling` goes on: the graph has changed."""
+    def reconcile_all(self) -> None:
+        """Let :meth:`reconciling` look at all daemons: the graph has changed."""
         self._due.update(dict.fromkeys(self._state.table.adverts))
 
-    def settling(self) -> Steps[None]:
-        """Look at those that have to be, in steps; at each once, as it may change all the time."""
+    def reconciling(self) -> Steps[None]:
+        """Reconcile all that are due, in steps; each once, as one may change all the time."""
         for done, node in enumerate(list(self._due), 1):
             try:
-                if self._settle(node):
+                if self._reconcile(node):
                     self._due.pop(node, None)
                 else:
                     yield
-            except Exception as error:  # noqa: BLE001  (the others get what they want)
+            except Exception as error:  # noqa: BLE001  (the others are not concerned)
                 self._due.pop(node, None)
                 self._broker.faults.note(error, f"mesh/{node}")
             if done % _STEP == 0:
                 yield
 
-    def _settle(self, node: str) -> bool:
-        """Let a daemon get what it wants if it can be reached; False if that takes longer."""
+    def _reconcile(self, node: str) -> bool:
+        """Subscribe a daemon's interests if it can be reached; False if that takes longer."""
         state = self._state
         advert = state.table.adverts.get(node)
         if advert is None or node == state.node:
@@ -83,17 +83,17 @@ class Wants:
         else:
             self._state.unreachable.setdefault(node, now)
             interests = ()
-        if remote is None or remote.wanted is interests:
+        if remote is None or remote.interests is interests:
             return True
         self.changed = True
-        return remote.want(self._broker.router, interests, self._broker.turn.over)
+        return remote.follow(self._broker.router, interests, self._broker.turn.over)
 
     def forgetting(self, node: str) -> Steps[None]:
         """Forget a daemon, in steps."""
         self._state.unreachable.pop(node, None)
         self._due.pop(node, None)
         remote = self.remotes.pop(node, None)
-        while remote is not None and not remote.want(
+        while remote is not None and not remote.follow(
             self._broker.router, (), self._broker.turn.over
         ):
             yield

@@ -1,30 +1,26 @@
-"""The messages about the connection itself: who it is, whether it is there, how it is doing."""
+"""Messages about the connection itself: login, heartbeat, statistics, the end."""
 
 from __future__ import annotations
 
 from itertools import islice
 
 from pubsubd.access.identity import AuthError, Login
-from pubsubd.broker.broker import FAILURES
+from pubsubd.broker.auth import MAX_FAILURES
 from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
+from pubsubd.hub import replies as r
+from pubsubd.hub.actors import canonical
 from pubsubd.hub.ids import new_id
-from pubsubd.hub.registry import canonical
 from pubsubd.hub.render import dress
-from pubsubd.hub.signal.base import (
-    RefusedError,
-    Signal,
-    read_metadata,
-    shown,
-    whole,
-)
+from pubsubd.hub.signal.base import Signal
+from pubsubd.hub.signal.reading import RefusedError, read_metadata, shown, whole
 from pubsubd.protocol.errors import ProtocolError
 
-_AT_ONCE = 1_000  # actors of a connection that are gone when its hub:disconnect is answered
+_AT_ONCE = 1_000  # actors of a connection that are gone before its hub:disconnect is answered
 
 
 def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
-    """Agree on a dialect, and take the token where one is asked for."""
+    """Agree on a dialect, and log in where a token is required."""
     metadata = read_metadata(message.metadata, m.ConnectMetadata)
     version = metadata.protocol_version
     signal.publications.clear()
@@ -44,31 +40,31 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
         raise RefusedError("version_mismatch", text, {"expected": ours, "received": version[:64]})
     if signal.dialect == "A" and not metadata.capabilities:
         raise RefusedError("unauthorized", "capabilities must be a non-empty array")
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     allowed = list(metadata.capabilities or ("send", "receive", "discover"))
     token = metadata.auth_token or payload.jwt
-    if (token and hub.broker.access.able) or not talk.known:
+    if (token and hub.broker.access.able) or not connection.known:
         _log_in(signal, token)
-    if talk.identity is not None and talk.identity.capabilities is not None:
-        allowed = sorted(talk.identity.capabilities)
+    if connection.identity is not None and connection.identity.capabilities is not None:
+        allowed = sorted(connection.identity.capabilities)
     if not signal.session_id:
         signal.session_id = f"session-{new_id()}"
     sender = message.sender if isinstance(message.sender, str) else signal.address
     if canonical(sender) is not None and signal.latest_actor() is None:
         signal.locate(sender)
-    identity = talk.identity
+    identity = connection.identity
     actor = identity.actor if identity is not None and identity.actor else signal.address
-    actor = dress(canonical(actor) or actor, signal.wrapped)
-    in_b: m.Capabilities | list[str] = allowed
-    in_a = m.Capabilities(max_actors_per_instance=hub.limits.max_actors)
+    actor = dress(canonical(actor) or actor, connection.wrapped)
+    in_b: r.Capabilities | list[str] = allowed
+    in_a = r.Capabilities(max_actors_per_instance=hub.limits.max_actors)
     signal.reply(
         message,
         "hub:connected",
-        m.Connected(
+        r.Connected(
             session_id=signal.session_id,
             server_version=m.VERSION_A,
-            max_message_size=signal.talk.limits.max_message,
-            heartbeat_interval=int(signal.talk.limits.heartbeat * 1000 / 2),
+            max_message_size=signal.connection.limits.max_message,
+            heartbeat_interval=int(signal.connection.limits.heartbeat * 1000 / 2),
             capabilities=in_a if signal.dialect == "A" else in_b,
             actor_identity=actor,
             server_time=hub.now(),
@@ -78,45 +74,47 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
 
 
 def _log_in(signal: Signal, token: str | None) -> None:
-    talk, hub = signal.talk, signal.talk.hub
+    connection, hub = signal.connection, signal.connection.hub
     closes = signal.dialect == "B"
     if not token:
         raise RefusedError("unauthorized", "a token is required", closes=closes)
     try:
-        found = hub.broker.access.check(origin(talk.peer), None, token, hub.wall())
+        found = hub.broker.access.check(origin(connection.peer), None, token, hub.wall())
     except AuthError as error:
         hub.broker.counters.errors[error.code] += 1
-        talk.peer.failures += 1
-        closes = closes or talk.peer.failures >= FAILURES
+        connection.peer.failures += 1
+        closes = closes or connection.peer.failures >= MAX_FAILURES
         raise RefusedError("unauthorized", error.text, closes=closes) from None
     assert isinstance(found, Login)  # tokens are checked at once
-    talk.enter(found)
+    connection.enter(found)
 
 
 def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:
-    """Answer a sign of life."""
-    ack = m.HeartbeatAck(timestamp=whole(payload.timestamp), server_time=signal.talk.hub.now())
+    """Answer a heartbeat."""
+    ack = r.HeartbeatAck(
+        timestamp=whole(payload.timestamp), server_time=signal.connection.hub.now()
+    )
     signal.reply(message, "hub:heartbeat_ack", ack)
 
 
 def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Take leave: forget all of the connection, answer, close."""
-    talk, hub = signal.talk, signal.talk.hub
-    for actor in list(islice(hub.registry.of(talk), _AT_ONCE)):  # the others when it leaves
+    """Forget the connection, answer, and close it."""
+    connection, hub = signal.connection, signal.connection.hub
+    for actor in list(islice(hub.registry.of(connection), _AT_ONCE)):  # the others when it leaves
         hub.registry.unregister(actor.key)
         if hub.broker.turn.over():
             break
     name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
-    signal.reply(message, name, m.Disconnected(session_id=signal.session_id))
-    talk.close(ProtocolError("goodbye", "disconnected"), tell=True)
+    signal.reply(message, name, r.Disconnected(session_id=signal.session_id))
+    connection.close(ProtocolError("goodbye", "disconnected"), tell=True)
 
 
 def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Tell how much waits for this connection, and what it has sent."""
-    talk = signal.talk
-    pending, most = talk.peer.outbox.size, talk.max_pending
-    age = max(talk.hub.clock() - signal.since, 1e-3)
-    stats = m.QueueStats(
+    """Answer with what waits for this connection, and what it has sent."""
+    connection = signal.connection
+    pending, most = connection.peer.outbox.size, connection.max_pending
+    age = max(connection.hub.clock() - signal.since, 1e-3)
+    stats = r.QueueStats(
         queue_depth=pending,
         processing_rate=round(signal.processed / age, 3),
         pause_threshold=most // 2,
@@ -131,21 +129,21 @@ def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> Non
 
 
 def metrics(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Tell the counters of the hub."""
-    signal.reply(message, "hub:metrics_response", signal.talk.hub.metrics())
+    """Answer with the counters of the hub."""
+    signal.reply(message, "hub:metrics_response", signal.connection.hub.metrics())
 
 
 def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None:
     """Give a new token for one that still holds."""
-    hub = signal.talk.hub
+    hub = signal.connection.hub
     if hub.authority is None:
         raise RefusedError("invalid_token", "no tokens are in use here")
     if not payload.token:
         raise RefusedError("invalid_token", "token is required")
     try:
         token, expires_at = hub.authority.refresh(payload.token, hub.wall())
-        signal.talk.enter(hub.broker.access.admit(hub.authority.verify(token, hub.wall())))
+        signal.connection.enter(hub.broker.access.admit(hub.authority.verify(token, hub.wall())))
     except AuthError as error:
         raise RefusedError("invalid_token", error.text) from None
-    refreshed = m.TokenRefreshed(token=token, expires_at=expires_at)
+    refreshed = r.TokenRefreshed(token=token, expires_at=expires_at)
     signal.reply(message, "hub:token_refreshed", refreshed)

@@ -1,7 +1,7 @@
-"""Peers that were dialled and know three commands, and no hello: the original convention alone.
+"""Legacy peers: dialled daemons that know the original three commands and no hello.
 
-Such a peer is asked, by ``sub`` and ``unsub``, for what is wanted here under ``//fwd/``. What it
-publishes and subscribes is taken as a client's, but that it does not get back what it has sent.
+This daemon subscribes its interests under ``//fwd/`` there with ``sub`` and ``unsub``. The commands
+of a legacy peer are taken as a client's, except that it does not get back what it has sent.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pubsubd.mesh.interests import generalising
 _STEP = 256  # substrings looked at between two looks at the clock
 
 
-class PlainPeers:
-    """The plain peers of a daemon.
+class LegacyPeers:
+    """The legacy peers of a daemon.
 
     Args:
-        faults: mistakes of this program, and what they end.
+        faults: ends a peer for an unexpected exception.
 
     Attributes:
         peers: number -> peer.
@@ -32,30 +32,30 @@ class PlainPeers:
         self._asked: dict[int, frozenset[bytes]] = {}
 
     def add(self, peer: Peer) -> None:
-        """Take a peer for a plain one."""
+        """Add a peer."""
         peer.link, peer.echo = None, False
         self.peers[peer.number] = peer
 
     def drop(self, peer: Peer) -> None:
-        """Forget a peer that has left, if it was one."""
+        """Remove a peer that has left, if it is here."""
         self.peers.pop(peer.number, None)
         self._asked.pop(peer.number, None)
 
     def asking(self, near: Mapping[bytes, int], far: Set[bytes]) -> Steps[None]:
-        """Subscribe at all of them what others want, and nothing else, in steps.
+        """Subscribe the interests of all others at each of them, in steps.
 
         Args:
-            near: what this daemon's peers want -> how many of them; the plain ones count too.
-            far: what other daemons want.
+            near: interest -> how many of this daemon's peers have it, legacy peers included.
+            far: interests of other daemons.
         """
         for peer in list(self.peers.values()):
-            all_wanted = []
+            interests = set()
             for number, one in enumerate((*near, *far)):
                 if _is_for_others(one, peer, near, far):
-                    all_wanted.append(one)
+                    interests.add(one)
                 if number % _STEP == 0:
                     yield
-            wanted = frozenset((yield from generalising(set(all_wanted))))
+            wanted = frozenset((yield from generalising(interests)))
             asked = self._asked.get(peer.number, frozenset())
             commands = [b"unsub %b\n" % one for one in sorted(asked - wanted)]
             commands += [b"sub %b\n" % one for one in sorted(wanted - asked)]
@@ -68,5 +68,5 @@ class PlainPeers:
 
 
 def _is_for_others(one: bytes, peer: Peer, near: Mapping[bytes, int], far: Set[bytes]) -> bool:
-    """Return whether somebody else than ``peer`` wants ``one``."""
+    """Return whether anybody but ``peer`` has the interest ``one``."""
     return one in far or near.get(one, 2) > 1 or one not in peer.substrings

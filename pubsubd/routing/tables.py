@@ -1,0 +1,183 @@
+"""Subscribers by key, for one kind of subscription: substrings, exact names or wildcards.
+
+Invariants:
+
+- ``index.values[key]`` exists if and only if some peer subscribes ``key``.
+- The only subscriber of a key is kept as its :class:`Targets`, several as a :class:`SubscriberSet`.
+- ``count`` is the number of pairs of a peer and a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Generic, Protocol, TypeVar
+
+from pubsubd.protocol.wire import FORWARD
+from pubsubd.routing.targets import Receiver, Targets
+
+_LARGE = 1_000  # names; below, their table is not worth shrinking
+
+Key = TypeVar("Key")
+
+
+class SubscriberSet:
+    """The several peers of one subscription; their :class:`Targets` is made when needed."""
+
+    __slots__ = ("members", "targets")
+
+    def __init__(self, members: Iterable[Receiver]) -> None:
+        self.members = dict.fromkeys(members)
+        self.targets: Targets | None = None
+
+
+Holder = Targets | SubscriberSet
+
+
+class Index(Protocol[Key]):
+    """Finds the keys that match a name.
+
+    Attributes:
+        values: key -> subscribers.
+    """
+
+    @property
+    def values(self) -> MutableMapping[Key, Holder]:
+        """Return the subscribers by key."""
+
+    def add(self, key: Key, value: Holder, /) -> None:
+        """Add a key that is not there yet."""
+
+    def remove(self, key: Key, /) -> None:
+        """Remove a key; raises KeyError if it is not there."""
+
+
+class ExactIndex:
+    """Keys that match the name that they are."""
+
+    def __init__(self) -> None:
+        self.values: MutableMapping[bytes, Holder] = {}
+        self._most = 0  # keys at a time, since the table was made
+
+    def add(self, name: bytes, value: Holder) -> None:
+        """Add a name that is not there yet."""
+        self.values[name] = value
+        self._most = max(self._most, len(self.values))
+
+    def remove(self, name: bytes) -> None:
+        """Remove a name; raises KeyError if it is not there."""
+        del self.values[name]
+        if len(self.values) < self._most // 8 and self._most > _LARGE:
+            self.values = {**self.values}  # a dict never shrinks by itself
+            self._most = len(self.values)
+
+
+class SubscriptionTable(Generic[Key]):
+    """Who subscribes which keys of one kind.
+
+    Args:
+        index: where the keys are.
+        attribute: of a peer, which has the set of its keys, or None for none.
+        text: returns the bytes that a key begins with.
+        only: returns the targets that are one peer alone.
+        interest: called with peer, text and 1 or -1 when a subscription under ``//fwd/`` comes or
+            goes.
+        on_remove: called with peer and key when a subscription goes.
+    """
+
+    def __init__(
+        self,
+        index: Index[Key],
+        attribute: str,
+        text: Callable[[Key], bytes],
+        only: Callable[[Receiver], Targets],
+        interest: Callable[[Receiver, bytes, int], None],
+        on_remove: Callable[[Receiver, Key], None],
+    ) -> None:
+        self.index = index
+        self.count = 0
+        self._attribute = attribute
+        self._text = text
+        self._only = only
+        self._interest = interest
+        self._on_remove = on_remove
+
+    def add(self, peer: Receiver, key: Key) -> bool:
+        """Let ``peer`` subscribe ``key``; return False if it does already."""
+        keys = getattr(peer, self._attribute)
+        if keys is None:
+            setattr(peer, self._attribute, keys := set())
+        elif key in keys:
+            return False
+        keys.add(key)
+        self.count += 1
+        values = self.index.values
+        holder = values.get(key)
+        if holder is None:
+            self.index.add(key, self._only(peer))
+        elif isinstance(holder, Targets):
+            values[key] = SubscriberSet((*holder.members, peer))
+        else:
+            holder.members[peer] = None
+            holder.targets = None
+        if (text := self._text(key)).startswith(FORWARD):
+            self._interest(peer, text, 1)
+        return True
+
+    def remove(self, peer: Receiver, key: Key) -> bool:
+        """Undo :meth:`add`; return False if there is nothing to undo."""
+        keys = getattr(peer, self._attribute)
+        if not keys or key not in keys:
+            return False
+        keys.remove(key)
+        self._removed(peer, key, keys)
+        return True
+
+    def pop(self, peer: Receiver) -> Key | None:
+        """Remove any subscription of a peer and return its key, or None if there is none."""
+        keys = getattr(peer, self._attribute)
+        if not keys:
+            return None
+        key: Key = keys.pop()
+        self._removed(peer, key, keys)
+        return key
+
+    def _removed(self, peer: Receiver, key: Key, left: set[Key]) -> None:
+        if not left and self._attribute != "substrings":
+            setattr(peer, self._attribute, None)
+        if not self._let_out(key, peer):
+            self.index.remove(key)
+        self.count -= 1
+        self._on_remove(peer, key)
+        if (text := self._text(key)).startswith(FORWARD):
+            self._interest(peer, text, -1)
+
+    def _let_out(self, key: Key, peer: Receiver) -> bool:
+        """Take ``peer`` from the subscribers of ``key``; return False if it is the only one."""
+        values = self.index.values
+        holder = values[key]
+        if isinstance(holder, Targets):
+            return False
+        del holder.members[peer]
+        holder.targets = None
+        if len(holder.members) == 1:
+            values[key] = self._only(next(iter(holder.members)))
+        return True
+
+    def repair(self, gone: Receiver) -> dict[bytes, int]:
+        """Take ``gone`` out of every entry, whatever its own record says, and count anew.
+
+        Returns:
+            How many peers of this daemon subscribe each text under ``//fwd/``.
+        """
+        self.count = 0
+        interests: dict[bytes, int] = {}
+        for key, holder in list(self.index.values.items()):
+            if gone in holder.members and not self._let_out(key, gone):
+                self.index.remove(key)
+                continue
+            members = self.index.values[key].members
+            self.count += len(members)
+            text = self._text(key)
+            if text.startswith(FORWARD) and (near := sum(not one.remote for one in members)):
+                interests[text] = interests.get(text, 0) + near
+        return interests
