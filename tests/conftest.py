@@ -93,7 +93,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     log = tmp_path_factory.mktemp("spark") / "log"
     settings = {"spark.sql.shuffle.partitions": "2"}
-    with spark_session("local[2]", log, heap="1g", settings=settings) as session:
+    with spark_session("local[2]", log, heap="1g", brief=True, settings=settings) as session:
         yield session
 
 

@@ -104,14 +104,14 @@ class Room:
         self.now = 1_000_000.0
         self.stepped = 0.0
         self.broker = Broker(line_limits or Limits(), clock=lambda: self.now)
-        self.broker.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
+        self.broker.delivery.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
         self.broker.access.authority = authority
         self.hub = Hub(
             self.broker,
             HubLimits(**limits),
-            terms=ListenerState(
+            listener=ListenerState(
                 "hub",
-                replace(self.broker.terms.limits, max_subscriptions=max_subscriptions),
+                replace(self.broker.listener.limits, max_subscriptions=max_subscriptions),
                 HubLimits(**limits),
                 login=authority is not None,
             ),
@@ -153,7 +153,7 @@ class Room:
         connection = self.connections[name]
         if connection.peer.ending is None:
             connection.peer.ending = ProtocolError(code, text)
-            self.heard[name] += connection.farewell(connection.peer.ending)
+            self.heard[name] += connection.close_reason(connection.peer.ending)
             self.ended[name] = code, text
             self.leave(name)
 
@@ -182,9 +182,9 @@ class Room:
 
     def hears(self, name: str) -> list[Any]:
         """Return what a connection has heard since the last call: messages, or (name, data)."""
-        while self.broker.unsent:  # it was more than one turn could send
-            self.broker.turn.begin()
-            self.broker.send_some()
+        while self.broker.delivery.unsent:  # it was more than one turn could send
+            self.broker.delivery.turn.begin()
+            self.broker.delivery.send_some()
         heard, self.heard[name] = self.heard[name], b""
         if name in self.lines:
             return list(Decoder(1 << 30).feed(heard))
@@ -215,7 +215,7 @@ class Room:
         """Let each turn be over when one looks for the ``looks``-th time whether it is."""
         clock = itertools.count(0, TURN / (looks - 0.5))
         turn = Turn(clock=clock.__next__)
-        self.broker.turn = turn
+        self.broker.delivery.turn = turn
 
     def turns(self, name: str, *messages: Any) -> list[int]:
         """Let a connection say messages; return how many bytes each turn has made for all."""
@@ -225,7 +225,7 @@ class Room:
         while more:
             more = self.connections[name].receive(data)
             data = b""
-            made.append(self.broker.turn.made)
+            made.append(self.broker.delivery.turn.made)
         return made
 
     def tick(self, seconds: float) -> None:
@@ -289,7 +289,7 @@ class Lines:
 
     def __init__(self, daemon: Daemon) -> None:
         self.sock = socket.create_connection(daemon.hub, timeout=DEADLINE)
-        self._heard = b""
+        self.heard = b""
 
     @property
     def label(self) -> str:
@@ -307,29 +307,29 @@ class Lines:
 
     def hear_raw(self, size: int) -> bytes:
         """Return exactly ``size`` bytes, or fewer if the connection ends before."""
-        while len(self._heard) < size:
+        while len(self.heard) < size:
             data = self.sock.recv(65_536)
             if not data:
                 break
-            self._heard += data
-        found, self._heard = self._heard[:size], self._heard[size:]
+            self.heard += data
+        found, self.heard = self.heard[:size], self.heard[size:]
         return found
 
     def hear_rest(self) -> bytes:
         """Return everything until the end of the connection."""
         with contextlib.suppress(ConnectionResetError):
             while data := self.sock.recv(65_536):
-                self._heard += data
-        found, self._heard = self._heard, b""
+                self.heard += data
+        found, self.heard = self.heard, b""
         return found
 
     def hear(self) -> Any:
         """Return the next message."""
-        while b"\n" not in self._heard:
+        while b"\n" not in self.heard:
             data = self.sock.recv(65_536)
-            assert data, f"closed after {self._heard!r}"
-            self._heard += data
-        line, self._heard = self._heard.split(b"\n", 1)
+            assert data, f"closed after {self.heard!r}"
+            self.heard += data
+        line, self.heard = self.heard.split(b"\n", 1)
         return json.loads(line)
 
     def ask(self, message: Any) -> Any:

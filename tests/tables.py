@@ -19,7 +19,7 @@ class Table:
 
     def __init__(self, *names: str, limits: Limits | None = None) -> None:
         self.broker = Broker(limits or Limits(), clock=lambda: 0.0)
-        self.broker.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
+        self.broker.delivery.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
         self.peers: dict[str, Peer] = {}
         self.sends: dict[str, int] = {}
         self._heard: dict[str, bytes] = {}

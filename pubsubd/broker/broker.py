@@ -65,11 +65,13 @@ which it is made, or None. Raises ProtocolError to answer with that.
 """
 
 
-class Broker(Delivery):
+class Broker:
     """The peers, their subscriptions, and what happens when one of them speaks.
 
-    Attributes, besides those of :class:`~pubsubd.broker.delivery.Delivery`:
-        terms: of peers that come by no listener, such as those that were dialled.
+    Attributes:
+        delivery: queues what it leads to for the receivers, and sends it.
+        router, counters, faults: the delivery's own.
+        listener: of peers that come by no listener, such as those that were dialled.
         access: who may come in, and what they may do then.
         peers: number -> peer, of all that are connected.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
@@ -78,17 +80,22 @@ class Broker(Delivery):
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
-        self.terms = ListenerState("", limits)
+        self.delivery = Delivery(clock)
+        self.router, self.counters = self.delivery.router, self.delivery.counters
+        self.faults = self.delivery.faults
+        self._clock = clock
+        self.listener = ListenerState("", limits)
         self.peers: dict[int, Peer] = {}
         self.access = Access(self.peers, self.router, clock)
         self.wall = time.time
         statistics = Shared(self._describe, clock)
         self.requests: dict[bytes, Request] = {
-            AUTH: Authentication(self, self.access, lambda: self.wall()).request,  # noqa: PLW0108
+            AUTH: Authentication(self.delivery, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
             b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
-            b"//pubsubd/explain": lambda _peer, data: explain(self.router, self.turn, data),
+            b"//pubsubd/explain": lambda _peer, data: explain(
+                self.router, self.delivery.turn, data
+            ),
             b"//pubsubd/peers": _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
@@ -114,7 +121,7 @@ class Broker(Delivery):
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None] = stay,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
     ) -> Peer:
         """Return a new peer.
 
@@ -122,11 +129,11 @@ class Broker(Delivery):
             label: what it is called in logs.
             send: takes whole frames for it, never waiting.
             end: closes its connection, for a code and a text.
-            terms: what holds for it; None for the daemon's own.
+            listener: what holds for it; None for the daemon's own.
         """
         self.counters.connections_total += 1
         number = self.counters.connections_total
-        peer = self.peers[number] = Peer(number, label, send, end, terms or self.terms)
+        peer = self.peers[number] = Peer(number, label, send, end, listener or self.listener)
         self.access.meet(peer)
         return peer
 
@@ -154,8 +161,8 @@ class Broker(Delivery):
     def _drop(self, peer: Peer) -> tuple[()]:
         if self.peers.pop(peer.number, None) is not None and peer.halfway and peer.ending is None:
             self.counters.half_frames += 1
-        if self.speaker is peer:
-            self.speaker = None
+        if self.delivery.speaker is peer:
+            self.delivery.speaker = None
         return ()
 
     def repair(self, peer: Peer) -> None:
@@ -183,9 +190,9 @@ class Broker(Delivery):
         if peer.ending is not None:
             return False
         parts = peer.parts
-        self.speaker = peer
+        self.delivery.speaker = peer
         if not peer.relayed:
-            self.turn.begin()
+            self.delivery.turn.begin()
             self.counters.bytes_in += len(data)
             if peer.link is not None:
                 return peer.link.receive(data)
@@ -220,22 +227,26 @@ class Broker(Delivery):
         # `start`, where the run begins. The run is `count` frames for `targets`, the last of
         # which is `length` bytes long and is known to be whole only when `buf[at]` exists
         # and is LF. A header is looked up with the LF before it, `width` bytes in all.
-        router, gate = self.router, peer.gate
+        router, publish_filter = self.router, peer.publish_filter
         get: Callable[[bytes], Route | None] = router.routes.get
         learn, index = router.learn, router.index
         sizes = self._sizes
-        match_header, max_payload = self.match_header, peer.terms.limits.max_payload
+        match_header, max_payload = self.match_header, peer.listener.limits.max_payload
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
-        elif gate is not None:
-            get, learn, max_payload = gate.get, gate.learn, gate.limit(max_payload)
+        elif publish_filter is not None:
+            get, learn, max_payload = (
+                publish_filter.get,
+                publish_filter.learn,
+                publish_filter.limit(max_payload),
+            )
         end, at, start, count, total = len(buf), 0, 1, 0, 0
         route, length, width = NO_ROUTE, 0, peer.width
         targets: Targets | CopyTargets | Denied = router.nobody
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         fault: Exception | None = None
-        touched = self._touched
+        touched = self.delivery.touched
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
         try:
@@ -277,7 +288,7 @@ class Broker(Delivery):
                             at += 1
                             start, count = at + 1, 0
                             total += done
-                            self.deliver(targets, route, frames, 0, len(frames), done)
+                            self.delivery.deliver(targets, route, frames, 0, len(frames), done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -316,7 +327,7 @@ class Broker(Delivery):
                             first, done = start, count
                             start, count = at + 1, 0
                             total += done
-                            self.deliver(targets, route, buf, first, at + 1, done)
+                            self.delivery.deliver(targets, route, buf, first, at + 1, done)
                         budget -= _STEP
                         try:
                             stop, missing = self._uncommon(peer, buf, at + 1)
@@ -328,10 +339,11 @@ class Broker(Delivery):
                         at = stop
                         start = at + 1
                         if (
-                            peer.gate is not gate  # what follows is by other rights
+                            peer.publish_filter
+                            is not publish_filter  # what follows is by other rights
                             or peer.job is not None
                             or peer.step is not None
-                            or self.turn.over()
+                            or self.delivery.turn.over()
                         ):
                             more = True
                             break
@@ -343,7 +355,7 @@ class Broker(Delivery):
                     if done:
                         total += done
                         if targets.special:
-                            self.deliver(targets, route, buf, first, start, done)
+                            self.delivery.deliver(targets, route, buf, first, start, done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -374,21 +386,21 @@ class Broker(Delivery):
             fault = error
 
         if count:
-            self.deliver(targets, route, buf, start, at + 1, count)
+            self.delivery.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
-        if gate is not None:
-            self.tell_refusals(peer)
+        if publish_filter is not None:
+            self.delivery.tell_refusals(peer)
         peer.width = width
         if ending is not None:
             parts.append(b"\n")
-            self.tell(peer, ending)
+            self.delivery.tell(peer, ending)
         else:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
         if not peer.echo:
             peer.pending.clear()
-        self.send()
+        self.delivery.send()
         if fault is not None:
             raise fault
         if ending is not None:
@@ -398,7 +410,7 @@ class Broker(Delivery):
     def _allow(self) -> int:
         """Return up to which work the turn goes on before this is called again; 0 ends it."""
         self._looks -= 1
-        if self._looks < 0 or self.turn.over():
+        if self._looks < 0 or self.delivery.turn.over():
             return 0
         return self.router.index.work + WORK_PER_LOOK
 
@@ -421,7 +433,7 @@ class Broker(Delivery):
                 self._deliver_large(peer, match[0], [data])
             except Unfinished:
                 return False  # the hot loop can wait for it
-            self.send()
+            self.delivery.send()
         return True
 
     def _complete(self, peer: Peer, data: bytes) -> bytes:
@@ -445,9 +457,9 @@ class Broker(Delivery):
         This has to be the first thing that a read leads to: it overtakes what is put.
         """
         _, name, digits, _ = key.split(b" ")
-        if peer.gate is not None and not peer.gate.allows(name):
-            self.deny(peer, name)
-            self.tell_refusals(peer)
+        if peer.publish_filter is not None and not peer.publish_filter.allows(name):
+            self.delivery.deny(peer, name)
+            self.delivery.tell_refusals(peer)
             return
         route = self.router.routes.get(key) or self.router.learn(key, name, int(digits))
         pieces = Pieces(parts)
@@ -456,7 +468,7 @@ class Broker(Delivery):
         receivers = route.targets.peers
         if isinstance(route.targets, CopyTargets) or len(receivers) > _LARGE_AT_ONCE:
             frame = pieces.whole()
-            self.deliver(route.targets, route, frame, 0, len(frame), 1)
+            self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
             return
         self.counters.messages_out += len(receivers)
         for receiver in receivers:
@@ -465,8 +477,8 @@ class Broker(Delivery):
                     receiver.send(pieces)
                 except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
                     self.faults.end(receiver, error)
-        if self.outbound:
-            self.ship()
+        if self.delivery.outbound:
+            self.delivery.ship()
 
     def _uncommon(self, peer: Peer, buf: bytes, start: int) -> tuple[int, int]:
         """Carry out the one command at ``start`` that no route is for.
@@ -493,7 +505,7 @@ class Broker(Delivery):
             except ProtocolError as error:
                 if error.closes:
                     raise
-                self.tell(peer, error)
+                self.delivery.tell(peer, error)
         return stop, 0
 
     def _uncommon_pub(self, peer: Peer, buf: bytes, start: int, head: int) -> tuple[int, int]:
@@ -504,7 +516,7 @@ class Broker(Delivery):
             stop = wire.find_line_end(buf, start)
             if stop < 0:
                 return 0, 1
-            self.tell(peer, error)
+            self.delivery.tell(peer, error)
             return stop, 0
         wire.check_size(size, _most(peer))
         stop = head + size
@@ -519,8 +531,12 @@ class Broker(Delivery):
         data = buf[head : head + size]
         try:
             wire.check_name(name)
-            if peer.gate is not None and name not in _OPEN and not peer.gate.allows(name):
-                self.deny(peer, name)
+            if (
+                peer.publish_filter is not None
+                and name not in _OPEN
+                and not peer.publish_filter.allows(name)
+            ):
+                self.delivery.deny(peer, name)
             elif name.startswith(wire.OWN):
                 self._request(peer, name, data)
             elif self.reserved and name.startswith(self.reserved):
@@ -530,21 +546,21 @@ class Broker(Delivery):
                 key = b"\npub " + buf[start + 4 : head]
                 learn = self.router.learn_relayed if peer.relayed else self.router.learn
                 route = learn(key, name, size)
-                self.deliver(route.targets, route, frame, 0, len(frame), 1)
+                self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
                 self.counters.messages_in += 1
         except ProtocolError as error:
             if error.closes:
                 raise
-            self.tell(peer, error)
+            self.delivery.tell(peer, error)
         return stop, 0
 
     def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
         if peer.relayed:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
-        if peer.gate is not None and peer.gate.closed:
-            self.deny(peer, substring)
+        if peer.publish_filter is not None and peer.publish_filter.closed:
+            self.delivery.deny(peer, substring)
         elif verb == b"sub":
-            most = peer.terms.limits.max_subscriptions
+            most = peer.listener.limits.max_subscriptions
             if len(peer.substrings) >= most:
                 if substring in peer.substrings:
                     return
@@ -565,12 +581,12 @@ class Broker(Delivery):
         if request is None:
             raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
         if name not in _OPEN and (wait := self.wait_for_request(peer)):
-            rate = peer.terms.limits.request_rate
+            rate = peer.listener.limits.request_rate
             text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
             raise ProtocolError("rate-limited", text)
         answer = request(peer, data)
         if isinstance(answer, bytes):
-            self.answer(peer, wire.frame(name, answer))
+            self.delivery.answer(peer, wire.frame(name, answer))
         elif answer is not None:
             peer.step = self._answer(peer, name, answer)
             self._go_on(peer)
@@ -578,26 +594,26 @@ class Broker(Delivery):
     @property
     def full(self) -> bool:
         """Whether all connections together have as many subscriptions as they may."""
-        return self.router.subscriptions >= self.terms.limits.max_subscriptions_total
+        return self.router.subscriptions >= self.listener.limits.max_subscriptions_total
 
     def wait_for_request(self, peer: Peer) -> float:
         """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
-        rate = peer.terms.limits.request_rate
+        rate = peer.listener.limits.request_rate
         if peer.requests is None:
             peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
         return peer.requests.take(self._clock())
 
     def _answer(self, peer: Peer, name: bytes, making: Steps[bytes]) -> Steps[None]:
         try:
-            self.answer(peer, wire.frame(name, (yield from making)))
+            self.delivery.answer(peer, wire.frame(name, (yield from making)))
         except ProtocolError as error:
-            self.tell(peer, error)
+            self.delivery.tell(peer, error)
 
     def _go_on(self, peer: Peer) -> bool:
         """Go on with the answer that is made for ``peer``; whether it is there."""
         assert peer.step is not None
         for _ in peer.step:
-            if self.turn.over():
+            if self.delivery.turn.over():
                 return False
         peer.step = None
         return True
@@ -627,8 +643,8 @@ def _tell(peer: Peer) -> tuple[()]:
 
 def _most(peer: Peer) -> int:
     """Return how many bytes of data a frame of ``peer`` may have."""
-    most = peer.terms.limits.max_payload
-    return most if peer.gate is None else peer.gate.limit(most)
+    most = peer.listener.limits.max_payload
+    return most if peer.publish_filter is None else peer.publish_filter.limit(most)
 
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:

@@ -9,7 +9,7 @@ Where the receivers are more than a turn can serve, the rest are sent theirs in 
 Invariants:
 
 - Nothing but whole frames, of which every byte is checked, is put to a peer.
-- A peer with something in ``pending`` is among the peers of one of ``_touched``.
+- A peer with something in ``pending`` is among the peers of one of ``touched``.
 - What a receiver raises ends that receiver: neither the publisher nor other receivers notice.
 """
 
@@ -71,7 +71,7 @@ class Delivery:
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
         self.ship: Callable[[], None] = lambda: None
-        self._touched: list[Targets | CopyTargets | Denied] = []
+        self.touched: list[Targets | CopyTargets | Denied] = []
         self._run = _Run(self.router.nobody)
 
     def enqueue(
@@ -153,7 +153,7 @@ class Delivery:
     def flush(self) -> None:
         """Send what was put."""
         self.end_run()
-        if self._touched:
+        if self.touched:
             self.send()
 
     def publish(self, name: bytes, data: bytes) -> None:
@@ -165,7 +165,7 @@ class Delivery:
             self.counters.dropped += 1
             return
         speaker = self.speaker
-        if self._touched:  # what somebody has said so far goes out as theirs
+        if self.touched:  # what somebody has said so far goes out as theirs
             if speaker is not None and not speaker.echo:
                 speaker.pending.clear()
             self.send()
@@ -199,7 +199,7 @@ class Delivery:
         elif targets.enqueues and count:
             chunk = buf[start:stop]
             if not targets.enqueued:
-                self._touched.append(targets)
+                self.touched.append(targets)
             targets.enqueued += count
             for enqueue in targets.enqueues:
                 enqueue(chunk)
@@ -215,11 +215,11 @@ class Delivery:
 
         They are counted one by one, and told by :meth:`tell_refusals`.
         """
-        assert peer.gate is not None
-        self.counters.errors[peer.gate.code] += count
+        assert peer.publish_filter is not None
+        self.counters.errors[peer.publish_filter.code] += count
         if peer.refusals is None:
             peer.refusals = Refusals()
-        peer.refusals.add(peer.gate.code, name, count)
+        peer.refusals.add(peer.publish_filter.code, name, count)
 
     def tell_refusals(self, peer: Peer) -> None:
         """Put one line to a peer about all that has been refused to it and is not told yet."""
@@ -251,8 +251,8 @@ class Delivery:
 
     def send(self) -> None:
         """Hand each touched peer what was put to it, as one piece."""
-        touched = self._touched[:]  # a receiver may have something to say as well
-        self._touched.clear()
+        touched = self.touched[:]  # a receiver may have something to say as well
+        self.touched.clear()
         messages = 0
         for targets in touched:
             messages += targets.enqueued

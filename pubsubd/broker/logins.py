@@ -11,7 +11,8 @@ Invariants:
   reload does so in steps; between them, peers that it has not come to have what they had.
 - Who came in by what has been taken back, a user's line or the key of a token, is no longer here
   after that.
-- ``peer.gate`` fits ``peer.permission``, and the router is guarded if anybody is limited, always.
+- ``peer.publish_filter`` always fits ``peer.permission``, and the router is guarded if anybody is
+  limited.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Access:
         self._router = router
         self._clock = clock
         # Those of rights that nobody has any more go by themselves.
-        self._gates: WeakKeyDictionary[Permission, PublishFilter] = WeakKeyDictionary()
+        self._publish_filters: WeakKeyDictionary[Permission, PublishFilter] = WeakKeyDictionary()
         self._guarding = False  # whether somebody limited has come since the last reload began
         self._stranger: Permission | None = None  # the rights of who has not logged in
         self._failures = Throttle(FAILURES)
@@ -232,7 +233,7 @@ class Access:
 
     def meet(self, peer: Peer) -> None:
         """Give a new peer the rights of somebody who has not logged in."""
-        permission = OUTSIDE if peer.terms.login else self._stranger
+        permission = OUTSIDE if peer.listener.login else self._stranger
         if permission is not None:
             self._permit(peer, permission)
 
@@ -263,14 +264,14 @@ class Access:
             wall: seconds since the epoch.
         """
         expired = peer.expires_at is not None and peer.expires_at <= wall
-        if expired and not peer.terms.login:
+        if expired and not peer.listener.login:
             self.leave(peer)
-        if not peer.terms.login or peer.trusted or (peer.identity is not None and not expired):
+        if not peer.listener.login or peer.trusted or (peer.identity is not None and not expired):
             peer.outside_since = None
             return None
         if peer.outside_since is None:
             peer.outside_since = now
-        limit = peer.terms.limits.auth_timeout
+        limit = peer.listener.limits.auth_timeout
         if peer.job is not None or now - peer.outside_since <= limit:
             return None
         what = "the login has expired, and there is no other one" if expired else "no login"
@@ -289,7 +290,7 @@ class Access:
     def _permission(self, peer: Peer) -> Permission | None:
         if peer.trusted:
             return None
-        if peer.identity is None and peer.terms.login:
+        if peer.identity is None and peer.listener.login:
             return OUTSIDE
         return self.acl.permission(peer.identity)
 
@@ -297,7 +298,7 @@ class Access:
         if permission is peer.permission:
             return
         peer.permission = permission
-        peer.gate = None if permission is None else self._gate(permission)
+        peer.publish_filter = None if permission is None else self._publish_filter(permission)
         limited = _limited(peer)
         self._guarding = self._guarding or limited
         if not self._router.guarded:
@@ -306,11 +307,13 @@ class Access:
         elif peer.substrings or peer.names or peer.patterns:
             self._router.reconsider(peer)
 
-    def _gate(self, permission: Permission) -> PublishFilter:
-        gate = self._gates.get(permission)
-        if gate is None:
-            gate = self._gates[permission] = PublishFilter(self._router, permission)
-        return gate
+    def _publish_filter(self, permission: Permission) -> PublishFilter:
+        publish_filter = self._publish_filters.get(permission)
+        if publish_filter is None:
+            publish_filter = self._publish_filters[permission] = PublishFilter(
+                self._router, permission
+            )
+        return publish_filter
 
     # Reload
 
@@ -364,7 +367,9 @@ class Access:
             permission = self._permission(peer)
             if permission is not peer.permission:
                 peer.permission = permission
-                peer.gate = None if permission is None else self._gate(permission)
+                peer.publish_filter = (
+                    None if permission is None else self._publish_filter(permission)
+                )
                 changed = True
             limited = limited or _limited(peer)
         self._tell_router(changed, limited or self._guarding)

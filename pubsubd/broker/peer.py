@@ -88,13 +88,13 @@ class Peer:
         busy: whether it is not read at present, because others have to be waited for.
         remote: False: it is not another daemon that is reached over links.
         renders: whether messages are put into another form for it, as on the hub port.
-        terms: what holds for it, as for all connections of its listener.
+        listener: what holds for it, as for all connections of its listener.
         identity: who it is; None for one who has not logged in, empty for somebody without a name.
         credential: by what it has logged in, for :class:`~pubsubd.broker.logins.Access` to tell
             whether that still holds; None if it cannot be taken back.
         expires_at: until when it may stay logged in, in seconds since the epoch; None for ever.
         permission: what it may publish and receive; None for everything.
-        gate: what it publishes by; None if, and only if, ``permission`` is.
+        publish_filter: what it publishes by; None if, and only if, ``permission`` is.
         trusted: whether it may do everything, whatever the rules: it is another daemon.
         requests: how many requests it may make; None if it has made none.
         refusals: what has been refused to it; None if nothing has.
@@ -116,13 +116,13 @@ class Peer:
         "expected",
         "expires_at",
         "failures",
-        "gate",
         "gone",
         "identity",
         "job",
         "label",
         "large",
         "link",
+        "listener",
         "missing",
         "names",
         "number",
@@ -132,6 +132,7 @@ class Peer:
         "patterns",
         "pending",
         "permission",
+        "publish_filter",
         "refusals",
         "relayed",
         "renders",
@@ -139,7 +140,6 @@ class Peer:
         "send",
         "step",
         "substrings",
-        "terms",
         "trusted",
         "vouched",
         "width",
@@ -151,10 +151,10 @@ class Peer:
         label: str,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None] = stay,
-        terms: ListenerState = DEFAULT,
+        listener: ListenerState = DEFAULT,
     ) -> None:
         self.number = number
-        self.terms = terms
+        self.listener = listener
         self.label = label
         self.send = send
         self.end = end
@@ -179,7 +179,7 @@ class Peer:
         self.credential: object = None
         self.expires_at: float | None = None
         self.permission: Permission | None = None
-        self.gate: PublishFilter | None = None
+        self.publish_filter: PublishFilter | None = None
         self.trusted = False
         self.refusals: Refusals | None = None
         self.failures = 0

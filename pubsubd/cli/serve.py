@@ -92,7 +92,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     help="Read settings from this file, in TOML; see pubsubd.conf(5).",
 )
 @click.option(
-    "--check", is_flag=True, help="Check the settings, and the files and addresses in them."
+    "--check",
+    is_flag=True,
+    help="Check the settings, and the files and addresses in them, and end.",
 )
 @_options
 @click.pass_context

@@ -166,7 +166,7 @@ class Metrics:
 
     def collect(self) -> Steps[list[Metric]]:
         """Return the families, in steps."""
-        over, mesh = self._sources.broker.turn.over, self._sources.mesh
+        over, mesh = self._sources.broker.delivery.turn.over, self._sources.mesh
         crowd = yield from self._count_connections()
         families = []
         for part in (
@@ -214,16 +214,16 @@ class Metrics:
         backlog = largest = 0
         share = 0.0
         for done, (number, peer) in enumerate(list(broker.peers.items())):
-            if done % _AT_ONCE == 0 and broker.turn.over():
+            if done % _AT_ONCE == 0 and broker.delivery.turn.over():
                 yield
-            terms = peer.terms
+            listener = peer.listener
             connection = connections.get(number)
             if connection is not None:
-                kinds[terms.name, *connection.spoken] += 1
+                kinds[listener.name, *connection.spoken] += 1
             else:
-                kinds[terms.name, "line", "line" if peer.link is None else "mesh"] += 1
+                kinds[listener.name, "line", "line" if peer.link is None else "mesh"] += 1
             if size := peer.outbox.size:
-                limits = terms.limits if connection is None else terms.hub_limits
+                limits = listener.limits if connection is None else listener.hub_limits
                 backlog += size
                 largest = max(largest, size)
                 share = max(share, size / limits.max_pending)
@@ -254,7 +254,7 @@ class Metrics:
         yield _gauge(
             "connections_limit",
             "Connections that there may be at a time.",
-            broker.terms.limits.max_connections,
+            broker.listener.limits.max_connections,
         )
         yield _gauge(
             "backlog_bytes", "Bytes that wait to be sent, of all connections.", crowd.backlog

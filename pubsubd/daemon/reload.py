@@ -100,7 +100,7 @@ class Reloader:
 
     Attributes:
         server: of the daemon.
-        terms: name of a listener -> what holds there.
+        listener: name of a listener -> what holds there.
         hub, mesher: of the daemon, if it has them.
         failed: whether settings were read since that had a fault.
         applied: when those in force were put into force, in seconds since the epoch.
@@ -108,7 +108,7 @@ class Reloader:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.terms: dict[str, ListenerState] = {}
+        self.listeners: dict[str, ListenerState] = {}
         self.hub: Hub | None = None
         self.mesher: Mesher | None = None
         self.failed = False
@@ -125,11 +125,11 @@ class Reloader:
         if config.log_level is not None:
             logging.getLogger("pubsubd").setLevel(config.log_level.upper())
         server.limits = _possible(config.limits)
-        server.broker.terms.limits = server.limits
+        server.broker.listener.limits = server.limits
         for one in config.all_listeners():
-            terms = self.terms[one.name]
-            terms.limits, terms.hub_limits = one.limits, one.hub_limits
-            terms.login, terms.tls = one.login, prepared.contexts.get(one.name)
+            listener = self.listeners[one.name]
+            listener.limits, listener.hub_limits = one.limits, one.hub_limits
+            listener.login, listener.tls = one.login, prepared.contexts.get(one.name)
         if self.hub is not None:
             self.hub.replace(
                 config.hub_limits,

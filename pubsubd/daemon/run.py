@@ -109,13 +109,13 @@ async def run(
         async with trio.open_nursery() as nursery:
             server = Server(limits, nursery, on_backpressure)
             reloader = Reloader(server)
-            all_doors = _open_doors(all_bound, reloader, config)
+            all_listeners = _open_listeners(all_bound, reloader, config)
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
             finish(reloader.apply(prepared))
             reserve = Reserve()
             stack.callback(reserve.close)
-            doors, closed = trio.CancelScope(), trio.Event()
+            listeners, closed = trio.CancelScope(), trio.Event()
             dialling, reloading = trio.CancelScope(), trio.CancelScope()
             start = server.tasks.start
             server.start()
@@ -123,11 +123,11 @@ async def run(
                 nursery.start_soon(_run_within, dialling, reloader.mesher.run)
             nursery.start_soon(
                 _accept,
-                partial(accept_all, all_doors, server, reserve, doors, closed),
+                partial(accept_all, all_listeners, server, reserve, listeners, closed),
                 failed,
                 nursery,
             )
-            garbage = Garbage(lambda: len(server.sessions), collect=_collect)
+            garbage = Garbage(lambda: len(server.connections), collect=_collect)
             sweeps = [garbage.sweep]
             if reloader.hub is not None:
                 start("hub", partial(_sweep_hub, reloader.hub))
@@ -150,12 +150,12 @@ async def run(
             task_status.started(ports)
             if not early_signals:
                 await _wait_signal(signals)
-            log.info("event=draining connections=%d", len(server.sessions))
+            log.info("event=draining connections=%d", len(server.connections))
             notifier.stopping()
             if reloader.hub is not None:
                 reloader.hub.ready = False
             nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
-            for scope in (doors, dialling, reloading):
+            for scope in (listeners, dialling, reloading):
                 scope.cancel()
             await closed.wait()
             server.drain()
@@ -192,25 +192,27 @@ def check(config: Config, all_bound: Sequence[BoundSocket] = ()) -> Prepared:
 # Starting
 
 
-def _open_doors(
+def _open_listeners(
     all_bound: Sequence[BoundSocket], reloader: Reloader, config: Config
 ) -> list[Listener]:
     """Return what listens, and let the reloader know what holds there."""
-    server, doors = reloader.server, []
+    server, listeners = reloader.server, []
     for bound in all_bound:
         one = bound.config
-        terms = reloader.terms.get(one.name)
-        if terms is None:
-            terms = reloader.terms[one.name] = ListenerState(one.name, one.limits, one.hub_limits)
+        state = reloader.listeners.get(one.name)
+        if state is None:
+            state = reloader.listeners[one.name] = ListenerState(
+                one.name, one.limits, one.hub_limits
+            )
         if one.protocol == "hub":
             if reloader.hub is None:
                 reloader.hub = _make_hub(config, server)
-            make, refusal = _hub_door(reloader.hub, terms)
-            doors.append(Listener(bound, terms, make, refusal))
+            make, refusal = _hub_listener(reloader.hub, state)
+            listeners.append(Listener(bound, state, make, refusal))
         else:
-            make = partial(LineProtocol, server.broker, terms=terms)
-            doors.append(Listener(bound, terms, make, wire.error_frame))
-    return doors
+            make = partial(LineProtocol, server.broker, listener=state)
+            listeners.append(Listener(bound, state, make, wire.error_frame))
+    return listeners
 
 
 def _make_hub(config: Config, server: Server) -> Hub:
@@ -222,11 +224,11 @@ def _make_hub(config: Config, server: Server) -> Hub:
     return hub
 
 
-def _hub_door(hub: Hub, terms: ListenerState) -> tuple[MakeProtocol, Refusal]:
+def _hub_listener(hub: Hub, state: ListenerState) -> tuple[MakeProtocol, Refusal]:
     from pubsubd.hub.protocol import HubProtocol  # noqa: PLC0415
     from pubsubd.hub.web import refusal  # noqa: PLC0415
 
-    return partial(HubProtocol, hub, terms=terms), refusal
+    return partial(HubProtocol, hub, listener=state), refusal
 
 
 def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], Awaitable[None]]]:
@@ -380,7 +382,7 @@ async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
             rate = (counters.messages_in - told) / (now - at)
             told, at = counters.messages_in, now
             fault = "settings not reloaded, see the log; " if reloader.failed else ""
-            notifier.status(f"{fault}{len(server.sessions)} connections, {rate:.0f} messages/s")
+            notifier.status(f"{fault}{len(server.connections)} connections, {rate:.0f} messages/s")
         await trio.sleep(interval)
 
 
@@ -442,7 +444,7 @@ async def _read_in_thread(read: Callable[[], Prepared], threads: trio.CapacityLi
 
 async def _apply(prepared: Prepared, reloader: Reloader) -> None:
     """Put settings into force, and let others have their turns meanwhile."""
-    turn, lane = reloader.server.broker.turn, reloader.server.lane
+    turn, lane = reloader.server.broker.delivery.turn, reloader.server.lane
     turn.begin()
     for _ in reloader.apply(prepared, turn.over):
         await lane.wait(TURN)

@@ -50,7 +50,7 @@ class HubConnection:
         label: of the connection, in logs.
         send: sends whole frames, now or later, and never waits.
         end: ends the connection from outside of its input, for a code and a text.
-        terms: of its listener; None for the hub's own.
+        listener: of its listener; None for the hub's own.
 
     Attributes:
         peer: the connection as the broker sees it.
@@ -98,10 +98,10 @@ class HubConnection:
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None],
         *,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
     ) -> None:
         self.hub = hub
-        self.peer = hub.broker.join(label, self._deliver, self.end, terms or hub.terms)
+        self.peer = hub.broker.join(label, self._deliver, self.end, listener or hub.listener)
         self.peer.renders = True
         self.sender = address(self.peer)
         self.reader: LineReader | WebSocketReader | HttpReader | None = None
@@ -126,12 +126,12 @@ class HubConnection:
     @property
     def limits(self) -> HubLimits:
         """The limits of this connection."""
-        return self.peer.terms.hub_limits
+        return self.peer.listener.hub_limits
 
     @property
     def max_pending(self) -> int:
         """Bytes that may wait for it."""
-        return self.peer.terms.hub_limits.max_pending
+        return self.peer.listener.hub_limits.max_pending
 
     # Transport and dialect
 
@@ -176,7 +176,7 @@ class HubConnection:
         if not frames or self.left:
             return
         hub = self.hub
-        hub.broker.turn.made += len(frames)
+        hub.broker.delivery.turn.made += len(frames)
         if not self.out:
             hub.touched[self] = None
         self.out.append(frames)
@@ -276,7 +276,7 @@ class HubConnection:
     @property
     def known(self) -> bool:
         """Whether it has logged in, or need not."""
-        return self.peer.identity is not None or not self.peer.terms.login
+        return self.peer.identity is not None or not self.peer.listener.login
 
     def may(self, action: str) -> bool:
         """Return whether it is allowed ``action``: one of a token's capabilities, "" for any token.

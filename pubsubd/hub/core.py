@@ -75,12 +75,12 @@ class HubCore:
     Args:
         broker: routes publications here and in the mesh.
         limits: of this port.
-        terms: of connections that come by no listener; None for the broker's own.
+        listener: of connections that come by no listener; None for the broker's own.
         clock: monotonic seconds.
         wall: seconds since the epoch.
 
     Attributes:
-        terms: of connections that come by no listener.
+        listener: of connections that come by no listener.
         registry: the actors.
         topics: the topics of this port.
         policy: rules that hold in every dialect.
@@ -97,13 +97,13 @@ class HubCore:
         broker: Broker,
         limits: HubLimits,
         *,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.broker = broker
         self.limits = limits
-        self.terms = terms or ListenerState("hub", broker.terms.limits, limits)
+        self.listener = listener or ListenerState("hub", broker.listener.limits, limits)
         self.clock = clock
         self.wall = wall
         self.started = clock()
@@ -148,11 +148,11 @@ class HubCore:
         batches = self._batches
         if len(batches) >= _BATCHES or sum(one.size for _, one in batches.values()) > _KEPT:
             batches.clear()
-        noted, notes = self.broker.notes
+        noted, notes = self.broker.delivery.notes
         if noted is chunk and None not in notes:
             messages = cast("list[Message]", notes)  # the publisher knows them already
         else:
-            messages = read_chunk(chunk, *self._identify(self.broker.speaker))
+            messages = read_chunk(chunk, *self._identify(self.broker.delivery.speaker))
         batch = Batch(messages, self.now())
         batches[id(chunk)] = chunk, batch
         return batch
@@ -160,7 +160,7 @@ class HubCore:
     def forget_batches(self) -> None:
         """Let go of all renderings."""
         self._batches.clear()
-        self.broker.notes = b"", []
+        self.broker.delivery.notes = b"", []
 
     def _identify(self, speaker: Peer | None) -> tuple[str, bool]:
         """Return the address of the speaker, and whether to trust the one inside its messages."""
@@ -174,7 +174,7 @@ class HubCore:
     def flush(self) -> None:
         """Send everything that is queued, each connection's in one piece."""
         try:
-            self.broker.flush()
+            self.broker.delivery.flush()
         finally:
             for connection in list(self.touched):
                 self.spare(connection, connection.flush)

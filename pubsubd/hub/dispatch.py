@@ -85,7 +85,7 @@ def react(hub: Hub, connection: HubConnection, event: Any, events: deque[Any]) -
         raise TypeError(event)
 
 
-def farewell(hub: Hub, connection: HubConnection, error: ProtocolError) -> bytes:
+def close_reason(hub: Hub, connection: HubConnection, error: ProtocolError) -> bytes:
     """Return the last frames of a connection that ends for that reason.
 
     A hub:error if it speaks ``hub:*``, or lines of JSON; a close frame if it is a WebSocket.
@@ -102,7 +102,7 @@ def farewell(hub: Hub, connection: HubConnection, error: ProtocolError) -> bytes
         code = "unauthorized" if error.code == "login-revoked" else code
         details = {"reason": error.code}
         signal = signal or Signal(connection)
-        frames = connection.framing.frame(signal.farewell(code, error.text, details))
+        frames = connection.framing.frame(signal.close_reason(code, error.text, details))
     if kind is WebSocketReader:
         frames += close_for(error)
     return frames

@@ -38,10 +38,10 @@ def _carry_out(connection: HubConnection, kind: str, message: Incoming) -> bool:
         return False
     payload = bytes(message.payload)
     data = to_line(name, kind, connection.sender, payload)
-    if len(data) > connection.peer.terms.limits.max_payload:
+    if len(data) > connection.peer.listener.limits.max_payload:
         return False
     note = None if kind == PLAIN else Message(name, kind, payload, connection.sender)
-    hub.broker.enqueue(connection.peer, name, data, echo=False, note=note)
+    hub.broker.delivery.enqueue(connection.peer, name, data, echo=False, note=note)
     hub.topics.note(name, hub.clock())
     return True
 
@@ -58,7 +58,7 @@ def _subscribe(connection: HubConnection, message: Incoming, on: bool) -> bool:
         connection.subscriptions.remove(name, Form.ENVELOPE)
         return True
     hub = connection.hub
-    most = connection.peer.terms.limits.max_subscriptions
+    most = connection.peer.listener.limits.max_subscriptions
     if not connection.may("subscribe") or len(connection.subscriptions) >= most:
         return False
     try:

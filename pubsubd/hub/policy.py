@@ -99,7 +99,7 @@ class Policy:
             raise TopicError(f"over {most} wildcard subscriptions of one {whose}")
 
     def _check_total(self, count: int) -> None:
-        most = self._broker.terms.limits.max_subscriptions_total
+        most = self._broker.listener.limits.max_subscriptions_total
         if self._broker.router.subscriptions + count > most:
             raise TopicError("no more subscriptions of all connections together")
 
@@ -112,5 +112,5 @@ class Policy:
     def refuse_request(self, peer: Peer, wait: float) -> str:
         """Count a request that came too early by ``wait`` seconds, and return the error's text."""
         self._broker.counters.errors["rate-limited"] += 1
-        rate = peer.terms.limits.request_rate
+        rate = peer.listener.limits.request_rate
         return f"Rate limited: over {rate:g} requests a second; try again in {wait:.2g} s"

@@ -38,11 +38,11 @@ class Hub(HubCore):
         broker: Broker,
         limits: HubLimits,
         *,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(broker, limits, terms=terms, clock=clock, wall=wall)
+        super().__init__(broker, limits, listener=listener, clock=clock, wall=wall)
         self.synap = Synap(self)
         self.signals = Signals()
         self.hosts: frozenset[str] = frozenset()
@@ -55,7 +55,7 @@ class Hub(HubCore):
 
     def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
         """Let other limits, names and origins hold from now on; what is over a limit stays."""
-        self.limits = self.terms.hub_limits = self.policy.limits = limits
+        self.limits = self.listener.hub_limits = self.policy.limits = limits
         self.hosts, self.origins = hosts, origins
         self.registry.max_actors = limits.max_actors
         self.topics.resize(limits.max_topics, limits.topic_idle)
@@ -70,13 +70,13 @@ class Hub(HubCore):
             return "ending"
         if self.down:
             return "failing"
-        most = self.broker.terms.limits.max_connections
+        most = self.broker.listener.limits.max_connections
         return "ok" if len(self.broker.peers) < most else "full"
 
     def sweep(self) -> Iterator[None]:
         """Let go of what has expired, in steps; to be called about once a second."""
         self.forget_batches()
-        turn = self.broker.turn
+        turn = self.broker.delivery.turn
         turn.begin()
         for expire in (
             self.expire,
@@ -110,6 +110,6 @@ class Hub(HubCore):
             except Exception as error:  # noqa: BLE001  (it is nobody else's)
                 expiring.popleft()
                 self.broker.faults.end(connection.peer, error)
-            if self.broker.turn.over():
+            if self.broker.delivery.turn.over():
                 break
         return True

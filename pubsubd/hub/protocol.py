@@ -18,7 +18,7 @@ from typing import Any
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import discard, stay
 from pubsubd.hub.connection import HubConnection
-from pubsubd.hub.dispatch import farewell, react, take
+from pubsubd.hub.dispatch import close_reason, react, take
 from pubsubd.hub.http import HttpReader, Request
 from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.port import Hub
@@ -49,7 +49,7 @@ class HubProtocol(HubConnection):
         label: of the connection, in logs.
         send: sends whole frames, now or later, and never waits.
         end: ends the connection from outside of its input, for a code and a text.
-        terms: of its listener; None for the hub's own.
+        listener: of its listener; None for the hub's own.
     """
 
     __slots__ = ("_at", "_events", "_request_since", "_unread")
@@ -63,12 +63,12 @@ class HubProtocol(HubConnection):
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None],
         *,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
     ) -> None:
         self._unread, self._at = b"", 0  # input, and how far it is parsed
         self._events: deque[Any] | None = None  # parsed and not carried out
         self._request_since: float | None = None  # since when a request comes, if one does
-        super().__init__(hub, label, send, end, terms=terms)
+        super().__init__(hub, label, send, end, listener=listener)
 
     # What the transport asks
 
@@ -104,14 +104,14 @@ class HubProtocol(HubConnection):
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
         """Return why it ends now, if it has been silent since ``heard`` for too long."""
         peer = self.peer
-        asked = peer.terms.login or peer.expires_at is not None
+        asked = peer.listener.login or peer.expires_at is not None
         if asked and type(self.reader) is not HttpReader:
             outside = self.hub.broker.access.overdue(peer, now, self.hub.wall())
             if outside is not None:
                 return outside
         if peer.job is not None:
             return None
-        limit = self.peer.terms.limits.command_timeout
+        limit = self.peer.listener.limits.command_timeout
         if self.halfway:
             if now - heard > limit:
                 text = f"{limit:g} s of silence in the middle of a message"
@@ -134,9 +134,9 @@ class HubProtocol(HubConnection):
         """Let no timeout run from ``begun`` to ``now``: a password was checked."""
         self.hub.broker.access.rest(self.peer, begun, now)
 
-    def farewell(self, error: ProtocolError) -> bytes:
+    def close_reason(self, error: ProtocolError) -> bytes:
         """Return the last frames of a connection that ends for that reason."""
-        return farewell(self.hub, self, error)
+        return close_reason(self.hub, self, error)
 
     @property
     def dialect(self) -> str:
@@ -154,9 +154,9 @@ class HubProtocol(HubConnection):
         if self.peer.ending is not None:
             return False
         hub = self.hub
-        hub.broker.turn.begin()
+        hub.broker.delivery.turn.begin()
         hub.broker.counters.bytes_in += len(data)
-        hub.broker.speaker = self.peer
+        hub.broker.delivery.speaker = self.peer
         hub.expire(_EXPIRED)  # so that little is said or asked under an expired registration
         begun, before = hub.clock(), hub.synap.deliveries
         if data:
@@ -175,7 +175,7 @@ class HubProtocol(HubConnection):
 
     def _work(self) -> bool:
         """Take a turn; return whether something is left for a further one."""
-        hub, peer, over = self.hub, self.peer, self.hub.broker.turn.over
+        hub, peer, over = self.hub, self.peer, self.hub.broker.delivery.turn.over
         index = hub.broker.router.index
         events = self._events
         if events is None:

@@ -136,7 +136,8 @@ class Subscriptions:
                 yield
 
     def _count(self, form: Form, change: int) -> None:
-        self._hub.broker.flush()  # what is on its way comes in the form it was asked for in
+        # Messages on their way come in the form that was asked for then.
+        self._hub.broker.delivery.flush()
         tally = self._tally
         tally[_FORMS.index(form)] += change
         held = sum(bit for bit, count in zip((1, 2, 4), tally, strict=True) if count)

@@ -62,7 +62,7 @@ class TopicTable:
 
     def __init__(self, max_topics: int, idle: float) -> None:
         self._max = max_topics
-        self._patience = idle
+        self._stall_budget = idle
         self._topics: dict[bytes, Topic] = {}
         self._idle: OrderedDict[bytes, Topic] = OrderedDict()
         self._bytes = 0
@@ -72,7 +72,7 @@ class TopicTable:
 
     def resize(self, max_topics: int, idle: float) -> None:
         """Let other limits hold; topics over them are forgotten as others come, or in time."""
-        self._max, self._patience = max_topics, idle
+        self._max, self._stall_budget = max_topics, idle
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -144,7 +144,7 @@ class TopicTable:
         count = 0
         while self._idle and count < _EXPIRE:
             topic = next(iter(self._idle.values()))
-            if now - topic.used <= self._patience:
+            if now - topic.used <= self._stall_budget:
                 break
             self._forget_first()
             count += 1

@@ -98,7 +98,7 @@ class Mesh:
     ) -> None:
         self.state = state = State(config, clock=clock, wall=wall, emit=emit)
         self.broker = broker
-        self.over = broker.turn.over
+        self.over = broker.delivery.turn.over
         self.table, self.links, self.counters = state.table, state.links, state.counters
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
@@ -159,7 +159,7 @@ class Mesh:
 
     def act(self) -> None:
         """Do what is due, up to the end of the turn."""
-        self.broker.turn.begin()
+        self.broker.delivery.turn.begin()
         self.due = float("inf")
         if self._acting is None:
             self._acting = self._act()

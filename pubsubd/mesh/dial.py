@@ -27,7 +27,7 @@ from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MESH_LOOKS, READ_SIZE, TURN
-from pubsubd.transport.connection import open_session, tune
+from pubsubd.transport.connection import open_connection, tune
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
 from pubsubd.transport.tls import TlsSocket, explain
@@ -222,7 +222,7 @@ class Mesher:
             ended.set()
 
         try:
-            peer = open_session(
+            peer = open_connection(
                 self._server, sock, address, partial(LineProtocol, self._server.broker)
             )
         except BaseException:
@@ -280,7 +280,7 @@ class Mesher:
 
     async def _take(self, steps: Steps[Value]) -> Value:
         """Return what ``steps`` make, and let others run whenever a turn is over."""
-        turn = self._server.broker.turn
+        turn = self._server.broker.delivery.turn
         while True:
             turn.begin()
             try:

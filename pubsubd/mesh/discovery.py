@@ -24,7 +24,7 @@ def check_target(
 
     Without ``allowed`` networks, public addresses may be dialled, and others only if they are of
     the same kind, loopback or private, as the ones this daemon has itself: nobody can make a
-    daemon knock at doors behind its own firewall.
+    daemon knock at listeners behind its own firewall.
 
     Args:
         host: as it was learned.

@@ -63,7 +63,7 @@ class Forwarding:
     def __init__(self, state: State, broker: Broker) -> None:
         self._state = state
         self._broker = broker
-        self.outbound = Outbound(broker)
+        self.outbound = Outbound(broker.delivery)
         self._unsettled = float("-inf")
         self.general = False
         self._sequence = 0
@@ -74,8 +74,8 @@ class Forwarding:
         self._known = 0  # about how many these are
         self._flood_until = float("-inf")
         broker.router.bundle = self._bundle
-        broker.outbound = self.outbound.runs
-        broker.ship = self._ship
+        broker.delivery.outbound = self.outbound.runs
+        broker.delivery.ship = self._ship
 
     def forget_next_hops(self) -> None:
         """Forget all next hops: the links have changed."""
@@ -124,7 +124,7 @@ class Forwarding:
         next_hops = group.next_hops.get(origin)
         if next_hops is None:
             try:
-                branches = self._state.table.subtree(origin, self._broker.turn.over)
+                branches = self._state.table.subtree(origin, self._broker.delivery.turn.over)
             except Exception as error:  # noqa: BLE001  (over all links it arrives as well)
                 self._broker.faults.note(error, "mesh")
                 return [one for one in links.values() if one.ready and one is not arrival]
@@ -259,14 +259,14 @@ class Forwarding:
     def _deliver(self, link: Link, frames: bytes) -> bool:
         """Deliver the messages of a batch to this daemon's own subscribers."""
         broker, inner = self._broker, link.inner
-        speaker = broker.speaker
+        speaker = broker.delivery.speaker
         self.outbound.closed = True
         try:
             if broker.receive(inner, frames):
                 return True
         finally:
             self.outbound.closed = False
-            broker.speaker = speaker
+            broker.delivery.speaker = speaker
         if inner.halfway or inner.ending is not None:
             self._state.counters.broken += 1
             link.forget_inner()

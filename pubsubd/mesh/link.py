@@ -164,7 +164,7 @@ class Link:
     @property
     def crowded(self) -> bool:
         """Whether its outbox is so full that adverts should wait."""
-        return self.peer.outbox.size > self.peer.terms.limits.max_pending // 2
+        return self.peer.outbox.size > self.peer.listener.limits.max_pending // 2
 
     def release(self) -> None:
         """Drop all unprocessed input."""

@@ -116,20 +116,20 @@ class News:
         Other daemons have it from the links.
         """
         broker, outbound, state = self._broker, self._outbound, self._state
-        broker.flush()  # what somebody has said so far goes out as theirs
-        speaker = broker.speaker
+        broker.delivery.flush()  # what somebody has said so far goes out as theirs
+        speaker = broker.delivery.speaker
         prefix = b"//peers/" if node == state.node else b"//fwd/peers/"
         outbound.closed = True
         try:
             name = b"%b%b/%b" % (prefix, state.config.mesh.encode(), node.encode())
-            broker.enqueue(None, name, data)
-            broker.flush()
+            broker.delivery.enqueue(None, name, data)
+            broker.delivery.flush()
         except Unfinished:
             self.unpublished[node] = data
             return False
         finally:
             outbound.closed = False
-            broker.speaker = speaker
+            broker.delivery.speaker = speaker
         self.unpublished.pop(node, None)
         return True
 

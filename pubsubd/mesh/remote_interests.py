@@ -86,7 +86,7 @@ class RemoteInterests:
         if remote is None or remote.interests is interests:
             return True
         self.changed = True
-        return remote.follow(self._broker.router, interests, self._broker.turn.over)
+        return remote.follow(self._broker.router, interests, self._broker.delivery.turn.over)
 
     def forgetting(self, node: str) -> Steps[None]:
         """Forget a daemon, in steps."""
@@ -94,6 +94,6 @@ class RemoteInterests:
         self._due.pop(node, None)
         remote = self.remotes.pop(node, None)
         while remote is not None and not remote.follow(
-            self._broker.router, (), self._broker.turn.over
+            self._broker.router, (), self._broker.delivery.turn.over
         ):
             yield

@@ -1,4 +1,4 @@
-"""What of the tables a report shows: of each mesh its latest window, and its history in short."""
+"""Input of a report: the latest window of each mesh, and its history in short."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DIFFERING = ["src", "dst", "src_rtt_p50", "dst_rtt_p50", "src_messages", "dst_m
 
 
 def assemble(made: Path, facts: Path, nodes: pa.Table | None) -> list[MeshReport]:
-    """Return what is shown of each mesh, in the order of their names.
+    """Return the report's input for each mesh, in the order of their names.
 
     Args:
         made: a directory with the tables in Parquet.
@@ -92,7 +92,7 @@ def _is(window: datetime | None) -> pc.Expression:
 
 
 def _since_lately(windows: pa.ChunkedArray) -> pc.Expression:
-    """Whether a row is of one of the latest :data:`WINDOWS`, or of none."""
+    """Select rows of the latest :data:`WINDOWS`, and rows without a window."""
     known = pc.unique(windows.drop_null()).sort()
     field = pc.field("window")
     return field.is_null() | (field >= known[-WINDOWS:][0]) if len(known) else field.is_null()
@@ -120,7 +120,7 @@ def _find_chronic(points: pa.Table, windows: int) -> pa.Table:
 
 
 def _cover(daemons: pa.Table, snapshot: pa.Table, nodes: pa.Table | None) -> Coverage:
-    """Return how many of the daemons tell of themselves, and how old the oldest word is."""
+    """Return the number of daemons that report themselves, and the age of the oldest report."""
     there = daemons.filter(pc.field("present"))
     told = there.filter(pc.field("told")).sort_by([("last_seen", "ascending"), ("id", "ascending")])
     silent = there.filter(~pc.field("told"))["id"].to_pylist()

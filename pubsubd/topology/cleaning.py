@@ -170,7 +170,7 @@ def check_lists(lines: DataFrame) -> DataFrame:
 
 
 def name_mesh(file: Column) -> Column:
-    """Return what the mesh of a bare list is called: ``freifunk-ulm`` of freifunk-ulm.edges.tsv."""
+    """Return the mesh's name for a bare list: ``freifunk-ulm`` for freifunk-ulm.edges.tsv."""
     name = F.substring_index(file, "/", -1)
     return F.regexp_replace(name, r"(?i)(?<=.)(\.(txt|tsv|csv|edges|gz))+$", "")
 
@@ -213,7 +213,7 @@ def _take_good(checked: DataFrame) -> DataFrame:
 
 
 def keep_mesh(name: str | None) -> Callable[[DataFrame], DataFrame]:
-    """Return what keeps the rows of one mesh, or all of them."""
+    """Return the filter for the rows of one mesh, or of all."""
 
     def keep(rows: DataFrame) -> DataFrame:
         return rows if name is None else rows.where(F.col("mesh") == F.lit(name))
@@ -224,7 +224,7 @@ def keep_mesh(name: str | None) -> Callable[[DataFrame], DataFrame]:
 def keep_between(
     since: datetime | None, until: datetime | None
 ) -> Callable[[DataFrame], DataFrame]:
-    """Return what keeps the rows told at ``since`` or later, and before ``until``.
+    """Return the filter for rows from ``since`` on and before ``until``.
 
     Rows without a time stay. Both times have to tell their time zone.
     """
@@ -246,7 +246,7 @@ def _moment(at: datetime) -> Column:
 
 
 def cut(seconds: int) -> Callable[[DataFrame], DataFrame]:
-    """Return what adds ``window``, when the one began that ``ts`` is in.
+    """Return the step that adds ``window``, the start of the window that ``ts`` is in.
 
     Windows follow one another without gaps, and one begins with 1970 (UTC).
     """
@@ -261,7 +261,7 @@ def cut(seconds: int) -> Callable[[DataFrame], DataFrame]:
 
 
 def drop_repeats(rows: DataFrame) -> DataFrame:
-    """Return each row once: what the same observer told of the same link at the same time.
+    """Return each row once: one per observer, link and time.
 
     Where such rows differ in their numbers, the largest are kept.
     """
@@ -311,7 +311,7 @@ def _read(text: Column, kind: str) -> Column:
 def _faults(
     texts: dict[str, Column], values: dict[str, Column], long: Column
 ) -> list[tuple[str, Column]]:
-    """Return what can be wrong with a row's columns, in the order in which it is told."""
+    """Return the faults that a row's columns may have; the first one found is reported."""
     missing = [
         texts[name].isNull() | (texts[name] == "" if kind == "string" else F.lit(False))
         for name, kind in COLUMNS.items()

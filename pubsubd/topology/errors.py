@@ -1,7 +1,7 @@
-"""What the analysis cannot go on with, in one line."""
+"""The error that ends an analysis."""
 
 from pubsubd.protocol.errors import PubsubdError
 
 
 class TopologyError(PubsubdError):
-    """An analysis that cannot go on, told in one line to who asked for it."""
+    """The analysis cannot go on; the message is one line for the user."""

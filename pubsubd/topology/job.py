@@ -46,7 +46,7 @@ from pubsubd.topology.spark import spark_session
 from pubsubd.topology.tables import Table, write_kinds, write_table
 
 Stage = Callable[[str], None]
-"""Is told the name of what begins."""
+"""Called with the name of each stage that begins."""
 
 _GRAPH = {one: one for one in GRAPH}
 _ENDS = {"id": "id", "other": "other"}
@@ -79,7 +79,7 @@ _TASKS = 32  # a core, that graphs are dealt to: they take very different times
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done; pubsubd-topology(1) tells what each of it means.
+    """Parameters of a run; pubsubd-topology(1) explains each.
 
     Durations are seconds. ``mesh``, ``since`` and ``until`` keep a part of the rows, ``nodes`` is
     a file with daemons that exist.
@@ -103,12 +103,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What has come of it.
+    """Result of a run.
 
     Attributes:
         summary: lines for a terminal.
-        conditions: those of ``partition``, ``spof`` and ``one-sided`` that are the case in the
-            latest window of a mesh.
+        conditions: those of ``partition``, ``spof`` and ``one-sided`` that hold in the latest
+            window of a mesh.
     """
 
     summary: list[str]
@@ -116,10 +116,10 @@ class Outcome:
 
 
 def run(job: Job, stage: Stage) -> Outcome:
-    """Do it all, and leave the report in ``job.out``; an earlier one there is replaced.
+    """Analyse the inputs and write the report to ``job.out``, replacing an earlier one.
 
     Raises:
-        TopologyError: it could not be done; the message is one line.
+        TopologyError: the analysis cannot go on; the message is one line.
         OSError: a file could not be written.
     """
     look_here(job.inputs, None if job.nodes is None else str(job.nodes))
@@ -130,7 +130,7 @@ def run(job: Job, stage: Stage) -> Outcome:
 
 
 def run_in(spark: SparkSession, job: Job, stage: Stage) -> Outcome:
-    """Do it all as :func:`run` does, in a session that there is."""
+    """Do the same as :func:`run`, in an existing session."""
     job.out.mkdir(parents=True, exist_ok=True)
     with _scratch(job.out) as scratch:
         made = scratch / "made"
@@ -207,7 +207,7 @@ def _analyse(spark: SparkSession, job: Job, scratch: Path, made: Path, stage: St
 
 
 def _tables_of(history: History | None, spark: SparkSession) -> Iterator[Table]:
-    """The tables of a history; without rows where there is none, as of bare lists."""
+    """The tables of a history; empty where there is none, as for bare lists."""
     for name, schema, keys in (
         ("links", LINKS, (*GRAPH, "src", "dst")),
         ("daemons", DAEMONS, (*GRAPH, "id")),
@@ -219,7 +219,7 @@ def _tables_of(history: History | None, spark: SparkSession) -> Iterator[Table]:
 
 
 def _count(checked: DataFrame, job: Job) -> dict[str, int]:
-    """Return how many rows were rejected for each reason, and the good ones for none."""
+    """Count the rejected rows by reason, and the good ones under no reason."""
     found = checked.groupBy(F.coalesce("reason", F.lit("")).alias("reason")).count().collect()
     counts = {row["reason"]: row["count"] for row in sorted(found)}
     bad = {reason: count for reason, count in counts.items() if reason not in {"", SELF_LOOP}}
@@ -241,7 +241,7 @@ def _why_nothing(counts: dict[str, int]) -> str:
 def _state_facts(
     spark: SparkSession, job: Job, arcs: DataFrame, graphs: list[Row], stage: Stage
 ) -> DataFrame:
-    """Return the facts of all graphs; those of large ones are there when this returns."""
+    """Return the facts of all graphs; those of large ones are computed before this returns."""
     large = [one for one in graphs if one["arcs"] > job.local_edges]
     is_large = reduce(Column.__or__, map(_is_of, large), F.lit(False))
     tasks = min(len(graphs), _TASKS * spark.sparkContext.defaultParallelism)
@@ -255,7 +255,7 @@ def _state_facts(
 
 
 def _is_of(graph: Row) -> Column:
-    """Whether a row is one of ``graph``."""
+    """Select the rows of ``graph``."""
     window = F.col("window").eqNullSafe(F.lit(_window_of(graph)))
     return (F.col("mesh") == F.lit(graph["mesh"])) & window
 
@@ -271,7 +271,7 @@ def _stale(job: Job) -> int:
 
 
 def _parameters(job: Job, inputs: Inputs) -> dict[str, Any]:
-    """Return what else the report depends on."""
+    """Return the other parameters that the report depends on."""
     return {
         "window_seconds": job.window,
         "since": None if job.since is None else job.since.isoformat(),

@@ -1,4 +1,4 @@
-"""What is computed of a mesh: each metric with its unit, definition, source and healthy range.
+"""Metrics of a mesh: each with its unit, definition, source and healthy range.
 
 Invariants:
 
@@ -591,7 +591,7 @@ METRICS: dict[str, Metric] = {
 
 
 def explain(name: str) -> str:
-    """Return what the metric ``name`` is, in lines of at most 80 columns.
+    """Describe the metric ``name`` in lines of at most 80 columns.
 
     Raises:
         KeyError: there is no such metric.

@@ -1,4 +1,4 @@
-"""What Spark changes in the process that uses it: changed for a while, and put back."""
+"""Changes that Spark makes in the process that uses it, undone afterwards."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from typing import IO
 
 
 @contextlib.contextmanager
 def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Change the environment, which Spark hands on to Java and reads itself, for a while."""
+    """Change the environment, which Spark reads and hands on to Java, for a while."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
+            os.environ.pop(name, None)
+            if value is not None:
                 os.environ[name] = value
 
 
 @contextlib.contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Let SIGTERM leave the block in order, and put back what Spark changes in this process."""
-    path = list(sys.path)
+    """Let SIGTERM leave the block in order; restore signals, environment and import path."""
+    path, environ = list(sys.path), dict(os.environ)
     ours = threading.current_thread() is threading.main_thread()  # which alone has signals
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if ours and before[signal.SIGTERM] is signal.SIG_DFL:
@@ -41,6 +39,8 @@ def process_as_it_was() -> Iterator[None]:
         raise SystemExit(128 + signal.SIGTERM) from None  # as if the signal had ended it
     finally:
         sys.path[:] = path
+        os.environ.clear()
+        os.environ.update(environ)
         if ours:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -55,39 +55,22 @@ def _terminate(_number: int, _frame: object) -> None:
 
 
 @contextlib.contextmanager
-def quiet_loggers(log: IO[bytes]) -> Iterator[None]:
-    """Send what is logged here, with stacks, where Java's output goes, unless the caller has it."""
-    stream = os.fdopen(os.dup(log.fileno()), "w", encoding="utf-8", errors="backslashreplace")
-    handler = logging.StreamHandler(stream)
-    root = logging.getLogger()
-    try:
-        with contextlib.ExitStack() as stack:
-            if not root.handlers:  # it would be given one that writes on the terminal
-                root.addHandler(handler)
-                stack.callback(root.removeHandler, handler)
-            for one in _spark_loggers():
-                stack.enter_context(_handled(one, handler))
-            yield
-    finally:
-        stream.close()
+def quiet_loggers() -> Iterator[None]:
+    """Keep Spark's loggers off the terminal: they print the stacks of failures reported anyway."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415  (the daemon is installed without it)
 
-
-def _spark_loggers() -> list[logging.Logger]:
-    """Return the loggers that print Java's stacks on the terminal if they are let."""
-    try:
-        from pyspark.logger import PySparkLogger  # noqa: PLC0415
-    except ImportError:
-        return []  # told when Spark is started
-    names = ["DataFrameQueryContextLogger", "SQLQueryContextLogger"]  # of Spark's own class
-    return [logging.getLogger("py4j"), *(PySparkLogger.getLogger(name) for name in names)]
-
-
-@contextlib.contextmanager
-def _handled(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
-    """Let ``handler`` alone handle what ``logger`` is told."""
-    before, propagate = logger.handlers, logger.propagate
-    logger.handlers, logger.propagate = [handler], False
+    root, none = logging.getLogger(), logging.NullHandler()
+    if not root.handlers:  # logging.exception() would add one that writes on the terminal
+        root.addHandler(none)
+    printers = [
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")
+    ]
+    before = [one.disabled for one in printers]
+    for one in printers:
+        one.disabled = True
     try:
         yield
     finally:
-        logger.handlers, logger.propagate = before, propagate
+        root.removeHandler(none)
+        for one, disabled in zip(printers, before, strict=True):
+            one.disabled = disabled

@@ -68,7 +68,7 @@ _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 @dataclass(frozen=True)
 class Inputs:
-    """What there is to read, by its format.
+    """Inputs, by format.
 
     Attributes:
         jsonl: lines of exports in JSON: :data:`LINES`. As each of these, None if there are none.
@@ -88,17 +88,17 @@ class Inputs:
 
     @property
     def text(self) -> bool:
-        """Whether there is anything that has to be parsed."""
+        """True if any input has to be parsed."""
         return any(one is not None for one in (self.jsonl, self.csv, self.lists))
 
     @property
     def told(self) -> bool:
-        """Whether there is anything that daemons have exported."""
+        """True if any input was exported by daemons."""
         return any(one is not None for one in (self.jsonl, self.csv, self.parquet))
 
 
 def read_inputs(spark: SparkSession, paths: Sequence[str]) -> Inputs:
-    """Return what is at ``paths``.
+    """Return the inputs at ``paths``.
 
     Args:
         spark: where it is read.
@@ -178,7 +178,7 @@ def read_nodes(spark: SparkSession, path: str) -> DataFrame:
 
 
 def look_here(paths: Sequence[str], nodes: str | None) -> None:
-    """Find what is local, so that what is wrong with it is told before Spark has started.
+    """Check local inputs, so that their faults are reported before Spark has started.
 
     Raises:
         TopologyError: as :func:`read_inputs` and :func:`read_nodes`.
@@ -231,7 +231,7 @@ def _one(path: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def _find_in_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Return what is in a folder.
+    """Return the contents of a folder.
 
     Raises:
         TopologyError: there is no edge list among it.

@@ -1,4 +1,4 @@
-"""The settings that Spark is started with: memory, compilers, addresses, environment."""
+"""Settings that Spark is started with: memory, compilers, addresses, environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOCAL = "local[*]"
 """The master when none is named: this machine, with all its cores."""
 
 HEAP = 2 * 1024
-"""MiB of Java's heap unless told otherwise; at most half of the machine's memory."""
+"""MiB of Java's heap by default; at most half of the machine's memory."""
 
 LEAST_HEAP = 512
 """MiB: Spark does not start with less than 450."""
@@ -28,7 +28,7 @@ compiler; 20 million rows aggregated 110 s, and 244 s without. An archive of Jav
 """
 
 ATTEMPTS = 2
-"""How often a task is tried in local mode; a worker that the kernel has killed is no end then."""
+"""Attempts at a task in local mode, so that the job survives a worker killed by the kernel."""
 
 
 def spark_settings(master: str, heap: str, scratch: Path, *, brief: bool = False) -> dict[str, str]:
@@ -83,9 +83,11 @@ def session_settings() -> dict[str, str]:
     }
 
 
-def java_environ(java: Path, spark: Path, scratch: Path, master: str) -> dict[str, str]:
-    """Return what Java and the workers find in their environment beside what is in ours."""
-    ours = os.environ
+def java_environ(java: Path, scratch: Path, master: str) -> dict[str, str]:
+    """Return the variables that Java and the workers need beside those of our environment."""
+    import pyspark  # noqa: PLC0415  (the daemon is installed without it)
+
+    ours, spark = os.environ, Path(pyspark.__file__).parent
     paths = [*filter(None, [ours.get("PYTHONPATH")]), str(Path(pubsubd.__file__).parent.parent)]
     changes = {
         "JAVA_HOME": str(java),
@@ -98,7 +100,8 @@ def java_environ(java: Path, spark: Path, scratch: Path, master: str) -> dict[st
         "MALLOC_ARENA_MAX": ours.get("MALLOC_ARENA_MAX", "2"),
     }
     # A Spark of another version would not understand this one's Python.
-    if not list(Path(ours.get("SPARK_HOME", "/nowhere"), "jars").glob(_core_jar(spark))):
+    core = next((spark / "jars").glob("spark-core_*.jar"), Path("none"))
+    if not Path(ours.get("SPARK_HOME", "/nowhere"), "jars", core.name).exists():
         changes["SPARK_HOME"] = str(spark)
     if _is_here(master):
         changes["SPARK_LOCAL_IP"] = ours.get("SPARK_LOCAL_IP", "127.0.0.1")
@@ -108,10 +111,6 @@ def java_environ(java: Path, spark: Path, scratch: Path, master: str) -> dict[st
 def _java_quoted(path: Path) -> str:
     """Return ``path`` as Spark takes it in a list of Java's options, spaces and all."""
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _core_jar(spark: Path) -> str:
-    return next((one.name for one in (spark / "jars").glob("spark-core_*.jar")), "spark-core_*.jar")
 
 
 def _is_here(master: str) -> bool:
@@ -129,7 +128,7 @@ def with_attempts(master: str) -> str:
 
 
 def default_heap() -> str:
-    """Return the size of Java's heap when none is told, as Java takes it."""
+    """Return the default size of Java's heap, as Java takes it."""
     half = _memory() // 2 // 2**20
     return f"{max(LEAST_HEAP, min(HEAP, half))}m"
 

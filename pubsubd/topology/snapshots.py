@@ -19,10 +19,10 @@ from pubsubd.topology.kernel.graph import read
 from pubsubd.topology.kernel.snapshot import snapshot
 
 GRAPH = ("mesh", "window")
-"""The columns that tell which graph a row belongs to."""
+"""Columns that identify a graph."""
 
 ROWS = pa.schema([("mesh", pa.string()), ("window", pa.timestamp("us", "UTC")), *SCHEMA])
-"""What comes of a graph: the kernel's rows, and which graph it is."""
+"""Columns of the kernel's rows, and of the graph that they are of."""
 
 _SQL = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double"}
 _TYPES = "mesh string, `window` timestamp, " + ", ".join(
@@ -64,7 +64,7 @@ def _analyse(seed: int) -> Callable[[tuple[Any, ...], pa.Table], pa.Table]:
 
 
 def label(rows: pa.Table, mesh: str, window: Any) -> pa.Table:
-    """Return ``rows`` with the columns that tell which graph they are of."""
+    """Return ``rows`` with the columns of :data:`GRAPH`."""
     graph = [
         pa.array([value], field.type) for value, field in zip((mesh, window), ROWS, strict=False)
     ]

@@ -132,7 +132,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 @contextmanager
 def _named(path: Path) -> Iterator[Any]:
-    """Open ``path``; its name is told with what goes wrong."""
+    """Open ``path``; errors name it."""
     try:
         with path.open("wb") as file:
             yield file
@@ -141,7 +141,7 @@ def _named(path: Path) -> Iterator[Any]:
 
 
 def read_table(out: Path, name: str, where: Mapping[str, Any] | None = None) -> pa.Table:
-    """Return the rows of a table that was written, those whose columns have the values told."""
+    """Return the rows of a written table whose columns have the given values."""
     terms = None
     for column, value in (where or {}).items():
         field = pc.field(column)

@@ -1,14 +1,14 @@
-"""One connection, whatever is spoken on it: sockets and waiting around a talk.
+"""One connection, whatever is spoken on it: sockets and waiting around a protocol.
 
 One task a connection reads and, at the end, takes leave; a second one writes, but lives
 only while something waits that the socket would not take. Whoever delivers to a
-connection, this task or another, calls :meth:`Session._send`, which never waits, and so
+connection, this task or another, calls :meth:`Connection._send`, which never waits, and so
 is also where an overrun is noticed: a writer that is stuck could not.
 
 Invariants:
 
 - ``outbox`` is empty or a writer runs.
-- Every ending passes the end of :meth:`Session.run`: leave the broker, say why, close.
+- Every ending passes the end of :meth:`Connection.run`: leave the broker, say why, close.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ConnectionProtocol(Protocol):
         the reason included, is sent.
         """
 
-    def farewell(self, error: ProtocolError) -> bytes:
+    def close_reason(self, error: ProtocolError) -> bytes:
         """Return what tells the peer that the connection ends for that reason."""
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
@@ -108,24 +108,24 @@ class ConnectionProtocol(Protocol):
 MakeProtocol = Callable[
     [str, Callable[[bytes | Pieces], None], Callable[[str, str], None]], ConnectionProtocol
 ]
-"""Makes the talk of a new connection.
+"""Makes the protocol of a new connection.
 
 Called with its label, with what sends whole frames (now or later, never waiting), and with what
 ends it from outside of ``receive``, for a code and a text.
 """
 
 
-def open_session(
+def open_connection(
     server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeProtocol
 ) -> Peer:
     """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
     before = server.broker.counters.connections_total
     try:
-        session = Session(server, sock, label, make)
+        session = Connection(server, sock, label, make)
     except BaseException:
         server.broker.abandon(before)
         raise
-    server.sessions.add(session)
+    server.connections.add(session)
     server.nursery.start_soon(contain, server.broker.faults, session, session.run, 2)
     return session.peer
 
@@ -145,7 +145,7 @@ def name_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Session:
+class Connection:
     """A connection, from its socket to its peer.
 
     Attributes:
@@ -165,11 +165,11 @@ class Session:
         "_lot",
         "_moved",
         "_paces",
-        "_patience",
+        "_protocol",
         "_scope",
         "_server",
         "_sock",
-        "_talk",
+        "_stall_budget",
         "_tls",
         "_watched",
         "_writing",
@@ -188,7 +188,7 @@ class Session:
         self._tls = sock if isinstance(sock, TlsSocket) else None
         self._scope = trio.CancelScope()
         self._lot: trio.lowlevel.ParkingLot | None = None
-        self._patience: StallBudget | None = None
+        self._stall_budget: StallBudget | None = None
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._given_up = False
         self._dropped = 0  # messages, since the backlog was empty
@@ -200,13 +200,13 @@ class Session:
         self.heard = 0.0
         self.listening = False
         self.leaving = False
-        self._talk = make(label, self._send, self.end)
-        self._half = self._talk.max_pending // 2
-        self.peer = self._talk.peer
+        self._protocol = make(label, self._send, self.end)
+        self._half = self._protocol.max_pending // 2
+        self.peer = self._protocol.peer
         if self._tls is not None and not self._tls.secure:
             self.heard = trio.current_time()
             self._tls.secured = self._identify
-        self.peer.terms.connections += 1
+        self.peer.listener.connections += 1
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
@@ -224,12 +224,12 @@ class Session:
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
             faults.end(self, error)
-            guarded(faults, peer.label, self._broker.flush)  # what it had led to before
+            guarded(faults, peer.label, self._broker.delivery.flush)  # what it had led to before
         finally:
             self.leaving = True
             peer.discard_all()
             try:
-                for finish in (self._leave, self._take_leave):
+                for finish in (self._leave, self._close_gracefully):
                     await self._finish(finish)
             finally:
                 for close in (
@@ -259,7 +259,7 @@ class Session:
         guarded(faults, label, self._note_half)
         guarded(faults, label, partial(self._server.read_out, self), tries=2)
         steps: list[Callable[[], Iterable[None]]] = []
-        guarded(faults, label, lambda: steps.extend(self._talk.leaving()), tries=2)
+        guarded(faults, label, lambda: steps.extend(self._protocol.leaving()), tries=2)
         # A fault may have left a subscription in part that leaving knows nothing of.
         whole = self.peer.ending is None or self.peer.ending.code != "internal-error"
         with trio.CancelScope(shield=True):
@@ -278,7 +278,11 @@ class Session:
             guarded(faults, label, partial(self._broker.repair, self.peer), tries=2)
 
     def _note_half(self) -> None:
-        if self._talk.halfway and self.peer.ending is None and self._server.may_log(logging.DEBUG):
+        if (
+            self._protocol.halfway
+            and self.peer.ending is None
+            and self._server.may_log(logging.DEBUG)
+        ):
             log.debug("event=half-frame connection=%d peer=%s", self.peer.number, self.peer.label)
 
     def _stop(self) -> None:
@@ -291,7 +295,7 @@ class Session:
         self._sock.close()
 
     def _uncount(self) -> None:
-        self.peer.terms.connections -= 1
+        self.peer.listener.connections -= 1
 
     def interrupt(self) -> None:
         """Make the session's task stop waiting, because it has to end."""
@@ -316,14 +320,14 @@ class Session:
 
     def _say_why(self) -> None:
         assert self.peer.ending is not None
-        self._say(self._talk.farewell(self.peer.ending))
+        self._say(self._protocol.close_reason(self.peer.ending))
 
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
         now = self._server.now
-        self._half = self._talk.max_pending // 2  # a reload may have changed it
+        self._half = self._protocol.max_pending // 2  # a reload may have changed it
         if self._tls is not None and not self._tls.secure:
-            limit = self.peer.terms.limits.handshake_timeout
+            limit = self.peer.listener.limits.handshake_timeout
             if now - self.heard > limit:
                 self.end("tls-timeout", f"not encrypted after {limit:g} s")
             return
@@ -332,7 +336,7 @@ class Session:
             poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
             if poll.poll(0):
                 self._lose(ConnectionResetError(errno.ECONNRESET, ""))
-        if (overdue := self._talk.overdue(now, self.heard)) is not None:
+        if (overdue := self._protocol.overdue(now, self.heard)) is not None:
             self.end(overdue.code, overdue.text)
 
     # Reading
@@ -340,7 +344,7 @@ class Session:
     async def _serve(self) -> None:
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
-        talk, recv, receive = self._talk, self._sock.recv, self._talk.receive
+        protocol, recv, receive = self._protocol, self._sock.recv, self._protocol.receive
         counters, lane = self._broker.counters, server.lane
         asleep, took = float("-inf"), _HEAVY
         while not server.draining:
@@ -355,7 +359,7 @@ class Session:
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
             try:
-                data = recv(talk.wanted)
+                data = recv(protocol.wanted)
             except (BlockingIOError, InterruptedError):
                 continue
             if not data:
@@ -373,7 +377,7 @@ class Session:
                 await self._go_on(more)
             if peer.ending is not None:
                 return
-            limits = peer.terms.limits
+            limits = peer.listener.limits
             if limits.paced:
                 await self._keep_pace(len(data), counters.messages_in - messages)
             if more or limits.paced:
@@ -382,7 +386,7 @@ class Session:
                 self._look_out()
         else:
             return
-        if talk.listening:
+        if protocol.listening:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
@@ -401,7 +405,7 @@ class Session:
 
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
-        limits, now = self.peer.terms.limits, trio.current_time()
+        limits, now = self.peer.listener.limits, trio.current_time()
         if self._paces is None:
             self._paces = Pace(), Pace()
         until = now + max(
@@ -432,7 +436,7 @@ class Session:
                 begun = trio.current_time()
                 await server.checker.run(job.check)
                 self.peer.job = None
-                self._talk.rest(begun, trio.current_time())  # the silence was ours
+                self._protocol.rest(begun, trio.current_time())  # the silence was ours
                 job.finish()
                 self.heard, more = server.now, True
             elif server.pressed:
@@ -451,7 +455,7 @@ class Session:
             else:
                 await server.lane.wait(cost)
             awake, cpu = perf_counter(), thread_time()
-            more = self._talk.receive(b"")
+            more = self._protocol.receive(b"")
             asleep = perf_counter()
             if self._heavy or asleep - awake > _HEAVY:
                 self._heavy = self._weigh(asleep, cpu)
@@ -468,7 +472,7 @@ class Session:
                 with trio.move_on_after(QUIET) as quiet:
                     await trio.lowlevel.wait_readable(sock)
                 try:
-                    data = sock.recv(self._talk.wanted)
+                    data = sock.recv(self._protocol.wanted)
                 except (BlockingIOError, InterruptedError):
                     if quiet.cancelled_caught:
                         break
@@ -476,7 +480,7 @@ class Session:
                 if not data:
                     break
                 room -= len(data)
-                await self._go_on(self._talk.receive(data))
+                await self._go_on(self._protocol.receive(data))
         self._server.read_out(self)
         with trio.move_on_at(self._server.drain_deadline):
             await self._server.wait_all_read_out()
@@ -492,7 +496,7 @@ class Session:
         outbox = self.peer.outbox
         self._broker.counters.bytes_out += len(data) if isinstance(data, bytes) else data.size
         if outbox.size:
-            if outbox.size > self._talk.max_pending:
+            if outbox.size > self._protocol.max_pending:
                 self._overrun(data)
                 return
             outbox.put(data if isinstance(data, bytes) else data.whole())
@@ -580,7 +584,7 @@ class Session:
         if peer.link is not None:  # a batch can be lost; what keeps the mesh together cannot
             if isinstance(data, Pieces):
                 peer.link.dropped += 1
-            elif waiting > 2 * self._talk.max_pending:
+            elif waiting > 2 * self._protocol.max_pending:
                 self.end("slow-consumer", f"{waiting} bytes were waiting on a link")
             else:
                 peer.outbox.put(data)
@@ -588,12 +592,14 @@ class Session:
         if server.on_backpressure is not None:
             server.on_backpressure(peer, waiting)
         if server.limits.slow_consumer == "drop":
-            count = self._talk.count_frames(data) if isinstance(data, bytes) else 1
+            count = self._protocol.count_frames(data) if isinstance(data, bytes) else 1
             self._dropped += count
             self._broker.counters.dropped += count
             return
-        peer.outbox.cut(self._talk.end_of_frame)
-        self.end("slow-consumer", f"{waiting} bytes were waiting, over {self._talk.max_pending}")
+        peer.outbox.cut(self._protocol.end_of_frame)
+        self.end(
+            "slow-consumer", f"{waiting} bytes were waiting, over {self._protocol.max_pending}"
+        )
 
     async def wait_relief(self, begun: float) -> None:
         """Wait, as a publisher, until this consumer's backlog is half its limit or less.
@@ -612,8 +618,8 @@ class Session:
         stall, budget = limits.stall_timeout, True
         if self.peer.link is not None:  # it is waited for as long as it is alive
             stall, budget = LINK_STALL, False
-        if self._patience is None:
-            self._patience = StallBudget(limits.stall_budget, limits.stall_window)
+        if self._stall_budget is None:
+            self._stall_budget = StallBudget(limits.stall_budget, limits.stall_window)
         if self._lot is None:
             self._lot = trio.lowlevel.ParkingLot()
         waited = begun
@@ -624,10 +630,10 @@ class Session:
             and self.peer.ending is None
         ):
             now = trio.current_time()
-            self._patience.spend(waited, now)
+            self._stall_budget.spend(waited, now)
             waited = now
             endless = self._server.draining or not budget
-            left = float("inf") if endless else self._patience.left(now)
+            left = float("inf") if endless else self._stall_budget.left(now)
             stalled_at = max(begun + min(_GRACE, stall), self._moved + stall)
             if left <= 0 or now >= stalled_at:
                 self._given_up = True
@@ -649,7 +655,7 @@ class Session:
 
     # The end
 
-    async def _take_leave(self) -> None:
+    async def _close_gracefully(self) -> None:
         """Tell the peer why, give it time to read that, and let it close first."""
         peer = self.peer
         if peer.ending is None or self._gone:

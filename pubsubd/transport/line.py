@@ -22,7 +22,7 @@ class LineProtocol:
 
     end_of_frame = staticmethod(wire.end_of_frame)
     count_frames = staticmethod(wire.count_frames)
-    farewell = staticmethod(wire.error_frame)
+    close_reason = staticmethod(wire.error_frame)
 
     def __init__(
         self,
@@ -31,16 +31,16 @@ class LineProtocol:
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None],
         *,
-        terms: ListenerState | None = None,
+        listener: ListenerState | None = None,
     ) -> None:
         self._broker = broker
-        self.peer = broker.join(label, send, end, terms)
+        self.peer = broker.join(label, send, end, listener)
         self.receive = partial(broker.receive, self.peer)
 
     @property
     def max_pending(self) -> int:
         """Bytes that may wait for it."""
-        return self.peer.terms.limits.max_pending
+        return self.peer.listener.limits.max_pending
 
     @property
     def wanted(self) -> int:
@@ -64,14 +64,14 @@ class LineProtocol:
         told because that was too much at once, is told.
         """
         broker, peer = self._broker, self.peer
-        if peer.terms.login or peer.expires_at is not None:
+        if peer.listener.login or peer.expires_at is not None:
             outside = broker.access.overdue(peer, now, broker.wall())
             if outside is not None:
                 return outside
         if peer.refusals is not None:
-            broker.tell_refusals(peer)
-            broker.flush()
-        timeout = peer.terms.limits.command_timeout
+            broker.delivery.tell_refusals(peer)
+            broker.delivery.flush()
+        timeout = peer.listener.limits.command_timeout
         if peer.job is not None or not peer.halfway or now - heard <= timeout:
             return None
         text = f"{timeout:g} s of silence in the middle of a command"

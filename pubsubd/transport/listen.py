@@ -24,7 +24,7 @@ from pubsubd.broker.listener_state import ListenerState
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import Limits
 from pubsubd.settings.config import ListenerConfig
-from pubsubd.transport.connection import MakeProtocol, name_address, open_session, tune
+from pubsubd.transport.connection import MakeProtocol, name_address, open_connection, tune
 from pubsubd.transport.server import Server
 from pubsubd.transport.tasks import guarded
 from pubsubd.transport.tls import TlsSocket
@@ -60,13 +60,13 @@ class Listener:
 
     Attributes:
         bound: the socket.
-        terms: what holds for connections that come by it.
-        make: makes the talk of a connection.
+        state: what holds for connections that come by it.
+        make: makes the protocol of a connection.
         refusal: what to send to one that is not let in.
     """
 
     bound: BoundSocket
-    terms: ListenerState
+    state: ListenerState
     make: MakeProtocol
     refusal: Refusal
 
@@ -249,38 +249,42 @@ class Reserve:
 
 
 async def accept_all(
-    all_doors: list[Listener],
+    all_listeners: list[Listener],
     server: Server,
     reserve: Reserve,
-    doors: trio.CancelScope,
+    listeners: trio.CancelScope,
     closed: trio.Event,
 ) -> None:
-    """Accept until ``doors`` is cancelled; then take those who wait already, and close."""
-    with doors:
+    """Accept until ``listeners`` is cancelled; then take those who wait already, and close."""
+    with listeners:
         tasks = server.tasks
         async with trio.open_nursery() as nursery:
-            for door in all_doors:
-                accept = partial(_accept, door, server, reserve)
-                nursery.start_soon(tasks.keep, f"accept {door.bound.config.name}", accept, True)
-    for door in all_doors:
-        if not door.bound.inherited:  # those who wait there are for the next process
-            guarded(server.broker.faults, "accept", partial(_accept_waiting, door, server, reserve))
-        door.bound.listener.close()
+            for listener in all_listeners:
+                accept = partial(_accept, listener, server, reserve)
+                nursery.start_soon(tasks.keep, f"accept {listener.bound.config.name}", accept, True)
+    for listener in all_listeners:
+        if not listener.bound.inherited:  # those who wait there are for the next process
+            guarded(
+                server.broker.faults, "accept", partial(_accept_waiting, listener, server, reserve)
+            )
+        listener.bound.listener.close()
     closed.set()
 
 
-async def _accept(door: Listener, server: Server, reserve: Reserve) -> None:
+async def _accept(listener: Listener, server: Server, reserve: Reserve) -> None:
     while True:
-        await trio.lowlevel.wait_readable(door.bound.listener)
-        if not _accept_waiting(door, server, reserve, _AT_ONCE):
+        await trio.lowlevel.wait_readable(listener.bound.listener)
+        if not _accept_waiting(listener, server, reserve, _AT_ONCE):
             await trio.sleep(0.1)  # out of descriptors: do not spin
 
 
-def _accept_waiting(door: Listener, server: Server, reserve: Reserve, most: int = _BACKLOG) -> bool:
+def _accept_waiting(
+    listener: Listener, server: Server, reserve: Reserve, most: int = _BACKLOG
+) -> bool:
     """Accept the connections that wait; False if the system does not let us."""
     for _ in range(most):
         try:
-            sock, address = door.bound.listener.accept()
+            sock, address = listener.bound.listener.accept()
         except BlockingIOError:
             return True
         except OSError as error:
@@ -288,36 +292,38 @@ def _accept_waiting(door: Listener, server: Server, reserve: Reserve, most: int 
                 continue  # that one connection broke off
             reserve.close()
             with contextlib.suppress(OSError):
-                sock, address = door.bound.listener.accept()
-                _refuse(sock, server, door, "no descriptors are left")
+                sock, address = listener.bound.listener.accept()
+                _refuse(sock, server, listener, "no descriptors are left")
             reserve.take()
             return False
         try:
-            _admit(sock, address, door, server)
+            _admit(sock, address, listener, server)
         except Exception as error:  # noqa: BLE001  (whatever it is, only that connection ends)
             server.broker.faults.note(error, "accept")
             sock.close()
     return True
 
 
-def _admit(sock: socket.socket, address: Any, door: Listener, server: Server) -> None:
+def _admit(sock: socket.socket, address: Any, listener: Listener, server: Server) -> None:
     """Serve a connection, or refuse it if there are too many."""
     limit = server.limits.max_connections
-    own = door.terms.limits.max_connections
-    if len(server.sessions) >= limit or door.terms.connections >= own:
-        _refuse(sock, server, door, f"there are {min(limit, own)} connections, which is the limit")
+    own = listener.state.limits.max_connections
+    if len(server.connections) >= limit or listener.state.connections >= own:
+        _refuse(
+            sock, server, listener, f"there are {min(limit, own)} connections, which is the limit"
+        )
         return
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
-        peer = open_session(server, sock, "unix", door.make)
+        peer = open_connection(server, sock, "unix", listener.make)
         try:
             server.broker.login(peer, _user(sock))
         except Exception as error:  # noqa: BLE001  (it has a session by now, which can end)
             server.broker.faults.end(peer, error)
         return
     tune(sock)
-    label, tls = name_address(*address[:2]), door.terms.tls
-    open_session(server, sock if tls is None else TlsSocket(sock, tls), label, door.make)
+    label, tls = name_address(*address[:2]), listener.state.tls
+    open_connection(server, sock if tls is None else TlsSocket(sock, tls), label, listener.make)
 
 
 def _user(sock: socket.socket) -> str:
@@ -334,12 +340,12 @@ def _user_name(number: int) -> str:
         return f"uid:{number}"
 
 
-def _refuse(sock: socket.socket, server: Server, door: Listener, text: str) -> None:
+def _refuse(sock: socket.socket, server: Server, listener: Listener, text: str) -> None:
     error = ProtocolError("too-many-connections", text)
     server.refuse(error)
     with sock, contextlib.suppress(OSError):
         sock.setblocking(False)
-        if door.terms.tls is None:
-            sock.send(door.refusal(error))
+        if listener.state.tls is None:
+            sock.send(listener.refusal(error))
         sock.shutdown(socket.SHUT_WR)
         sock.recv(65536)  # what is unread when a socket closes resets the connection

@@ -98,9 +98,9 @@ class Server:
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
         self._sendings: dict[Unsent, _Sending] = {}
-        self.broker.on_unsent = self._note_unsent
+        self.broker.delivery.on_unsent = self._note_unsent
         self.on_backpressure = on_backpressure
-        self.sessions: set[Member] = set()
+        self.connections: set[Member] = set()
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
         self.latest: Member | None = None
@@ -127,14 +127,14 @@ class Server:
         """Send to receivers that were too many for one turn, a turn in each pass of the loop."""
         broker = self.broker
         while True:
-            if not broker.unsent:
+            if not broker.delivery.unsent:
                 self._fed = trio.Event()
                 await self._fed.wait()
             await self.lane.wait(TURN)
-            broker.turn.begin()
+            broker.delivery.turn.begin()
             self.pressed.clear()
             try:
-                unsent = broker.send_some()
+                unsent = broker.delivery.send_some()
             finally:
                 pressed, self.pressed = self.pressed, []
             sending = self._sendings[unsent]
@@ -146,8 +146,8 @@ class Server:
         """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
         self.draining = True
         self.drain_deadline = trio.current_time() + self.limits.drain_timeout
-        self._reading_out = {session for session in self.sessions if not session.leaving}
-        for session in self.sessions:
+        self._reading_out = {session for session in self.connections if not session.leaving}
+        for session in self.connections:
             guarded(self.broker.faults, "drain", session.interrupt)
 
     async def sweep(self) -> None:
@@ -156,8 +156,8 @@ class Server:
         Others have their turns in between: many sessions that end at once are much work.
         """
         self.now = trio.current_time()
-        for number, session in enumerate(list(self.sessions)):
-            if session in self.sessions:
+        for number, session in enumerate(list(self.connections)):
+            if session in self.connections:
                 try:
                     session.check()
                 except Exception as error:  # noqa: BLE001  (as above)
@@ -167,13 +167,13 @@ class Server:
 
     def close(self, session: Member) -> None:
         """Take note that ``session`` has ended."""
-        self.sessions.discard(session)
-        if not self.sessions:
+        self.connections.discard(session)
+        if not self.connections:
             self._empty.set()
 
     async def wait_empty(self) -> None:
         """Wait, after :meth:`drain`, until no session is left."""
-        if self.sessions:
+        if self.connections:
             self._empty = trio.Event()
         else:
             self._empty.set()
@@ -251,7 +251,7 @@ class Server:
     def _put_out(self, name: bytes, data: bytes) -> None:
         pressed, self.pressed = self.pressed, []
         try:
-            self.broker.publish(name, data)
+            self.broker.delivery.publish(name, data)
         finally:
             self.pressed = pressed  # nobody waits for receivers on the daemon's account
 

@@ -18,7 +18,7 @@ _PUSHED = {
     "publication": ["daemon_publication"],
     "message": ["daemon_message", "daemon_broadcast"],
     "displaced": ["daemon_hub_disconnect"],
-    "farewell": ["daemon_hub_error"],
+    "close_reason": ["daemon_hub_error"],
     "synap": ["daemon_pubsub_message"],
     "envelope": ["daemon_envelope"],
 }

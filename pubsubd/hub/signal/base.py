@@ -221,7 +221,7 @@ class Signal:
         self.connection.hub.broker.counters.errors[f"hub:{code}"] += 1
         self.reply(message, "hub:error", self._fault(code, text, details))
 
-    def farewell(self, code: str, text: str, details: dict[str, Any]) -> bytes:
+    def close_reason(self, code: str, text: str, details: dict[str, Any]) -> bytes:
         """Return a hub:error that answers no request, as a JSON text."""
         return self._text(None, "hub:error", self._fault(code, text, details), {})
 

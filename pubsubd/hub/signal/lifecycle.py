@@ -102,7 +102,7 @@ def disconnect(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None
     connection, hub = signal.connection, signal.connection.hub
     for actor in list(islice(hub.registry.of(connection), _AT_ONCE)):  # the others when it leaves
         hub.registry.unregister(actor.key)
-        if hub.broker.turn.over():
+        if hub.broker.delivery.turn.over():
             break
     name = "hub:disconnect" if signal.dialect == "A" else "hub:disconnect_ack"
     signal.reply(message, name, r.Disconnected(session_id=signal.session_id))

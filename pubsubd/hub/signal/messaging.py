@@ -79,7 +79,7 @@ def _broadcast(
     delivered = failed = 0
     halves = {wrapped: _halves(delivery, wrapped) for wrapped in (False, True)}
     for key in hub.registry.keys(capability):
-        if hub.broker.turn.over():
+        if hub.broker.delivery.turn.over():
             yield
         actor = hub.registry.get(key, hub.ticks())
         if actor is None or (exclude and actor.connection is signal.connection):
@@ -136,7 +136,7 @@ def _delivery(
     correlation = text_of(message.correlation_id)
     if correlation is None and message.pattern == "ask":
         correlation = original or None
-    signal.connection.hub.broker.flush()  # what was published before stays before it
+    signal.connection.hub.broker.delivery.flush()  # what was published before stays before it
     return r.Delivery(
         id=new_id(),
         sender=signal.sender_of(message),

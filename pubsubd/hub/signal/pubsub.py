@@ -44,7 +44,7 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         subscription = None
     if subscription is None:
         held = signal.parse_topic(topic)
-        most = connection.peer.terms.limits.max_subscriptions
+        most = connection.peer.listener.limits.max_subscriptions
         if len(connection.subscriptions) >= most:
             raise RefusedError("internal_error", f"over {most} subscriptions")
         if isinstance(held, Pattern):
@@ -96,12 +96,12 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
     line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
-    most = signal.connection.peer.terms.limits.max_payload
+    most = signal.connection.peer.listener.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
     note = None if plain else Message(name, kind or "", text, sender)
-    count = hub.broker.enqueue(connection.peer, name, line, note=note)
+    count = hub.broker.delivery.enqueue(connection.peer, name, line, note=note)
     hub.topics.note(name, hub.clock())
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):
@@ -153,7 +153,7 @@ def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> Non
 
 def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
     hub, rights = signal.connection.hub, signal.connection.peer.permission
-    over, room = hub.broker.turn.over, ANSWER
+    over, room = hub.broker.delivery.turn.over, ANSWER
     names, total = hub.topics.page(offset, limit)
     looked, found = 0, []
     for name in names:
@@ -201,7 +201,7 @@ def _summary(signal: Signal, name: bytes) -> r.TopicSummary:
     assert topic is not None
     return r.TopicSummary(
         topic=name.decode(),
-        subscriber_count=hub.broker.count_receivers(name),
+        subscriber_count=hub.broker.delivery.count_receivers(name),
         message_count=topic.message_count,
         created_at=hub.date(int(topic.created_at * 1000)),
     )

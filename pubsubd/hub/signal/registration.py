@@ -74,7 +74,7 @@ def _displace(signal: Signal, actor: Actor[Connection]) -> None:
             },
         )
     hub, other = signal.connection.hub, actor.connection
-    hub.broker.flush()
+    hub.broker.delivery.flush()
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
     hub.spare(other, partial(other.end, "duplicate-connection", text))
@@ -98,7 +98,7 @@ def _unregister(
     hub = signal.connection.hub
     if actor is not None:
         for _ in signal.forget(actor):
-            if hub.broker.turn.over():
+            if hub.broker.delivery.turn.over():
                 yield
     signal.reply(
         message,

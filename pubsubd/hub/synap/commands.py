@@ -152,15 +152,15 @@ class Synap:
         peer, sender = (None, HTTP) if connection is None else (connection.peer, connection.sender)
         id_ = "msg_" + new_id().replace("-", "")
         data = to_line(name, TYPE, sender, encode(value), id_, metadata)
-        most = broker.terms.limits.max_payload
+        most = broker.listener.limits.max_payload
         if len(data) > most:
             raise invalid(f"message too large: {len(data)} bytes, over {most}")
-        count = broker.enqueue(peer, name, data)
+        count = broker.delivery.enqueue(peer, name, data)
         hub.topics.note(name, hub.clock())
         self.published += 1
         self.deliveries += count
         if self.subscribers.detached_topics:
-            self.deliveries -= self.subscribers.count_nowhere(broker.enqueued_for)
+            self.deliveries -= self.subscribers.count_nowhere(broker.delivery.enqueued_for)
         return {"message_id": id_, "topic": topic, "subscribers_matched": count}
 
     def _subscribe(
@@ -174,7 +174,7 @@ class Synap:
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
-        subscribers, over = self.subscribers, self._hub.broker.turn.over
+        subscribers, over = self.subscribers, self._hub.broker.delivery.turn.over
         subscriber = subscribers.choose(payload.subscriber_id, connection, who)
         topics: Topics = {}
         for text in texts:
@@ -261,7 +261,7 @@ class Synap:
             raise SynapError(f"Invalid request: Topic '{wire.escape(text, 256)}' not found", 404)
         return {
             "topic": text,
-            "subscriber_count": self._hub.broker.count_receivers(name),
+            "subscriber_count": self._hub.broker.delivery.count_receivers(name),
             "message_count": topic.message_count,
             "created_at": int(topic.created_at + self._hub.wall() - self._hub.clock()),
         }
@@ -286,7 +286,7 @@ class Synap:
             "top_topics": [
                 {
                     "topic": name.decode(),
-                    "subscribers": self._hub.broker.count_receivers(name),
+                    "subscribers": self._hub.broker.delivery.count_receivers(name),
                     "messages": topic.message_count,
                 }
                 for name, topic in self._hub.topics.top()

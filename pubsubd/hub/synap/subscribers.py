@@ -202,7 +202,7 @@ class Subscribers(dict[str, Subscriber]):
         """Give a subscriber topics, after :meth:`check_limits`, in steps."""
         texts = list(topics)
         for at in range(0, len(texts), _AT_ONCE):
-            if at and self._hub.broker.turn.over():
+            if at and self._hub.broker.delivery.turn.over():
                 yield
                 if self.get(subscriber.id) is not subscriber:
                     return  # it has left meanwhile
@@ -220,7 +220,7 @@ class Subscribers(dict[str, Subscriber]):
         """
         count = 0
         for at in range(0, len(texts), _AT_ONCE):
-            if at and self._hub.broker.turn.over():
+            if at and self._hub.broker.delivery.turn.over():
                 yield
             if self.get(subscriber.id) is not subscriber:
                 break  # it has left meanwhile

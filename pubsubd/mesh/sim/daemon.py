@@ -65,7 +65,7 @@ class Daemon:
         self._act_at = float("inf")
         self._clients.clear()
         self.broker = Broker(Limits(), clock=world.clock)
-        self.broker.turn = Turn(world.clock)  # the machine's clock would make runs differ
+        self.broker.delivery.turn = Turn(world.clock)  # the machine's clock would make runs differ
         self.mesh = Mesh(
             self.broker,
             self.config,

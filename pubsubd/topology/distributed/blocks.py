@@ -42,7 +42,7 @@ Deal: TypeAlias = "Callable[[Block], Iterator[tuple[int, Arrays]]]"
 Combine: TypeAlias = Callable[[int, list[Arrays]], Arrays]
 
 OUT, IN, LOOP = 1, 2, 4
-"""What a neighbour is told with, as bits: an arc to it, one from it; the daemon itself, a loop."""
+"""Bits sent with a neighbour: an arc to it, an arc from it; with the daemon itself, a loop."""
 
 ROWS = 1_000_000
 """Rows a block: about 20 MB of neighbours, with which a task takes some tenths of a second."""
@@ -100,7 +100,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class PartitionedGraph:
     """A graph of which the driver has the names alone.
 
     Made by :func:`spread_blocks`, or by :func:`local_blocks`.
@@ -123,7 +123,7 @@ class Blocks:
         return len(self.ids)
 
     def map(self, work: Work) -> list[tuple[int, Arrays]]:
-        """Return what ``work`` makes of each block, with the block's number, in their order.
+        """Return the result of ``work`` for each block, with the block's number, in their order.
 
         ``work`` is sent to the executors with all that it holds: some numbers for each daemon.
         """
@@ -131,7 +131,7 @@ class Blocks:
         return sorted(_unpacked(done), key=lambda one: one[0])
 
     def exchange(self, deal: Deal, work: Combine, parts: int) -> list[tuple[int, Arrays]]:
-        """Return what ``work`` makes of what all blocks have for each part, in the parts' order.
+        """Send parts of all blocks on, and return the result of ``work`` for each, in their order.
 
         Args:
             deal: yields numbers of parts, from 0, and arrays for each.
@@ -166,7 +166,7 @@ class Blocks:
 
 
 @contextmanager
-def spread_blocks(arcs: DataFrame, count: int | None = None) -> Iterator[Blocks]:
+def spread_blocks(arcs: DataFrame, count: int | None = None) -> Iterator[PartitionedGraph]:
     """Deal arcs to blocks that the executors keep as long as the context lasts.
 
     Args:
@@ -184,12 +184,12 @@ def spread_blocks(arcs: DataFrame, count: int | None = None) -> Iterator[Blocks]
         .persist()
     )
     try:
-        yield Blocks(ids, count, partial(_run, frame))
+        yield PartitionedGraph(ids, count, partial(_run, frame))
     finally:
         frame.unpersist()
 
 
-def local_blocks(arcs: pa.Table, count: int) -> Blocks:
+def local_blocks(arcs: pa.Table, count: int) -> PartitionedGraph:
     """Deal arcs to blocks in this process, where one graph has to be seen both ways.
 
     Args:
@@ -208,7 +208,7 @@ def local_blocks(arcs: pa.Table, count: int) -> Blocks:
             done = [one for part in range(parts) for one in second(_part(done, part))]
         return pa.Table.from_batches(done, schema=_SCHEMA)
 
-    return Blocks(ids, count, run)
+    return PartitionedGraph(ids, count, run)
 
 
 def _part(batches: list[pa.RecordBatch], part: int) -> Batches:
@@ -285,7 +285,7 @@ def _work(work: Work, n: int, count: int) -> Step:
 
 
 def _deal(deal: Deal, n: int, count: int) -> Step:
-    """Let ``deal`` tell what of each block goes where."""
+    """Split each block into parts with ``deal``."""
 
     def deal_all(batches: Batches) -> Batches:
         for block in _blocks(batches, n, count):
@@ -296,7 +296,7 @@ def _deal(deal: Deal, n: int, count: int) -> Step:
 
 
 def _combine(work: Combine) -> Step:
-    """Give what came for each part to ``work``."""
+    """Combine the arrays of each part with ``work``."""
 
     def combine_all(batches: Batches) -> Batches:
         for part, found in _grouped(batches):

@@ -27,7 +27,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from pubsubd.topology.distributed.blocks import Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import Arrays, Block, PartitionedGraph
 from pubsubd.topology.distributed.forest import Forest, span
 from pubsubd.topology.kernel import graph as graphs
 from pubsubd.topology.kernel.forest import Forest as Rooted
@@ -52,7 +52,7 @@ class Trees:
     end: Ints
 
 
-def certify(blocks: Blocks, forest: Forest, pairs: bool = True) -> Graph:
+def certify(blocks: PartitionedGraph, forest: Forest, pairs: bool = True) -> Graph:
     """Return a graph of the same daemons, of fewer links, that is cut by the same losses.
 
     These are the losses of a daemon, of a link, and of two links.
@@ -104,7 +104,7 @@ def _reach(trees: Trees) -> Callable[[Block], Arrays]:
 
 
 def _beside(forests: list[Ints]) -> Callable[[Block], Bools]:
-    """Flag the links that are in none of some forests, told by who is above whom in them."""
+    """Flag the links that are in none of the forests, given by each daemon's parent in them."""
 
     def is_beside(block: Block) -> Bools:
         flags = np.ones(len(block.indices), np.bool_)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from pubsubd.topology.distributed.blocks import Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import Arrays, Block, PartitionedGraph
 from pubsubd.topology.kernel.graph import Bools, Ints, Longs
 
 
@@ -49,7 +49,7 @@ class Forest:
         self.labels = joined[self.labels]
 
 
-def span(blocks: Blocks, keep: Callable[[Block], Bools] | None = None) -> Forest:
+def span(blocks: PartitionedGraph, keep: Callable[[Block], Bools] | None = None) -> Forest:
     """Return a spanning forest of the links, or of those that ``keep`` flags.
 
     Args:
@@ -65,7 +65,7 @@ def span(blocks: Blocks, keep: Callable[[Block], Bools] | None = None) -> Forest
         forest.join(some, named[some])
 
 
-def span_each(blocks: Blocks, turns: list[Ints]) -> list[Forest]:
+def span_each(blocks: PartitionedGraph, turns: list[Ints]) -> list[Forest]:
     """Return spanning forests of the links that last longest.
 
     A link is lost with that end of it that is lost first. At any time, what is left of the forest
@@ -107,7 +107,7 @@ def _leave(labels: Ints, keep: Callable[[Block], Bools] | None) -> Callable[[Blo
 
 
 def _outlast(labels: list[Ints], turns: list[Ints]) -> Callable[[Block], Arrays]:
-    """Tell, for each daemon, the turn of its neighbour in another tree that is lost last, or -1.
+    """Find, for each daemon, the turn of its neighbour in another tree that is lost last, or -1.
 
     Of all links that lead from the daemon to another tree, that one lasts longest.
     """
@@ -140,7 +140,7 @@ def _longest(trees: Ints, left: Ints, right: Ints) -> Longs:
 
 
 def _join(left: Ints, right: Ints, count: int) -> tuple[Longs, int, Ints]:
-    """Return which pairs of trees to join so that all are that can be, and what comes of it.
+    """Return the pairs of trees to join so that all that touch become one, and the result.
 
     Args:
         left: a tree for each pair.

@@ -1,14 +1,14 @@
-"""How a mesh falls apart when daemons are lost, in rounds.
+"""Resilience of a distributed graph: the largest component while daemons are lost.
 
-For one order of losses, a spanning forest of the links that last longest tells at any time what
-still hangs together. It has fewer links than daemons, and takes the place of the graph.
+For one order of losses, a spanning forest of the links that last longest has, at any time, the
+same components as the graph. It has fewer links than daemons, and takes the place of the graph.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pubsubd.topology.distributed.blocks import Blocks
+from pubsubd.topology.distributed.blocks import PartitionedGraph
 from pubsubd.topology.distributed.forest import span_each
 from pubsubd.topology.distributed.survey import Survey
 from pubsubd.topology.kernel import graph as graphs
@@ -24,8 +24,8 @@ from pubsubd.topology.kernel.resilience import (
 )
 
 
-def lose(blocks: Blocks, known: Survey, seed: int) -> Resilience:
-    """Return what :func:`pubsubd.topology.kernel.resilience.resilience` returns."""
+def lose(blocks: PartitionedGraph, known: Survey, seed: int) -> Resilience:
+    """Compute :func:`pubsubd.topology.kernel.resilience.resilience` on a distributed graph."""
     n = blocks.n
     count = ORDERS if n + known.links <= SMALL else FEW
     orders = [np.random.default_rng([seed, 3, i]).permutation(n) for i in range(count)]
@@ -42,7 +42,7 @@ def lose(blocks: Blocks, known: Survey, seed: int) -> Resilience:
     return Resilience(random, targeted)
 
 
-def _curves(blocks: Blocks, orders: list[Longs]) -> list[Curve]:
+def _curves(blocks: PartitionedGraph, orders: list[Longs]) -> list[Curve]:
     """Return the curve of each order."""
     turns = []
     for order in orders:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pubsubd.topology.distributed.blocks import Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import Arrays, Block, PartitionedGraph
 from pubsubd.topology.distributed.survey import Survey
 from pubsubd.topology.kernel import graph as graphs
 from pubsubd.topology.kernel.graph import Ints
@@ -24,7 +24,7 @@ ROUNDS = 60
 """Rounds after which it is done in one place, with all links that are not in trees."""
 
 
-def peel(blocks: Blocks, known: Survey, local: int, rounds: int = ROUNDS) -> Cores | None:
+def peel(blocks: PartitionedGraph, known: Survey, local: int, rounds: int = ROUNDS) -> Cores | None:
     """Return the core numbers.
 
     Args:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pubsubd.topology.distributed.blocks import IN, Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import IN, Arrays, Block, PartitionedGraph
 from pubsubd.topology.distributed.survey import Survey
 from pubsubd.topology.kernel.centrality import ROUNDS, TOLERANCE, PageRank, next_ranks
 from pubsubd.topology.kernel.graph import Floats
 
 
-def rank(blocks: Blocks, known: Survey) -> PageRank:
-    """Return what :func:`pubsubd.topology.kernel.centrality.pagerank` returns."""
+def rank(blocks: PartitionedGraph, known: Survey) -> PageRank:
+    """Compute :func:`pubsubd.topology.kernel.centrality.pagerank` on a distributed graph."""
     ranks = np.full(blocks.n, 1 / max(blocks.n, 1))
     rounds, change = 0, 0.0
     while blocks.n and rounds < ROUNDS:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from pubsubd.topology.distributed.blocks import Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import Arrays, Block, PartitionedGraph
 from pubsubd.topology.kernel.graph import Bools, Ints, Longs
 from pubsubd.topology.kernel.hops import SAMPLE, Hops, summarise
 
@@ -38,7 +38,7 @@ _FAR = np.uint8(255)
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """What came of searches from w x 64 daemons.
+    """Result of searches from w x 64 daemons.
 
     Attributes:
         counts: daemons that were reached at each distance, one column for each word.
@@ -53,7 +53,7 @@ class _Search:
 
 
 def measure(
-    blocks: Blocks, labels: Ints, seed: int, levels: int = LEVELS, whole: int = WHOLE
+    blocks: PartitionedGraph, labels: Ints, seed: int, levels: int = LEVELS, whole: int = WHOLE
 ) -> Hops | None:
     """Return the distances inside the largest component; None if they are above ``levels``.
 
@@ -99,7 +99,7 @@ def _error(counts: Longs, n: int, sources: int) -> float:
     return float(stats.t.ppf(0.975, len(means) - 1) * deviation)
 
 
-def _bound(blocks: Blocks, first: _Search, inside: Longs, lower: int) -> tuple[int, int]:
+def _bound(blocks: PartitionedGraph, first: _Search, inside: Longs, lower: int) -> tuple[int, int]:
     """Return bounds of the diameter, from below and above (Takes and Kosters 2011)."""
     least = np.zeros(len(inside), np.int64)
     most = np.full(len(inside), len(inside), np.int64)
@@ -132,7 +132,7 @@ def _words(sources: Longs) -> Longs:
 
 
 def _search(
-    blocks: Blocks, words: Longs, inside: Longs, levels: int, track: bool
+    blocks: PartitionedGraph, words: Longs, inside: Longs, levels: int, track: bool
 ) -> _Search | None:
     """Search until nothing new is reached; return None if that takes more than ``levels``.
 
@@ -182,7 +182,7 @@ def _bits(words: Words) -> Bools:
     return np.unpackbits(octets, axis=-1, bitorder="little").astype(np.bool_)
 
 
-def _step(blocks: Blocks, rows: Ints, front: Words, open_: Bools) -> tuple[Ints, Words]:
+def _step(blocks: PartitionedGraph, rows: Ints, front: Words, open_: Bools) -> tuple[Ints, Words]:
     """Return the daemons that are next to ``rows``, and the OR of what is in front there."""
     place = np.full(blocks.n, -1, np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)

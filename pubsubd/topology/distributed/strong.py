@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from pubsubd.topology.distributed.blocks import IN, OUT, Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import IN, OUT, Arrays, Block, PartitionedGraph
 from pubsubd.topology.distributed.survey import Survey
 from pubsubd.topology.kernel.graph import Bools, Ints
 from pubsubd.topology.kernel.structure import order_labels
@@ -28,10 +28,10 @@ LEVELS = 100
 """Hops after which the searches are given up: each one is a round."""
 
 TRIMS = 10
-"""How often daemons without an arc in or out are put aside, at most."""
+"""Most rounds of setting aside daemons without an arc in or out."""
 
 
-def strong_components(blocks: Blocks, known: Survey, local: int) -> Ints | None:
+def strong_components(blocks: PartitionedGraph, known: Survey, local: int) -> Ints | None:
     """Return the strong component of each daemon, the largest one being 0.
 
     Args:
@@ -64,7 +64,7 @@ def strong_components(blocks: Blocks, known: Survey, local: int) -> Ints | None:
     return order_labels(labels)[0]
 
 
-def _search(blocks: Blocks, source: int) -> Marks:
+def _search(blocks: PartitionedGraph, source: int) -> Marks:
     """Return for each daemon whether the source reaches it, OUT, or it the source, IN, as bits."""
     found = np.zeros(blocks.n, np.uint8)
     found[source] = OUT | IN
@@ -123,7 +123,7 @@ def _inner(found: Marks | Ints, done: Bools) -> Callable[[Block], Arrays]:
     return inner
 
 
-def arcs_within(blocks: Blocks, labels: Ints) -> int:
-    """Return how many arcs lead from daemons with label 0 to such, without loops."""
+def arcs_within(blocks: PartitionedGraph, labels: Ints) -> int:
+    """Count the arcs between daemons with label 0, without loops."""
     out, _ = blocks.gather(_count(labels, labels != 0), 0, 0)
     return int(out.sum())

@@ -1,4 +1,4 @@
-"""What one look at all blocks tells of each daemon."""
+"""Degrees of all daemons, from one pass over all blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pubsubd.topology.distributed.blocks import IN, OUT, Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import IN, OUT, Arrays, Block, PartitionedGraph
 from pubsubd.topology.kernel.graph import Bools, Ints
 
 
@@ -30,16 +30,16 @@ class Survey:
 
     @property
     def links(self) -> int:
-        """How many links there are."""
+        """The number of links."""
         return int(self.degrees.sum(dtype=np.int64)) // 2
 
     @property
     def arcs(self) -> int:
-        """How many arcs there are, without loops."""
+        """The number of arcs, without loops."""
         return int(self.out_degrees.sum(dtype=np.int64))
 
 
-def survey(blocks: Blocks) -> Survey:
+def survey(blocks: PartitionedGraph) -> Survey:
     """Look at all blocks once."""
     none = np.int32(0)
     return Survey(*blocks.gather(_look, none, none, none, none, np.False_))

@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from pubsubd.topology.distributed.blocks import Arrays, Block, Blocks
+from pubsubd.topology.distributed.blocks import Arrays, Block, PartitionedGraph
 from pubsubd.topology.distributed.survey import Survey
 from pubsubd.topology.kernel.graph import Ints, Longs
 from pubsubd.topology.kernel.structure import Clustering
@@ -25,7 +25,7 @@ LINKS = 2_000_000
 _TRIED = 1 << 21  # pairs at once
 
 
-def cluster(blocks: Blocks, known: Survey, colours: int | None = None) -> Clustering:
+def cluster(blocks: PartitionedGraph, known: Survey, colours: int | None = None) -> Clustering:
     """Return the triangles and how many are closed.
 
     Args:

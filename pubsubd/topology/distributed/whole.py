@@ -1,4 +1,4 @@
-"""All that is told of one graph in blocks, in the rows that the kernel tells of any graph.
+"""All figures of one distributed graph, in the same rows as the kernel makes.
 
 Left out is what takes many more rounds than it is worth at such a size: betweenness, regions and
 the minimum cut between them, the spectrum, the twin's figures, advice, and the map. These metrics
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pubsubd.topology.distributed.blocks import Blocks, spread_blocks
+from pubsubd.topology.distributed.blocks import PartitionedGraph, spread_blocks
 from pubsubd.topology.distributed.certificate import certify
 from pubsubd.topology.distributed.forest import Forest, span
 from pubsubd.topology.distributed.losses import lose
@@ -24,7 +24,7 @@ from pubsubd.topology.distributed.strong import arcs_within, strong_components
 from pubsubd.topology.distributed.survey import Survey, survey
 from pubsubd.topology.distributed.triangles import cluster
 from pubsubd.topology.kernel import cuts, structure
-from pubsubd.topology.kernel.facts import Facts
+from pubsubd.topology.kernel.facts import FactTable
 from pubsubd.topology.kernel.graph import Ints
 from pubsubd.topology.kernel.resilience import Resilience
 from pubsubd.topology.kernel.snapshot import (
@@ -79,7 +79,7 @@ def analyse(arcs: DataFrame, seed: int, count: int | None = None) -> pa.Table:
         return analyse_blocks(blocks, seed)
 
 
-def analyse_blocks(blocks: Blocks, seed: int, local: int = LOCAL) -> pa.Table:
+def analyse_blocks(blocks: PartitionedGraph, seed: int, local: int = LOCAL) -> pa.Table:
     """Return the rows of a graph in blocks.
 
     Args:
@@ -88,7 +88,7 @@ def analyse_blocks(blocks: Blocks, seed: int, local: int = LOCAL) -> pa.Table:
         local: how many links or arcs may come to the driver at once, of those that are left when
             rounds have dealt with most.
     """
-    facts = Facts()
+    facts = FactTable()
     known = survey(blocks)
     forest = span(blocks)
     parts = _components(blocks, known, forest, local)
@@ -109,7 +109,7 @@ def analyse_blocks(blocks: Blocks, seed: int, local: int = LOCAL) -> pa.Table:
     return facts.table()
 
 
-def _tell_sizes(facts: Facts, blocks: Blocks, known: Survey) -> None:
+def _tell_sizes(facts: FactTable, blocks: PartitionedGraph, known: Survey) -> None:
     links, arcs = known.links, known.arcs
     mutual = arcs - links
     facts.metric("daemons", blocks.n)
@@ -121,7 +121,7 @@ def _tell_sizes(facts: Facts, blocks: Blocks, known: Survey) -> None:
     tell_degrees(facts, known.degrees)
 
 
-def _components(blocks: Blocks, known: Survey, forest: Forest, local: int) -> Components:
+def _components(blocks: PartitionedGraph, known: Survey, forest: Forest, local: int) -> Components:
     """Return both kinds of components; of strong ones there are 0 where they were not found."""
     labels, sizes = structure.order_labels(forest.labels.astype(np.int64))
     inside = labels == 0
@@ -146,9 +146,9 @@ def _components(blocks: Blocks, known: Survey, forest: Forest, local: int) -> Co
     )
 
 
-def _tell_weak(facts: Facts, parts: Components) -> None:
-    """Tell of components without strong ones, of which there are none or that were not found."""
-    whole = Facts()
+def _tell_weak(facts: FactTable, parts: Components) -> None:
+    """Add the facts of the weak components alone."""
+    whole = FactTable()
     tell_components(whole, parts)
     missing = _TOO_MANY if parts.count else ""
     for name, value, _, _ in whole.metrics:
@@ -158,7 +158,12 @@ def _tell_weak(facts: Facts, parts: Components) -> None:
 
 
 def _tell_daemons(
-    facts: Facts, blocks: Blocks, known: Survey, labels: Ints, found: cuts.Blocks, local: int
+    facts: FactTable,
+    blocks: PartitionedGraph,
+    known: Survey,
+    labels: Ints,
+    found: cuts.BlockCutTrees,
+    local: int,
 ) -> None:
     cores = peel(blocks, known, local)
     clustering = cluster(blocks, known)
@@ -183,7 +188,7 @@ def _tell_daemons(
     )
 
 
-def _tell_clustering(facts: Facts, cores: Cores | None, clustering: Clustering) -> None:
+def _tell_clustering(facts: FactTable, cores: Cores | None, clustering: Clustering) -> None:
     if cores is None:
         facts.metric("core_max", None, why=_TOO_MANY)
     else:
@@ -195,7 +200,7 @@ def _tell_clustering(facts: Facts, cores: Cores | None, clustering: Clustering) 
     facts.metric("transitivity", clustering.transitivity)
 
 
-def _tell_hops(facts: Facts, blocks: Blocks, labels: Ints, seed: int) -> None:
+def _tell_hops(facts: FactTable, blocks: PartitionedGraph, labels: Ints, seed: int) -> None:
     hops = measure(blocks, labels, seed)
     if hops is not None:
         tell_hops(facts, hops)
@@ -204,7 +209,7 @@ def _tell_hops(facts: Facts, blocks: Blocks, labels: Ints, seed: int) -> None:
         facts.metric(name, None, why=_TOO_MANY)
 
 
-def _tell_losses(facts: Facts, losses: Resilience) -> None:
+def _tell_losses(facts: FactTable, losses: Resilience) -> None:
     for name, curve in (("random", losses.random), ("targeted", losses.targeted)):
         facts.rows("curve", {"name": name, "x": curve.removed, "value": curve.largest})
         facts.metric(f"robustness_{name}", curve.robustness)

@@ -1,7 +1,7 @@
-"""Layer 2: what the daemons of a mesh told, reconciled into the history of links and daemons.
+"""Layer 2: the reports of all daemons, reconciled into the history of links and daemons.
 
-Each export has the rows of all observers that its daemon knows, so that an end of a link is told
-of by many. What counts is what the two ends say, whoever passed it on:
+Each export has the rows of all observers that its daemon knows, so many exports report the same
+end of a link. Only the words of the two ends count, whoever passed them on:
 
 - An end's *sessions* are the values of ``since`` that it was up with, in whole seconds. One lasts
   from ``since``, or from the first row of the mesh in the window, to when it was told of last.
@@ -33,9 +33,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
-from pubsubd.topology.history.daemons import look_at_daemons, tell_daemons
+from pubsubd.topology.history.daemons import daemon_states, tell_daemons
 from pubsubd.topology.history.ends import gather
-from pubsubd.topology.history.links import tell_links, weigh
+from pubsubd.topology.history.links import reconcile, tell_links
 from pubsubd.topology.history.mesh import add_nodes, list_arcs, tell_arcs, tell_churn, tell_events
 
 __all__ = [
@@ -80,18 +80,18 @@ CHURN = (
     "mesh string, window timestamp, daemons bigint, joined bigint, left bigint, links bigint,"
     " new_links bigint, lost_links bigint, jaccard double"
 )
-"""How a mesh differs from the window before.
+"""Differences of a mesh from the window before.
 
 ``joined`` and ``left`` are how many such events a window has; links are those not down at the
 window's end; ``jaccard`` is links in both / links in either, null for the first window.
 """
 
 EVENTS = "mesh string, at timestamp, kind string, src string, dst string, detail string"
-"""What happened: ``link-up``, ``link-down``, ``daemon-joined``, ``daemon-left`` (``src``)."""
+"""Events: ``link-up``, ``link-down``, ``daemon-joined``, ``daemon-left`` (``src``)."""
 
 ARCS = "mesh string, window timestamp, src string, dst string"
-"""What is so at a window's end: ``src`` tells that its link to ``dst`` is up, or exists, if that
-is null."""
+"""Graph at a window's end: ``src`` reports its link to ``dst`` as up. Where ``dst`` is null, the
+row says that ``src`` exists."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +123,16 @@ def make_history(
             which have no times.
         window: seconds, the same that the rows were cut into.
         stale: seconds; a quarter of a window if None, 5 minutes at most.
-        keep: what computes a frame that several tables are made of, once.
+        keep: computes a frame once, since several tables are made of it.
     """
     stale = min(300, window // 4) if stale is None else stale
     accounts = keep(rows.transform(gather))
-    weighed = keep(accounts.transform(weigh(stale)))
-    daemons = keep(weighed.transform(look_at_daemons(stale)))
+    links = keep(accounts.transform(reconcile(stale)))
+    daemons = keep(links.transform(daemon_states(stale)))
     return History(
-        links=weighed.transform(tell_links),
+        links=links.transform(tell_links),
         daemons=daemons.transform(tell_daemons),
-        churn=tell_churn(weighed, daemons),
-        events=tell_events(weighed, daemons),
-        arcs=tell_arcs(weighed, daemons),
+        churn=tell_churn(links, daemons),
+        events=tell_events(links, daemons),
+        arcs=tell_arcs(links, daemons),
     )

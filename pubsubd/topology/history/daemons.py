@@ -1,4 +1,4 @@
-"""What daemons were like in a window, by what was told of their links."""
+"""State of each daemon in a window, derived from its links."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from pubsubd.topology.history.ends import ENDS, OTHER, SECOND, SLACK, says_up
 
 
-def look_at_daemons(stale: int) -> Callable[[DataFrame], DataFrame]:
-    """Return what makes one row for each daemon and window of what :func:`weigh` has made.
+def daemon_states(stale: int) -> Callable[[DataFrame], DataFrame]:
+    """Return the step from the rows of :func:`reconcile` to one row per daemon and window.
 
     A daemon is present at the window's end if one of its links is not down; or if it told something
     not longer than ``stale`` before, and later than :data:`SLACK` after a neighbour lost it.
     """
 
-    def look(weighed: DataFrame) -> DataFrame:
+    def states(links: DataFrame) -> DataFrame:
         sides = F.array(*(_side(end) for end in ENDS))
         by_id = Window.partitionBy("mesh", "id").orderBy("window")
         linked = F.col("links") > 0
@@ -35,7 +35,7 @@ def look_at_daemons(stale: int) -> Callable[[DataFrame], DataFrame]:
         lasts = ("told_last", "named_last", "missed", "availability")
         bounds = ("previous", "following", "previous_ended", "mesh_began", "ended")
         return (
-            weighed.select("mesh", "window", *bounds, F.inline(sides))
+            links.select("mesh", "window", *bounds, F.inline(sides))
             .where("counts")
             .groupBy("mesh", "window", "id")
             .agg(
@@ -54,11 +54,11 @@ def look_at_daemons(stale: int) -> Callable[[DataFrame], DataFrame]:
             .select("*", _joined().alias("joined"), _left().alias("left"))
         )
 
-    return look
+    return states
 
 
 def _side(end: str) -> Column:
-    """What a link and window tell of the daemon at one end of it."""
+    """Contribution of a link, in one window, to the state of the daemon at one end."""
     other = OTHER[end]
     alone = F.col("low") == F.col("high")
     counts = F.col("counts") & ~alone
@@ -86,7 +86,7 @@ def _side(end: str) -> Column:
 
 
 def _joined() -> Column:
-    """When a daemon joined in a window, if it did."""
+    """Time at which a daemon joined in a window; null if it did not."""
     known_until = F.coalesce("previous_ended", "mesh_began")
     by_session = F.when(F.col("since") > known_until, F.col("since"))
     # Those of the first window were there before, unless they tell otherwise.
@@ -97,7 +97,7 @@ def _joined() -> Column:
 
 
 def _left() -> Column:
-    """When a daemon left in a window, if it did."""
+    """Time at which a daemon left in a window; null if it did not."""
     was = F.col("was_present") | F.col("seen")
     return F.when(
         was & ~F.col("present"), F.coalesce("lost", "told_last", "named_last", "previous_ended")
@@ -105,7 +105,7 @@ def _left() -> Column:
 
 
 def tell_daemons(daemons: DataFrame) -> DataFrame:
-    """Return :data:`DAEMONS` of what :func:`look_at_daemons` has made."""
+    """Return :data:`DAEMONS` from the rows of :func:`daemon_states`."""
     return daemons.select(
         "mesh",
         "window",

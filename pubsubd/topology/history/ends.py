@@ -1,4 +1,4 @@
-"""What each end of a link told in a window."""
+"""Reports of each end of a link, gathered by window."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 SLACK = 10
-"""Seconds that it takes at most until all daemons know of a link's end, clocks' difference and
-all: rows of an end that are told so soon after its ``down`` may be older than that."""
+"""Seconds after which all daemons know that a link has ended, clock differences included: rows
+of an end that follow its ``down`` sooner than this may be older than the ``down``."""
 
 SECOND = 1_000_000
-"""What times are counted in here: microseconds since the epoch."""
+"""One second in the unit of all times here: microseconds since the epoch."""
 
 LINK = ("mesh", "low", "high")
-"""The columns that tell a link: its ends in the order of their bytes."""
+"""Columns that identify a link: its ends in the order of their bytes."""
 
 ENDS = ("low", "high")
 OTHER = {"low": "high", "high": "low"}
 
 
 def gather(rows: DataFrame) -> DataFrame:
-    """Return one row for each link and window, with what its ends told of it.
+    """Return one row for each link and window, with the reports of its ends.
 
     For an end, ``low`` or ``high`` by the bytes of its name, there are ``_ups`` (its sessions),
-    ``_sinces`` (when they began), ``_downs`` (when sessions ended), ``_up`` and ``_down`` (when it
-    told so last, and since), ``_rtts`` (sorted), ``_first`` and ``_last`` (when it told anything).
+    ``_sinces`` (when they began), ``_downs`` (when sessions ended), ``_up`` and ``_down`` (time and
+    ``since`` of the latest such row), ``_rtts`` (sorted), ``_first`` and ``_last`` (times of its
+    first and last row).
     """
     at = F.unix_micros("ts")
     spells = (
@@ -66,7 +67,7 @@ def gather(rows: DataFrame) -> DataFrame:
     return (
         spells.withColumn("low", F.least("src", "dst"))
         .withColumn("high", F.greatest("src", "dst"))
-        # By link alone, so that the windows of one are together for weigh().
+        # By link alone, so that the windows of one are together for reconcile().
         .repartition(*LINK)
         .groupBy(*LINK, "window")
         .agg(*columns)
@@ -74,6 +75,6 @@ def gather(rows: DataFrame) -> DataFrame:
 
 
 def says_up(end: str) -> Column:
-    """Whether the latest row of an end is up."""
+    """True if the latest row of an end is up."""
     up, down = F.col(f"{end}_up"), F.col(f"{end}_down")
     return up.isNotNull() & F.coalesce(up >= down, F.lit(True))

@@ -1,4 +1,4 @@
-"""What links were like in a window, by what both their ends told."""
+"""State of each link in a window, reconciled from the reports of both ends."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pyspark.sql import functions as F
 from pubsubd.topology.history.ends import ENDS, LINK, OTHER, SECOND, SLACK, says_up
 
 FACTOR = 2.0
-"""How often the larger of two figures holds the smaller for ends to be called asymmetric."""
+"""Ratio of the larger figure to the smaller from which the ends count as asymmetric."""
 
 RTT_APART = 1.0
-"""Milliseconds that round trips have to differ by as well."""
+"""Milliseconds by which round trips have to differ as well."""
 
 MESSAGES_APART = 100
-"""Messages that counters have to differ by as well."""
+"""Messages by which counters have to differ as well."""
 
 
-def weigh(stale: int) -> Callable[[DataFrame], DataFrame]:
-    """Return what reconciles the ends of links.
+def reconcile(stale: int) -> Callable[[DataFrame], DataFrame]:
+    """Return the step from the rows of :func:`gather` to one row per link and window.
 
     Args:
-        stale: seconds.
+        stale: seconds for which an end counts as up after its last row.
     """
 
-    def reconcile(accounts: DataFrame) -> DataFrame:
+    def states(accounts: DataFrame) -> DataFrame:
         by_link = Window.partitionBy(*LINK).orderBy("window")
         before = [
             F.lag(f"{end}_{what}").over(by_link).alias(f"{end}_{what}_before")
@@ -43,11 +43,11 @@ def weigh(stale: int) -> Callable[[DataFrame], DataFrame]:
             .transform(_compare(by_link))
         )
 
-    return reconcile
+    return states
 
 
 def _bounds(accounts: DataFrame) -> DataFrame:
-    """Return when each mesh was told of first and last in each window, and its other windows."""
+    """Return the first and last report of each mesh in each window, and its windows around it."""
     by_mesh = Window.partitionBy("mesh").orderBy("window")
     return (
         accounts.groupBy("mesh", "window")
@@ -63,7 +63,7 @@ def _bounds(accounts: DataFrame) -> DataFrame:
 
 
 def _judge(stale: int) -> Callable[[DataFrame], DataFrame]:
-    """Return what tells the ends that are up at the window's end, and who has lost whom."""
+    """Return the step that finds the ends up at the window's end, and the losses they report."""
 
     def judge(frame: DataFrame) -> DataFrame:
         columns = []
@@ -133,7 +133,7 @@ def _covered(end: str) -> Column:
 
 
 def _carried(end: str, counter: str) -> Column:
-    """What an end counted since the window before; null if it was not up."""
+    """Growth of an end's counter since the window before; null if the end was not up."""
     ups, before = F.col(f"{end}_ups"), F.col(f"{end}_ups_before")
 
     def add(total: Column, session: Column) -> Column:
@@ -147,9 +147,9 @@ def _carried(end: str, counter: str) -> Column:
 
 
 def _date(frame: DataFrame) -> DataFrame:
-    """Tell when the link began and ended (``starts``, ``stops``), unless a window before has.
+    """Find when the link began and ended (``starts``, ``stops``) and no earlier window has it.
 
-    Both ends tell; the one that tells of more is believed.
+    Both ends report it; the one that reports more of them is believed.
     """
     none = F.array().cast("array<bigint>")
     columns = []
@@ -174,7 +174,7 @@ def _unknown(known: Column, after: Column) -> Callable[[Column], Column]:
 
 
 def _compare(by_link: WindowSpec) -> Callable[[DataFrame], DataFrame]:
-    """Return what compares a link with itself in the windows before and after."""
+    """Return the step that compares a link with itself in the windows before and after."""
 
     def compare(frame: DataFrame) -> DataFrame:
         there = F.col("low_is_up") | F.col("high_is_up")
@@ -210,14 +210,14 @@ def _compare(by_link: WindowSpec) -> Callable[[DataFrame], DataFrame]:
     return compare
 
 
-def tell_links(weighed: DataFrame) -> DataFrame:
+def tell_links(states: DataFrame) -> DataFrame:
     """Return :data:`LINKS`."""
     low, high = F.col("low_is_up"), F.col("high_is_up")
     ends = [F.col(f"{end}_last").isNotNull().cast("int") for end in ENDS]
     apart = F.coalesce(
         _differ("rtt_p50", RTT_APART) | _differ("messages", MESSAGES_APART), F.lit(False)
     )
-    return weighed.where(F.col("counts") & (F.col("low") != F.col("high"))).select(
+    return states.where(F.col("counts") & (F.col("low") != F.col("high"))).select(
         "mesh",
         "window",
         F.col("low").alias("src"),
@@ -245,7 +245,7 @@ def tell_links(weighed: DataFrame) -> DataFrame:
 
 
 def _differ(what: str, least: float) -> Column:
-    """Whether the ends' figures are :data:`FACTOR` times and ``least`` apart; null: unknown."""
+    """True if the ends' figures differ by :data:`FACTOR` and by ``least``; null: unknown."""
     ends = [F.col(f"{end}_{what}") for end in ENDS]
     # greatest() and least() leave out what is null.
     more, less = F.greatest(*ends), F.least(*ends)

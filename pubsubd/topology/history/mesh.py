@@ -1,4 +1,4 @@
-"""What became of a mesh from window to window: churn, events, and the graph at the end."""
+"""Changes of a mesh from window to window: churn, events, and the graph at each end."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pubsubd.topology.history.ends import OTHER
 
 
-def tell_churn(weighed: DataFrame, daemons: DataFrame) -> DataFrame:
-    """Return :data:`CHURN` of what :func:`weigh` and :func:`look_at_daemons` have made."""
-    links = weighed.where(F.col("low") != F.col("high"))
+def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
+    """Return :data:`CHURN` from the rows of :func:`reconcile` and :func:`daemon_states`."""
+    links = states.where(F.col("low") != F.col("high"))
     there, was = F.col("there"), F.col("was_there")
     one, window = F.lit(True), F.col("window")
     first = F.col("previous").isNull()
@@ -53,7 +53,7 @@ _COUNTED = ("first", "daemons", "joined", "left", "links", "new", "lost")
 
 
 def _count(frame: DataFrame, window: Column, **those: Column) -> DataFrame:
-    """Return ``mesh``, ``window``, and 1 or 0 for each thing that is counted."""
+    """Return ``mesh``, ``window``, and 1 or 0 for each counter of :data:`_COUNTED`."""
     no = F.lit(False)
     return frame.select(
         "mesh",
@@ -62,9 +62,9 @@ def _count(frame: DataFrame, window: Column, **those: Column) -> DataFrame:
     )
 
 
-def tell_events(weighed: DataFrame, daemons: DataFrame) -> DataFrame:
-    """Return :data:`EVENTS` of what :func:`weigh` and :func:`look_at_daemons` have made."""
-    links = weighed.where(F.col("low") != F.col("high"))
+def tell_events(states: DataFrame, daemons: DataFrame) -> DataFrame:
+    """Return :data:`EVENTS` from the rows of :func:`reconcile` and :func:`daemon_states`."""
+    links = states.where(F.col("low") != F.col("high"))
     unheard = (F.col("was_there") | F.col("last").isNotNull()) & ~F.col("there")
     silent = F.lit("not told of any more")
     by_both = (F.size("low_downs") > 0) & (F.size("high_downs") > 0)
@@ -113,7 +113,7 @@ def _happened(
     )
 
 
-def tell_arcs(weighed: DataFrame, daemons: DataFrame) -> DataFrame:
+def tell_arcs(states: DataFrame, daemons: DataFrame) -> DataFrame:
     """Return :data:`ARCS`."""
     arcs = F.array(
         *(
@@ -123,7 +123,7 @@ def tell_arcs(weighed: DataFrame, daemons: DataFrame) -> DataFrame:
             for end, other in OTHER.items()
         )
     )
-    linked = weighed.select("mesh", "window", F.inline(F.filter(arcs, lambda arc: arc.isNotNull())))
+    linked = states.select("mesh", "window", F.inline(F.filter(arcs, lambda arc: arc.isNotNull())))
     alone = daemons.where(F.col("present") & (F.col("links") == 0))
     return linked.union(alone.select("mesh", "window", *_exists("id")))
 
@@ -134,7 +134,7 @@ def list_arcs(rows: DataFrame) -> DataFrame:
 
 
 def add_nodes(nodes: DataFrame) -> Callable[[DataFrame], DataFrame]:
-    """Return what adds to the arcs of each mesh and window that all ``nodes``, ``id``, exist."""
+    """Return the step that adds all ``nodes`` (column ``id``) to each mesh and window."""
 
     def add(arcs: DataFrame) -> DataFrame:
         graphs = arcs.select("mesh", "window").distinct()

@@ -1,4 +1,4 @@
-"""What is computed of one window's graph, in numpy, scipy and networkit, without Spark.
+"""Figures of one window's graph, computed with numpy, scipy and networkit, without Spark.
 
 Everything takes a :class:`~pubsubd.topology.kernel.graph.Graph` and returns plain numbers and
 arrays, the same ones for the same graph and seed. Nothing recurses and nothing goes round a level

@@ -1,4 +1,4 @@
-"""Which daemons matter most to the others: PageRank and betweenness.
+"""Centrality: PageRank and betweenness.
 
 Betweenness is exact as long as searching from every daemon is affordable (:data:`WORK`), and else
 estimated from seeded pivots, each daemon's standard error with it.
@@ -221,7 +221,7 @@ def _search(
 
 
 def _dependencies(matrix: Any, pivots: Longs, weights: Floats, tall: bool) -> Floats:
-    """Return what each of k pivots adds to each of n daemons, n x k. The hot loop."""
+    """Return the share that each of k pivots adds to each of n daemons, n x k. The hot loop."""
     shape = (matrix.shape[0], len(pivots))
     columns = np.arange(len(pivots))
     paths = np.zeros(shape)
@@ -263,7 +263,7 @@ def _dependencies(matrix: Any, pivots: Longs, weights: Floats, tall: bool) -> Fl
 
 
 def _native(graph: Graph, single: float, seed: int) -> Betweenness:
-    """Return it by networkit: exactly, or from batches of pivots, whose means tell the error."""
+    """Compute it with networkit: exactly, or from batches of pivots, whose means give the error."""
     scale = 1.0 / ((graph.n - 1) * (graph.n - 2))
     if single * graph.n <= WORK:
         whole = nk.centrality.Betweenness(graph.kit())

@@ -1,4 +1,4 @@
-"""What is left of the single points of failure while links are added.
+"""Single points of failure that remain while links are added.
 
 A new link closes a circle: all blocks between its ends become one block (Eswaran and Tarjan 1976).
 An articulation daemon on the way is in one block less, and is none any more once it is in a single
@@ -9,7 +9,7 @@ steps as the tree has nodes, and each count is that of the real graph with these
 
 from __future__ import annotations
 
-from pubsubd.topology.kernel.cuts import Blocks
+from pubsubd.topology.kernel.cuts import BlockCutTrees
 from pubsubd.topology.kernel.forest import Forest
 
 
@@ -25,7 +25,7 @@ class Contraction:
         bridges: how many bridges.
     """
 
-    def __init__(self, found: Blocks, forest: Forest | None = None) -> None:
+    def __init__(self, found: BlockCutTrees, forest: Forest | None = None) -> None:
         forest = forest or found.forest
         self._blocks = found.count
         self._parents: list[int] = forest.parents.tolist()
@@ -41,8 +41,8 @@ class Contraction:
         """Add a link.
 
         Args:
-            one: the node of one end, as :attr:`Blocks.nodes` has it: a block for a daemon that is
-                in a single one.
+            one: the node of one end, as :attr:`BlockCutTrees.nodes` has it: a block for a
+                daemon that is in a single one.
             other: the node of the other end, in the same tree.
         """
         path = self.find_path(one, other)

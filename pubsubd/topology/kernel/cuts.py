@@ -23,7 +23,7 @@ _LABELS = 0x2C75  # sets the random numbers of the labels apart from others of t
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class BlockCutTrees:
     """The blocks of a graph and the trees that they form with the articulation daemons.
 
     Blocks are in the order of their two lowest daemons, which no two have in common. The trees'
@@ -66,7 +66,7 @@ class Blocks:
         return len(self.indptr) - 1
 
 
-def blocks(g: Graph) -> Blocks:
+def blocks(g: Graph) -> BlockCutTrees:
     """Return the blocks; a daemon without links is in none."""
     indptr, members = _find_blocks(g)
     count = len(indptr) - 1
@@ -104,7 +104,7 @@ def blocks(g: Graph) -> Blocks:
     side[root] = np.where(ended < count, 1, below[ended])
     smaller = np.minimum(side, whole[pairs] - side)
 
-    return Blocks(
+    return BlockCutTrees(
         indptr=indptr,
         members=members,
         articulation=articulation,
@@ -120,8 +120,8 @@ def blocks(g: Graph) -> Blocks:
     )
 
 
-def count_two_link_cuts(g: Graph, found: Blocks, seed: int) -> int:
-    """Return how many pairs of links, neither of them a bridge, cut the graph where both are lost.
+def count_two_link_cuts(g: Graph, found: BlockCutTrees, seed: int) -> int:
+    """Count the pairs of links, neither of them a bridge, whose loss cuts the graph.
 
     Each link beside a spanning forest has a random label of 64 bits, and each link of the forest
     the exclusive or of those that go round it; two links are a cut where their labels are equal
@@ -147,7 +147,7 @@ def count_two_link_cuts(g: Graph, found: Blocks, seed: int) -> int:
 
 
 def _find_blocks(g: Graph) -> tuple[Longs, Ints]:
-    """Return where each block starts in the list of all blocks' daemons, and that list."""
+    """Return the start of each block in the list of all blocks' daemons, and that list."""
     if not g.m:
         return np.zeros(1, np.int64), np.zeros(0, np.int32)
     search = nk.components.BiconnectedComponents(g.kit())

@@ -1,4 +1,4 @@
-"""What to draw of a mesh: its daemons, or its regions and the daemons that it would break at."""
+"""Content of a mesh's picture: its daemons, or its regions and the daemons it would break at."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pubsubd.topology.kernel.cuts import Blocks
+from pubsubd.topology.kernel.cuts import BlockCutTrees
 from pubsubd.topology.kernel.forest import first_of_each, grow
 from pubsubd.topology.kernel.graph import Bools, Graph, Ints, Longs
 from pubsubd.topology.kernel.placing import place
@@ -69,8 +69,10 @@ class Link:
     role: str
 
 
-def layout(g: Graph, blocks: Blocks, regions: Regions, seed: int) -> tuple[list[Node], list[Link]]:
-    """Return what to draw and where.
+def layout(
+    g: Graph, blocks: BlockCutTrees, regions: Regions, seed: int
+) -> tuple[list[Node], list[Link]]:
+    """Return the marks and lines to draw, with their places.
 
     Up to :data:`EVERY_DAEMON` daemons, all of them. Of more, the :data:`WORST` articulation
     daemons; for each of these one node with all that it cuts off, as far as that is not behind
@@ -115,7 +117,7 @@ def _group_daemons(g: Graph) -> tuple[Ints, list[_Entry]]:
     return np.arange(g.n, dtype=np.int32), [("daemon", daemon) for daemon in range(g.n)]
 
 
-def _group_regions(blocks: Blocks, regions: Regions) -> tuple[Ints, list[_Entry]]:
+def _group_regions(blocks: BlockCutTrees, regions: Regions) -> tuple[Ints, list[_Entry]]:
     """Return the node that each daemon is drawn in, and what the nodes are."""
     order = np.lexsort((blocks.articulation, -blocks.cut_off))[:WORST]
     worst = blocks.articulation[order]
@@ -137,7 +139,7 @@ def _group_regions(blocks: Blocks, regions: Regions) -> tuple[Ints, list[_Entry]
     return groups.astype(np.int32), [entries[code] for code in used.tolist()]
 
 
-def _find_behind(blocks: Blocks, worst: Ints) -> Ints:
+def _find_behind(blocks: BlockCutTrees, worst: Ints) -> Ints:
     """Return for each daemon the place in ``worst`` of the one that cuts it off, or -1.
 
     Of several it is the nearest one.
@@ -156,7 +158,7 @@ def _find_behind(blocks: Blocks, worst: Ints) -> Ints:
     return behind
 
 
-def _find_hearts(blocks: Blocks) -> Ints:
+def _find_hearts(blocks: BlockCutTrees) -> Ints:
     """Return of each tree the block whose heaviest branch is the lightest.
 
     Seen from there, what an articulation daemon cuts off is all that is below it.
@@ -172,7 +174,7 @@ def _find_hearts(blocks: Blocks) -> Ints:
     return order[first].astype(np.int32)
 
 
-def _count_links(g: Graph, blocks: Blocks, groups: Ints) -> tuple[Ints, Ints, Longs, Bools]:
+def _count_links(g: Graph, blocks: BlockCutTrees, groups: Ints) -> tuple[Ints, Ints, Longs, Bools]:
     """Return the pairs of nodes with links between, how many, and which are single bridges."""
     one, other = groups[g.tails], groups[g.heads]
     n = int(groups.max(initial=0)) + 1

@@ -1,4 +1,4 @@
-"""What is told of a graph: rows of one table, whatever kind of fact they are."""
+"""Facts about a graph, of all kinds, as rows of one table."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ map_link     ``id``, ``other``: keys; ``name``: role; ``size``: links
 
 
 @dataclass
-class Facts:
-    """Collects rows of :data:`SCHEMA`."""
+class FactTable:
+    """Collector of rows of :data:`SCHEMA`."""
 
     tables: list[pa.Table] = field(default_factory=list)
     metrics: list[tuple[str, float | None, float | None, str | None]] = field(default_factory=list)

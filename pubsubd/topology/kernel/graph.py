@@ -93,17 +93,17 @@ class Graph:
 
     @cached_property
     def degrees(self) -> Ints:
-        """How many neighbours each of the n daemons has."""
+        """The number of neighbours of each of the n daemons."""
         return np.diff(self.indptr).astype(np.int32)
 
     @cached_property
     def out_degrees(self) -> Ints:
-        """How many arcs each of the n daemons is the tail of."""
+        """The number of arcs from each of the n daemons."""
         return np.bincount(self.arc_tails, minlength=self.n).astype(np.int32)
 
     @cached_property
     def in_degrees(self) -> Ints:
-        """How many arcs each of the n daemons is the head of."""
+        """The number of arcs to each of the n daemons."""
         return np.bincount(self.arc_heads, minlength=self.n).astype(np.int32)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How far daemons are from one another, in hops, inside the largest component.
+"""Distances between daemons, in hops, inside the largest component.
 
 All pairs, exactly, as long as the words that this has to OR stay below :data:`WORK`; above it, the
 same search from a seeded sample of daemons. Daemons with a single neighbour are not searched
@@ -27,7 +27,7 @@ WORK = 8e9
 """Words to OR, some nanosecond each, up to which all pairs are searched: about 10 s."""
 
 SAMPLE = 16
-"""Batches of 64 sources, seeded, where not all pairs are searched. Their means tell the error."""
+"""Batches of 64 sources, seeded, where not all pairs are searched. Their means give the error."""
 
 ROUNDS = 4
 """Batches of 64 searches to narrow the diameter, where not all pairs are searched."""
@@ -161,7 +161,7 @@ def long_way(graph: Graph) -> int:
 
 
 def cheaper(graph: Graph, steps: int, sources: int) -> tuple[bool, float]:
-    """Tell whether networkit takes less for so many sources, and how much the better one takes."""
+    """Return whether networkit costs less for so many sources, and the cost of the cheaper one."""
     words = -(-sources // 64)
     together = (steps + 1) * (2 * graph.m * words + _CALLS * -(-words // WORDS))
     alone = sources * (2 * graph.m * _NATIVE + _CALLS)

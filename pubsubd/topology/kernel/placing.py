@@ -1,4 +1,4 @@
-"""Where to draw nodes, such that their distances are like the lengths of the ways between them.
+"""Places of nodes in a picture, at distances like the lengths of the paths between them.
 
 Stress majorization (Gansner, Koren and North 2005) on all pairs, from classical scaling as the
 start, for each component; the components are then put side by side.

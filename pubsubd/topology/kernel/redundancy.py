@@ -28,14 +28,14 @@ import numpy as np
 from scipy.sparse import csgraph
 
 from pubsubd.topology.kernel.contraction import Contraction
-from pubsubd.topology.kernel.cuts import Blocks, blocks, symmetric
+from pubsubd.topology.kernel.cuts import BlockCutTrees, blocks, symmetric
 from pubsubd.topology.kernel.graph import Graph, Ints, Longs, build
 from pubsubd.topology.kernel.leaves import pair_leaves
 from pubsubd.topology.kernel.pairing import Pair
 from pubsubd.topology.kernel.structure import order_labels
 
 OWN_EFFECTS = 20
-"""Links, the first ones, whose effect is told as if each were the only one."""
+"""Links, the first ones, whose effect alone is computed as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    """What to add.
+    """Links to add.
 
     Attributes:
         join_tails: links that make one component of all, one fewer than components: a daemon of
@@ -91,7 +91,7 @@ class Advice:
     bridge: Plan
 
 
-def advise(g: Graph, found: Blocks | None = None) -> Advice:
+def advise(g: Graph, found: BlockCutTrees | None = None) -> Advice:
     """Return the links to add; the same graph always has the same ones.
 
     Args:
@@ -117,14 +117,14 @@ def advise(g: Graph, found: Blocks | None = None) -> Advice:
     )
 
 
-def _next_in_block(found: Blocks) -> Longs:
+def _next_in_block(found: BlockCutTrees) -> Longs:
     """Return for each place in the blocks' members the next one, and the first for the last."""
     after = np.arange(1, len(found.members) + 1)
     after[found.indptr[1:] - 1] = found.indptr[:-1]
     return after
 
 
-def _join(found: Blocks, degrees: Ints) -> list[Pair]:
+def _join(found: BlockCutTrees, degrees: Ints) -> list[Pair]:
     """Return links that make one component of all, the larger ones first.
 
     Each component is linked to one that is in already, on both sides at a leaf as long as there are
@@ -154,7 +154,7 @@ def _join(found: Blocks, degrees: Ints) -> list[Pair]:
     return joins
 
 
-def _link_leaf_blocks(found: Blocks, degrees: Ints) -> tuple[list[Pair], int]:
+def _link_leaf_blocks(found: BlockCutTrees, degrees: Ints) -> tuple[list[Pair], int]:
     """Return links that remove all articulation daemons and bridges, and their least number."""
     if not len(found.articulation):
         return [], 0
@@ -169,7 +169,7 @@ def _link_leaf_blocks(found: Blocks, degrees: Ints) -> tuple[list[Pair], int]:
     return [(end_of[a], end_of[b]) for a, b in pairs], max(widest - 1, -(-len(leaves) // 2))
 
 
-def _ends_of_leaf_blocks(found: Blocks, degrees: Ints) -> tuple[Longs, Ints]:
+def _ends_of_leaf_blocks(found: BlockCutTrees, degrees: Ints) -> tuple[Longs, Ints]:
     """Return the leaves of the trees, and for each the daemon there with the fewest links.
 
     The articulation daemon by which the block hangs on the rest is none of its choices.
@@ -180,7 +180,7 @@ def _ends_of_leaf_blocks(found: Blocks, degrees: Ints) -> tuple[Longs, Ints]:
     return _first_by(found.nodes[daemons], degrees[daemons], daemons)
 
 
-def _link_leaf_pieces(found: Blocks, degrees: Ints) -> tuple[list[Pair], int]:
+def _link_leaf_pieces(found: BlockCutTrees, degrees: Ints) -> tuple[list[Pair], int]:
     """Return links that remove all bridges, and their least number."""
     n = len(degrees)
     sizes = np.diff(found.indptr)
@@ -206,7 +206,7 @@ def _link_leaf_pieces(found: Blocks, degrees: Ints) -> tuple[list[Pair], int]:
     return [(end_of[a], end_of[b]) for a, b in pairs], -(-len(leaves) // 2)
 
 
-def _plan(found: Blocks, links: list[Pair], least: int) -> Plan:
+def _plan(found: BlockCutTrees, links: list[Pair], least: int) -> Plan:
     """Return the plan of these links, with what is left after each."""
     tails, heads = _columns(links)
     ends = list(zip(found.nodes[tails].tolist(), found.nodes[heads].tolist(), strict=True))
@@ -221,8 +221,8 @@ def _plan(found: Blocks, links: list[Pair], least: int) -> Plan:
     return Plan(tails, heads, least, left[0], left[1], own[0], own[1], own[2])
 
 
-def _measure(found: Blocks, path: Longs) -> tuple[int, int, int]:
-    """Return how many articulation daemons, bridges and cut off daemons a link alone removes.
+def _measure(found: BlockCutTrees, path: Longs) -> tuple[int, int, int]:
+    """Count the articulation daemons, bridges and cut off daemons that a link alone removes.
 
     Args:
         found: the blocks of the graph without it.

@@ -1,4 +1,4 @@
-"""How the mesh falls apart when daemons are lost, at random or the best connected ones first.
+"""Resilience: the largest component while daemons are lost, at random or by degree.
 
 The order of removal is read backwards: daemons come back one after the other, and components only
 ever grow. The curve's points are a few steps apart; from one to the next the components are
@@ -31,7 +31,7 @@ FEW = 4
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """How much is left of the mesh as daemons are removed.
+    """Largest component as daemons are removed.
 
     Attributes:
         removed: shares of the daemons, 0 to 1 in even steps.
@@ -87,7 +87,7 @@ def by_degree(graph: Graph) -> Longs:
 
 
 def removal_curve(graph: Graph, order: Longs, steps: int = 100) -> Curve:
-    """Return what is left while daemons are removed in an order.
+    """Return the largest component while daemons are removed in an order.
 
     Args:
         graph: n daemons.
@@ -115,7 +115,7 @@ def removal_curve(graph: Graph, order: Longs, steps: int = 100) -> Curve:
 
 
 def _whole(graph: Graph) -> int:
-    """Return how many daemons are in the largest component."""
+    """Return the number of daemons in the largest component."""
     _, labels = csgraph.connected_components(graph.adjacency, directed=False)
     return int(np.bincount(labels).max())
 

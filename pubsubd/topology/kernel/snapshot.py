@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pubsubd.topology.kernel.centrality import betweenness, pagerank
-from pubsubd.topology.kernel.cuts import Blocks, blocks, count_two_link_cuts
+from pubsubd.topology.kernel.cuts import BlockCutTrees, blocks, count_two_link_cuts
 from pubsubd.topology.kernel.drawing import layout
-from pubsubd.topology.kernel.facts import Facts
+from pubsubd.topology.kernel.facts import FactTable
 from pubsubd.topology.kernel.graph import Graph, Ints
 from pubsubd.topology.kernel.hops import WORK, Hops, hops
 from pubsubd.topology.kernel.redundancy import Plan, advise
 from pubsubd.topology.kernel.regions import Regions, minimum_cut, regions
 from pubsubd.topology.kernel.resilience import Curve, resilience
 from pubsubd.topology.kernel.shortcuts import advise_shortcuts
-from pubsubd.topology.kernel.spectrum import Eigenvalue, spectrum
+from pubsubd.topology.kernel.spectrum import Eigenvalue, spectral_gap, spectrum
 from pubsubd.topology.kernel.structure import (
     Components,
     Histogram,
@@ -57,7 +57,7 @@ def snapshot(graph: Graph, seed: int, detailed: bool) -> pa.Table:
         detailed: also what is worth its time once a mesh only: advice, the picture, the twin, the
             minimum cut and two-link cuts.
     """
-    facts = Facts()
+    facts = FactTable()
     parts = components(graph)
     count_all(facts, graph)
     tell_degrees(facts, graph.degrees)
@@ -82,7 +82,7 @@ def snapshot(graph: Graph, seed: int, detailed: bool) -> pa.Table:
     return facts.table()
 
 
-def count_all(facts: Facts, graph: Graph) -> None:
+def count_all(facts: FactTable, graph: Graph) -> None:
     """Add the metrics of the size."""
     arcs = len(graph.arc_tails)
     both = int(graph.mutual.sum())
@@ -94,7 +94,7 @@ def count_all(facts: Facts, graph: Graph) -> None:
     facts.metric("reciprocity", 2 * both / arcs if arcs else math.nan, why="there are no arcs")
 
 
-def tell_degrees(facts: Facts, each: Ints) -> None:
+def tell_degrees(facts: FactTable, each: Ints) -> None:
     """Add the metrics of degrees, and their histogram."""
     found = degrees(each)
     facts.metric("degree_mean", found.mean)
@@ -111,11 +111,11 @@ def tell_degrees(facts: Facts, each: Ints) -> None:
     _tell_histogram(facts, "degree", found.histogram)
 
 
-def _tell_histogram(facts: Facts, name: str, found: Histogram) -> None:
+def _tell_histogram(facts: FactTable, name: str, found: Histogram) -> None:
     facts.histogram(name, found.values, found.counts)
 
 
-def tell_components(facts: Facts, parts: Components) -> None:
+def tell_components(facts: FactTable, parts: Components) -> None:
     """Add the metrics of both kinds of components, and their histograms."""
     facts.metric("components", parts.count)
     facts.metric("largest_component", parts.largest)
@@ -127,7 +127,7 @@ def tell_components(facts: Facts, parts: Components) -> None:
     _tell_histogram(facts, "strong_component_size", parts.strong_size_histogram)
 
 
-def tell_blocks(facts: Facts, graph: Graph, found: Blocks) -> None:
+def tell_blocks(facts: FactTable, graph: Graph, found: BlockCutTrees) -> None:
     """Add the single points of failure."""
     facts.metric("articulation_daemons", len(found.articulation))
     facts.metric("bridges", len(found.bridges))
@@ -146,7 +146,12 @@ def tell_blocks(facts: Facts, graph: Graph, found: Blocks) -> None:
 
 
 def _tell_daemons(
-    facts: Facts, graph: Graph, parts: Components, found: Blocks, divided: Regions, seed: int
+    facts: FactTable,
+    graph: Graph,
+    parts: Components,
+    found: BlockCutTrees,
+    divided: Regions,
+    seed: int,
 ) -> None:
     core = cores(graph)
     facts.metric("core_max", core.maximum)
@@ -188,7 +193,7 @@ def _largest(shares: npt.NDArray[np.float64]) -> float:
     return float(shares.max()) if len(shares) else math.nan
 
 
-def tell_hops(facts: Facts, found: Hops) -> None:
+def tell_hops(facts: FactTable, found: Hops) -> None:
     """Add the metrics of distances, and their histogram."""
     none = found.daemons < 2
     facts.metric("diameter", math.nan if none else found.diameter)
@@ -198,17 +203,17 @@ def tell_hops(facts: Facts, found: Hops) -> None:
     facts.histogram("hops", np.arange(len(found.pairs)), found.pairs)
 
 
-def _tell_spectrum(facts: Facts, graph: Graph, parts: Components, seed: int) -> None:
+def _tell_spectrum(facts: FactTable, graph: Graph, parts: Components, seed: int) -> None:
     found = spectrum(graph, parts.labels, seed)
     _tell_eigenvalue(facts, "spectral_gap", found.gap)
     _tell_eigenvalue(facts, "algebraic_connectivity", found.connectivity)
 
 
-def _tell_eigenvalue(facts: Facts, name: str, found: Eigenvalue) -> None:
+def _tell_eigenvalue(facts: FactTable, name: str, found: Eigenvalue) -> None:
     facts.metric(name, found.value, found.error, found.reason)
 
 
-def _tell_curves(facts: Facts, prefix: str, random: Curve, targeted: Curve) -> None:
+def _tell_curves(facts: FactTable, prefix: str, random: Curve, targeted: Curve) -> None:
     for name, curve in ((f"{prefix}random", random), (f"{prefix}targeted", targeted)):
         facts.rows("curve", {"name": name, "x": curve.removed, "value": curve.largest})
     facts.metric(f"{prefix}robustness_random", random.robustness)
@@ -217,7 +222,7 @@ def _tell_curves(facts: Facts, prefix: str, random: Curve, targeted: Curve) -> N
     facts.metric(f"{prefix}half_lost_targeted", targeted.half_lost)
 
 
-def _tell_cut(facts: Facts, graph: Graph, divided: Regions) -> None:
+def _tell_cut(facts: FactTable, graph: Graph, divided: Regions) -> None:
     cut = minimum_cut(graph, divided.labels)
     facts.metric("minimum_cut", cut.size, why=cut.reason)
     facts.rows(
@@ -229,7 +234,7 @@ def _tell_cut(facts: Facts, graph: Graph, divided: Regions) -> None:
     )
 
 
-def _tell_twin(facts: Facts, graph: Graph, parts: Components, seed: int) -> None:
+def _tell_twin(facts: FactTable, graph: Graph, parts: Components, seed: int) -> None:
     inside = parts.labels == 0
     links = int(inside[graph.tails].sum())
     if parts.largest < 3:
@@ -247,13 +252,18 @@ def _tell_twin(facts: Facts, graph: Graph, parts: Components, seed: int) -> None
         found = hops(other, labels, seed, batches=4, rounds=0, most=WORK / 8)
         facts.metric("twin_hops_mean", found.mean, found.mean_error)
         facts.metric("twin_effective_diameter", found.effective)
-    _tell_eigenvalue(facts, "twin_spectral_gap", spectrum(other, labels, seed).gap)
+    _tell_eigenvalue(facts, "twin_spectral_gap", spectral_gap(other, labels, seed))
     curves = resilience(other, seed)
     _tell_curves(facts, "twin_", curves.random, curves.targeted)
 
 
 def _tell_advice(
-    facts: Facts, graph: Graph, found: Blocks, parts: Components, distances: Hops, seed: int
+    facts: FactTable,
+    graph: Graph,
+    found: BlockCutTrees,
+    parts: Components,
+    distances: Hops,
+    seed: int,
 ) -> None:
     advice = advise(graph, found)
     joins = len(advice.join_tails)
@@ -308,7 +318,7 @@ def _tell_advice(
 
 
 def _advise(
-    facts: Facts,
+    facts: FactTable,
     graph: Graph,
     name: str,
     tails: npt.NDArray[np.int32],
@@ -332,7 +342,7 @@ def _advise(
 
 
 def _effects(plan: Plan) -> list[str]:
-    """Tell what is left after each link of a plan and, of the first ones, what it does alone."""
+    """Describe the rest after each link of a plan and, for the first ones, the effect alone."""
     texts = []
     for i in range(plan.count):
         text = (
@@ -352,7 +362,9 @@ def _some(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _tell_map(facts: Facts, graph: Graph, found: Blocks, divided: Regions, seed: int) -> None:
+def _tell_map(
+    facts: FactTable, graph: Graph, found: BlockCutTrees, divided: Regions, seed: int
+) -> None:
     nodes, links = layout(graph, found, divided, seed)
     facts.rows(
         "map_node",

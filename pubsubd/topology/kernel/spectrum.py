@@ -1,4 +1,4 @@
-"""How firmly the largest component hangs together, by the eigenvalues of its Laplacians.
+"""Connectivity of the largest component, by the eigenvalues of its Laplacians.
 
 Of L = D - A (degrees less adjacency) and of the normalised one, D^-1/2 L D^-1/2, the smallest
 eigenvalue is 0, and the second smallest is the smaller the easier the graph falls into halves.
@@ -83,23 +83,32 @@ def spectrum(graph: Graph, labels: npt.NDArray[np.integer], seed: int) -> Spectr
         labels: n numbers, 0 for the daemons of the largest component.
         seed: of the start.
     """
+    return Spectrum(*_second_smallest(graph, labels, seed, [True, False]))
+
+
+def spectral_gap(graph: Graph, labels: npt.NDArray[np.integer], seed: int) -> Eigenvalue:
+    """Return the spectral gap of :func:`spectrum`, without the time of the other eigenvalue."""
+    return _second_smallest(graph, labels, seed, [True])[0]
+
+
+def _second_smallest(
+    graph: Graph, labels: npt.NDArray[np.integer], seed: int, normalised: list[bool]
+) -> list[Eigenvalue]:
+    """Return the second smallest eigenvalue of L, or of the normalised one, for each entry."""
     inner = largest_component(graph, labels)
     n = inner.n
     if n < 2:
-        none = Eigenvalue(None, None, "it takes two daemons that are linked")
-        return Spectrum(none, none)
+        return [Eigenvalue(None, None, "it takes two daemons that are linked") for _ in normalised]
     adjacency = inner.adjacency.astype(np.float64)
     degrees = inner.degrees.astype(np.float64)
     if n <= DENSE:
         plain = np.diag(degrees) - adjacency.toarray()
         scale = 1 / np.sqrt(degrees)
-        return Spectrum(_second(plain * np.outer(scale, scale)), _second(plain))
+        return [_second(plain * np.outer(scale, scale) if one else plain) for one in normalised]
     precondition = _preconditioner(inner, adjacency)
     start = np.random.default_rng([seed, 5]).standard_normal(n)
-    both = [
-        _lowest(adjacency, degrees, mass, precondition, start) for mass in (degrees, np.ones(n))
-    ]
-    return Spectrum(*both)
+    masses = [degrees if one else np.ones(n) for one in normalised]
+    return [_lowest(adjacency, degrees, mass, precondition, start) for mass in masses]
 
 
 def _second(matrix: Floats) -> Eigenvalue:
@@ -161,7 +170,7 @@ def _lowest(
 def _orthonormal(
     vectors: list[Floats], images: list[Floats], mass: Floats
 ) -> tuple[list[Floats], list[Floats]]:
-    """Orthonormalise vectors, and what L makes of them likewise; drop what adds nothing."""
+    """Orthonormalise vectors, and their images under L likewise; drop dependent ones."""
     basis: list[Floats] = []
     turned: list[Floats] = []
     for vector, image in zip(vectors, images, strict=True):
@@ -193,7 +202,7 @@ def _combine(factors: Floats, vectors: list[Floats]) -> Floats:
 
 
 def _preconditioner(graph: Graph, adjacency: sparse.csr_array) -> Precondition:
-    """Return what all but undoes L."""
+    """Return an approximate inverse of L."""
     n = graph.n
     degrees = graph.degrees.astype(np.float64)
     if graph.m - (n - 1) <= _CYCLES * n:

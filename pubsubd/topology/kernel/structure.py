@@ -1,4 +1,4 @@
-"""How the links are spread over the daemons: degrees, components, cores and triangles.
+"""Structure of a graph: degrees, components, cores and triangles.
 
 Degrees, cores and triangles are those of the undirected graph without loops; so are the weak
 components. Strong components follow the arcs. All figures are exact but the exponent of the tail,
@@ -17,7 +17,7 @@ from scipy.sparse import csgraph
 from pubsubd.topology.kernel.graph import Floats, Graph, Ints, Longs
 
 TAIL_DAEMONS = 50
-"""Daemons that a tail must have for its exponent to be told."""
+"""Fewest daemons in a tail whose exponent is estimated."""
 
 _TAIL_STARTS = 50  # degrees that are tried as the start of the tail, the lowest ones
 _TAIL_STEEPEST = 20.0  # an exponent that high tells that there is no tail
@@ -67,7 +67,7 @@ class Degrees:
 
 @dataclass(frozen=True, eq=False)
 class Components:
-    """What hangs together.
+    """Components of a graph.
 
     Attributes:
         count: weak components; a daemon without links is one.
@@ -125,14 +125,14 @@ class Clustering:
 
 
 def count_values(values: Ints | Longs) -> Histogram:
-    """Return how often each of ``values``, none of them negative, is there."""
+    """Count how often each of ``values``, none of them negative, occurs."""
     counts = np.bincount(values)
     found = np.flatnonzero(counts)
     return Histogram(found.astype(np.int64), counts[found].astype(np.int64))
 
 
 def degrees(each: Ints) -> Degrees:
-    """Return how the degrees of n daemons are spread."""
+    """Return the distribution of the degrees of n daemons."""
     n, histogram = len(each), count_values(each)
     if not n:
         return Degrees(0.0, 0.0, 0, 0.0, 0.0, None, None, 0, 0, 0.0, 0.0, histogram)

@@ -1,7 +1,7 @@
-"""What a run has found, for a person and for a program: a page, JSON, a few lines.
+"""Findings of a run, for people and programs: a page, JSON, and a few lines for a terminal.
 
-``write_report`` makes ``report.json`` and ``report.html``; :func:`terminal_summary` is what is said
-at the end. The same :class:`Report` gives the same bytes.
+``write_report`` makes ``report.json`` and ``report.html``; :func:`terminal_summary` makes the lines
+printed at the end. The same :class:`Report` gives the same bytes.
 """
 
 from __future__ import annotations

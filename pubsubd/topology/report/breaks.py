@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.data import MeshReport
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import (
     MORE,
     WORST,
@@ -20,6 +19,7 @@ from pubsubd.topology.report.parts import (
     judge,
     metric_figure,
 )
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import (
     count,
     duration,
@@ -40,8 +40,8 @@ _LARGE = 100  # daemons from which shares of the whole mean something
 _OLD = 300.0  # seconds, if the run was not told
 
 
-def coverage(mesh: MeshReport, facts: Facts, parameters: dict[str, Any]) -> Section:
-    """Return how much of the mesh the input tells of."""
+def coverage(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) -> Section:
+    """Section: coverage of the mesh by the input."""
     section = Section("coverage", "Coverage")
     known = mesh.coverage
     if mesh.window is None or "exporters" not in known:
@@ -100,7 +100,7 @@ def coverage(mesh: MeshReport, facts: Facts, parameters: dict[str, Any]) -> Sect
     return section
 
 
-def partitions(mesh: MeshReport, facts: Facts) -> Section:
+def partitions(mesh: MeshReport, facts: SnapshotView) -> Section:
     """Return whether the mesh is in one piece."""
     daemons, largest = facts.whole("daemons"), facts.whole("largest_component")
     parts, strong = facts.whole("components"), facts.value("strong_components")
@@ -140,8 +140,8 @@ def partitions(mesh: MeshReport, facts: Facts) -> Section:
     return section
 
 
-def single_points(facts: Facts) -> Section:
-    """Return which daemons and links the mesh cannot lose."""
+def single_points(facts: SnapshotView) -> Section:
+    """Section: daemons and links that the mesh cannot lose."""
     section = Section("failure", "Single points of failure", pictures=["mesh"])
     daemons = facts.whole("daemons")
     spof, links = len(facts.articulation), len(facts.bridges)
@@ -205,7 +205,7 @@ def single_points(facts: Facts) -> Section:
     return section
 
 
-def asymmetry(mesh: MeshReport, facts: Facts) -> Section:
+def asymmetry(mesh: MeshReport, facts: SnapshotView) -> Section:
     """Return on which links the two ends do not agree."""
     section = Section("asymmetry", "Asymmetric links")
     if mesh.window is None:
@@ -256,8 +256,8 @@ def asymmetry(mesh: MeshReport, facts: Facts) -> Section:
     return section
 
 
-def overload(facts: Facts) -> Section:
-    """Return which daemons carry more than others."""
+def overload(facts: SnapshotView) -> Section:
+    """Section: daemons that carry more than others."""
     section = Section("overload", "Overload", pictures=["degrees"])
     large = facts.whole("daemons") >= _LARGE
     most, median = facts.value("degree_max"), facts.value("degree_median")

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from pubsubd.topology.report.data import MeshReport
-from pubsubd.topology.report.facts import Facts, Row
 from pubsubd.topology.report.parts import (
     MORE,
     Figure,
@@ -16,6 +15,7 @@ from pubsubd.topology.report.parts import (
     judge,
     metric_figure,
 )
+from pubsubd.topology.report.snapshot_view import Row, SnapshotView
 from pubsubd.topology.report.texts import count, moment, number, peer_option, percent, visible
 
 _STEPS = (1, 5, 10)  # links after which it is told what is left
@@ -39,7 +39,7 @@ def dialling(row: Row, addresses: Mapping[str, str]) -> tuple[str, str, str]:
     return here, there, peer_option(addresses.get(there))
 
 
-def links_to_add(mesh: MeshReport, facts: Facts) -> Section:
+def links_to_add(mesh: MeshReport, facts: SnapshotView) -> Section:
     """Return the links that are advised, and what each changes."""
     section = Section("advice", "Links to add")
     section.figures = [
@@ -85,8 +85,8 @@ def links_to_add(mesh: MeshReport, facts: Facts) -> Section:
     return section
 
 
-def _before_and_after(facts: Facts) -> Listing:
-    """Return how many single points of failure are left after the first few links, and all."""
+def _before_and_after(facts: SnapshotView) -> Listing:
+    """List the single points of failure left after the first few links, and after all."""
     left = {row["rank"]: row["value"] for row in facts.advice("redundancy")}
     before = facts.whole("articulation_daemons") + facts.whole("bridges")
     steps = [step for step in _STEPS if step < len(left)] + ([len(left)] if left else [])
@@ -112,7 +112,7 @@ def _first(links: int) -> str:
 
 
 def churn(mesh: MeshReport) -> Section:
-    """Return what has come, gone and flapped."""
+    """Section: daemons and links that came, went and flapped."""
     section = Section("churn", "Churn")
     if mesh.window is None:
         section.silent = True

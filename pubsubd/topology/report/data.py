@@ -1,4 +1,4 @@
-"""What a report is made from: plain values and small tables, without Spark."""
+"""Input of a report: plain values and small tables, without Spark."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pyarrow as pa
 
 
 class Coverage(TypedDict, total=False):
-    """How much of a mesh the input tells of. What is not known is left out."""
+    """Coverage of a mesh by the input. Unknown values are left out."""
 
     exporters: int
-    """Daemons that tell of links of their own."""
+    """Daemons that report links of their own."""
     named: int
-    """Daemons that are told of at all, these included."""
+    """Daemons that are named at all, the exporters included."""
     silent: list[str]
-    """Those that others name and that tell nothing, some of them if they are many."""
+    """Daemons that others name and that report nothing; some of them, if they are many."""
     age_seconds: float
-    """How long before the window's end the oldest of the latest words was, of all exporters."""
+    """Age, at the window's end, of the oldest among the exporters' latest reports."""
     oldest: str
-    """Whose word that is."""
+    """The exporter of that report."""
     duplicate_ids: list[str]
     """Ids that more than one daemon has."""
     unknown_ids: list[str]
@@ -65,7 +65,7 @@ class MeshReport:
 
 @dataclass
 class Report:
-    """What one run has found.
+    """Findings of one run.
 
     Attributes:
         made_of: the inputs, as they were given.

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pubsubd.topology.report.canvas import FONT, Ink, draw
-from pubsubd.topology.report.facts import Facts, Row
+from pubsubd.topology.report.snapshot_view import Row, SnapshotView
 from pubsubd.topology.report.texts import count, number, shorten
 
 _NAMED = 40  # daemons up to which each one has its name
@@ -41,7 +41,7 @@ _COLOURS = {
 }
 
 
-def mesh_picture(facts: Facts, key: str) -> str | None:
+def mesh_picture(facts: SnapshotView, key: str) -> str | None:
     """Draw the mesh; None if there are no daemons."""
     nodes, links = facts.map_nodes, facts.map_links
     if not nodes:
@@ -74,7 +74,7 @@ def mesh_picture(facts: Facts, key: str) -> str | None:
 
 
 def place(nodes: list[Row], numbered: Container[str] = ()) -> dict[str, _Place]:
-    """Return where each mark is, in the units of the axes, so that none hides another.
+    """Return the place of each mark, in the units of the axes, so that none hides another.
 
     The layout knows of no sizes: marks that overlap push each other away, half as far each, again
     and again (a projection method, as in position based dynamics; Mueller et al. 2007).
@@ -102,7 +102,7 @@ def place(nodes: list[Row], numbered: Container[str] = ()) -> dict[str, _Place]:
     }
 
 
-def _ranks(facts: Facts) -> dict[str, int]:
+def _ranks(facts: SnapshotView) -> dict[str, int]:
     worst = facts.articulation.slice(0, _NUMBERED)["id"].to_pylist()
     return {name: rank for rank, name in enumerate(worst, 1)}
 
@@ -132,7 +132,7 @@ def _thick(size: int | None) -> float:
 
 
 def radii(nodes: list[Row], numbered: Container[str] = ()) -> np.ndarray:
-    """Return the radius of each mark, points: the area of a disc tells how many daemons it is.
+    """Return the radius of each mark, points: the area of a disc stands for its number of daemons.
 
     Articulation daemons need room for a number if they are among ``numbered`` or are few.
     """

@@ -12,10 +12,10 @@ from importlib import resources
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.data import MeshReport, Report
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import FULL, WORST, Listing, Section, Status
 from pubsubd.topology.report.pictures import pictures_of
 from pubsubd.topology.report.sections import in_order, sections_of, status_of, verdict
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import count, moment, number, shorten, visible
 
 _OVERVIEW = 1_000  # meshes in the table
@@ -63,7 +63,7 @@ def _overview(meshes: Sequence[MeshReport], report: Report) -> str:
     head = "".join(f"<th class=number>{_text(METRICS[name].label)}" for name in names)
     rows = []
     for index, mesh in enumerate(meshes[:_OVERVIEW]):
-        facts = Facts(mesh.snapshot)
+        facts = SnapshotView(mesh.snapshot)
         name = _name(mesh.mesh)
         if index < FULL:
             name = f'<a href="#m{index}">{name}</a>'
@@ -82,7 +82,7 @@ def _overview(meshes: Sequence[MeshReport], report: Report) -> str:
 
 def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterable[str]:
     """Yield the parts of one mesh."""
-    facts = Facts(mesh.snapshot)
+    facts = SnapshotView(mesh.snapshot)
     sections = sections_of(mesh, facts, report.parameters)
     pictures = pictures_of(mesh, facts, key)
     yield f'<article id="{key}">'
@@ -97,7 +97,7 @@ def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterabl
     yield "</article>"
 
 
-def _tiles(facts: Facts, sections: Iterable[Section]) -> str:
+def _tiles(facts: SnapshotView, sections: Iterable[Section]) -> str:
     states = {figure.label: figure.status for one in sections for figure in one.figures}
     tiles = []
     for name in _TILES:

@@ -1,4 +1,4 @@
-"""What a section of a report is made of, before it is a page or a line on a terminal."""
+"""Parts of a report's section, before they become a page or a line on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pubsubd.topology.metrics import METRICS
-from pubsubd.topology.report.facts import Facts
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import NOTHING, quantity
 
 WORST = 10
@@ -17,11 +17,11 @@ MORE = 50
 
 
 FULL = 10
-"""Meshes that everything is told of: those with most daemons. Of the others it is told in short."""
+"""Meshes that are shown in full: those with most daemons. The others are shown in short."""
 
 
 class Status(enum.IntEnum):
-    """How well something is; the larger, the worse."""
+    """State of health; the larger, the worse."""
 
     UNKNOWN = 0
     GOOD = 1
@@ -75,7 +75,7 @@ class Listing:
 
     @property
     def hidden(self) -> int:
-        """How many rows there are that are not here."""
+        """The number of rows that are left out."""
         return max((self.total or 0) - len(self.rows), 0)
 
 
@@ -120,7 +120,7 @@ def judge(fits: bool | None, otherwise: Status = Status.LOOK) -> Status:
 
 
 def metric_figure(
-    facts: Facts,
+    facts: SnapshotView,
     name: str,
     *,
     otherwise: Status = Status.LOOK,
@@ -156,13 +156,13 @@ def metric_figure(
     )
 
 
-def at_most(facts: Facts, name: str, factor: float, other: str) -> bool | None:
+def at_most(facts: SnapshotView, name: str, factor: float, other: str) -> bool | None:
     """Return whether a metric is at most ``factor`` times another one; None if not known."""
     one, two = facts.value(name), facts.value(other)
     return None if one is None or two is None else one <= factor * two
 
 
-def at_least(facts: Facts, name: str, factor: float, other: str) -> bool | None:
+def at_least(facts: SnapshotView, name: str, factor: float, other: str) -> bool | None:
     """Return whether a metric is at least ``factor`` times another one; None if not known."""
     one, two = facts.value(name), facts.value(other)
     return None if one is None or two is None else one >= factor * two

@@ -18,8 +18,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullForm
 
 from pubsubd.topology.report.canvas import FONT, Ink, draw
 from pubsubd.topology.report.data import MeshReport
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.mesh_picture import mesh_picture
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import number, percent, shorten, utc
 
 MARKS = 2_000
@@ -32,7 +32,7 @@ _UP = LinearSegmentedColormap.from_list(
 _Point = tuple[float, float]
 
 
-def pictures_of(mesh: MeshReport, facts: Facts, key: str) -> dict[str, str]:
+def pictures_of(mesh: MeshReport, facts: SnapshotView, key: str) -> dict[str, str]:
     """Return the pictures of a mesh: name -> SVG.
 
     Args:
@@ -53,7 +53,7 @@ def pictures_of(mesh: MeshReport, facts: Facts, key: str) -> dict[str, str]:
     return {name: picture for name, picture in drawn.items() if picture is not None}
 
 
-def degrees(facts: Facts, key: str) -> str | None:
+def degrees(facts: SnapshotView, key: str) -> str | None:
     """Draw how many daemons have how many links, both axes logarithmic."""
     points = [(x, y) for x, y in facts.histogram("degree") if x > 0 and y > 0]
     if not points:
@@ -85,7 +85,7 @@ def degrees(facts: Facts, key: str) -> str | None:
     return draw(key, f"Degree distribution of {number(ys.sum())} linked daemons", paint)
 
 
-def hops(facts: Facts, key: str) -> str | None:
+def hops(facts: SnapshotView, key: str) -> str | None:
     """Draw the share of pairs of daemons at each distance."""
     points = [(x, y) for x, y in facts.histogram("hops") if x > 0 and y > 0]
     if not points:
@@ -127,7 +127,7 @@ def hops(facts: Facts, key: str) -> str | None:
     )
 
 
-def resilience(facts: Facts, key: str) -> str | None:
+def resilience(facts: SnapshotView, key: str) -> str | None:
     """Draw what is left of the mesh and of its twin while daemons are removed."""
     curves = (
         ("random", "this mesh, at random", Ink.BLUE, "-"),
@@ -299,7 +299,7 @@ def fold(values: np.ndarray, windows: Sequence[datetime], how: np.ufunc) -> np.n
 
 
 def fold_times(windows: Sequence[datetime]) -> list[datetime]:
-    """Return when the columns of :func:`fold` begin."""
+    """Return the start of each column of :func:`fold`."""
     return list(windows[:: _width(windows)])
 
 

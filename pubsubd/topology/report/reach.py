@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from pubsubd.topology.metrics import METRICS
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import (
     MORE,
     Figure,
@@ -17,6 +16,7 @@ from pubsubd.topology.report.parts import (
     judge,
     metric_figure,
 )
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import count, number, percent, quantity
 
 _LARGE = 100  # daemons; in a small mesh most daemons are near each other
@@ -32,8 +32,8 @@ _PAIRS = (
 )
 
 
-def hops(facts: Facts, parameters: dict[str, Any]) -> Section:
-    """Return how far messages have to go."""
+def hops(facts: SnapshotView, parameters: dict[str, Any]) -> Section:
+    """Section: distances that messages travel."""
     section = Section("hops", "Hops", pictures=["hops"])
     histogram = [(hop, pairs) for hop, pairs in facts.histogram("hops") if hop > 0]
     total = sum(pairs for _, pairs in histogram)
@@ -71,8 +71,8 @@ def hops(facts: Facts, parameters: dict[str, Any]) -> Section:
     return section
 
 
-def redundancy(facts: Facts) -> Section:
-    """Return how many ways there are around a loss."""
+def redundancy(facts: SnapshotView) -> Section:
+    """Section: paths around a loss."""
     section = Section("redundancy", "Redundancy")
     section.figures = [
         metric_figure(facts, "share_two_neighbours"),
@@ -116,8 +116,8 @@ def redundancy(facts: Facts) -> Section:
     return section
 
 
-def resilience(facts: Facts) -> Section:
-    """Return how much of the mesh is left while daemons are removed."""
+def resilience(facts: SnapshotView) -> Section:
+    """Section: size of the mesh while daemons are removed."""
     section = Section("resilience", "Resilience", pictures=["resilience"])
     section.figures = [
         metric_figure(facts, "half_lost_random"),
@@ -153,7 +153,7 @@ def resilience(facts: Facts) -> Section:
     return section
 
 
-def twin(facts: Facts) -> Section:
+def twin(facts: SnapshotView) -> Section:
     """Return the mesh beside a random one of its size."""
     section = Section("twin", "Compared with a random mesh")
     rows = []
@@ -201,8 +201,8 @@ def twin(facts: Facts) -> Section:
     return section
 
 
-def clustering(facts: Facts) -> Section:
-    """Return how many links only connect those who are near anyway."""
+def clustering(facts: SnapshotView) -> Section:
+    """Section: links between daemons that are near anyway."""
     section = Section("clustering", "Clustering")
     section.figures = [
         metric_figure(facts, name, judged=facts.whole("daemons") >= _LARGE)

@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.changes import KINDS, dialling
 from pubsubd.topology.report.data import MeshReport, Report
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import FULL, WORST
 from pubsubd.topology.report.sections import in_order, sections_of, status_of, verdict
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import stamp
 
 VERSION = 1
 LIMIT = 1_000
-"""Entries of each list of daemons, links and events; ``total`` tells how many there are. Of meshes
+"""Entries of each list of daemons, links and events; ``total`` is their full number. Of meshes
 but for the first :data:`FULL` they are :data:`WORST`."""
 SERIES = (
     "daemons",
@@ -40,7 +40,7 @@ SERIES = (
     "algebraic_connectivity",
     "half_lost_targeted",
 )
-"""Metrics whose values in all windows are told; the table of metrics has all."""
+"""Metrics given for all windows; the table of metrics has all of them."""
 _CELLS = 40  # of the heat map, for each other entry
 _MEMBERS = 100  # names of the members of a component
 _STATUS = ("unknown", "healthy", "look", "act")
@@ -93,7 +93,7 @@ def as_json(report: Report) -> Json:
 
 
 def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
-    facts = Facts(mesh.snapshot)
+    facts = SnapshotView(mesh.snapshot)
     sections = sections_of(mesh, facts, parameters)
     return {
         "mesh": mesh.mesh,
@@ -138,7 +138,7 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
     }
 
 
-def _metrics(facts: Facts) -> Json:
+def _metrics(facts: SnapshotView) -> Json:
     found = {}
     for name, metric in METRICS.items():
         one = facts.metric(name)
@@ -151,7 +151,7 @@ def _metrics(facts: Facts) -> Json:
     return found
 
 
-def _advice(mesh: MeshReport, facts: Facts, kind: str, most: int) -> Json:
+def _advice(mesh: MeshReport, facts: SnapshotView, kind: str, most: int) -> Json:
     items = []
     for row in facts.advice(kind, most):
         here, there, option = dialling(row, mesh.addresses)
@@ -206,7 +206,7 @@ def _series(table: pa.Table, most: int) -> Json:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has for a value: times as texts, and no number that is none."""
+    """Return a value as JSON has it: times as text, null for numbers that are not finite."""
     if isinstance(value, datetime):
         return stamp(value)
     if isinstance(value, float):

@@ -7,12 +7,12 @@ from typing import Any
 
 from pubsubd.topology.report import breaks, changes, reach
 from pubsubd.topology.report.data import MeshReport, Report
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import Section, Status
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import count, number, percent, visible
 
 
-def sections_of(mesh: MeshReport, facts: Facts, parameters: dict[str, Any]) -> list[Section]:
+def sections_of(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) -> list[Section]:
     """Return the sections of one mesh.
 
     Args:
@@ -41,8 +41,8 @@ def status_of(sections: Sequence[Section]) -> Status:
     return max((section.status for section in sections), default=Status.UNKNOWN)
 
 
-def verdict(facts: Facts) -> str:
-    """Return what an operator has to know first, in one sentence or two."""
+def verdict(facts: SnapshotView) -> str:
+    """Return the verdict for an operator, in one sentence or two."""
     daemons, parts = facts.whole("daemons"), facts.whole("components")
     if not daemons:
         return "There is no daemon."
@@ -83,4 +83,6 @@ def _bridges(bridges: int) -> str:
 
 def in_order(report: Report) -> list[MeshReport]:
     """Return the meshes, those with most daemons first; of equals by their names."""
-    return sorted(report.meshes, key=lambda one: (-Facts(one.snapshot).whole("daemons"), one.mesh))
+    return sorted(
+        report.meshes, key=lambda one: (-SnapshotView(one.snapshot).whole("daemons"), one.mesh)
+    )

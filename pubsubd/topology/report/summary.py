@@ -1,4 +1,4 @@
-"""What a run has found, in at most ten lines for a terminal."""
+"""Findings of a run in at most ten lines for a terminal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.changes import KINDS, dialling
 from pubsubd.topology.report.data import MeshReport, Report
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.sections import in_order, sections_of, status_of
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import (
     NOTHING,
     count,
@@ -38,7 +38,7 @@ def terminal_summary(report: Report) -> list[str]:
 
 
 def _one(mesh: MeshReport, report: Report) -> list[str]:
-    facts = Facts(mesh.snapshot)
+    facts = SnapshotView(mesh.snapshot)
     daemons = facts.whole("daemons")
     when = f", window of {moment(mesh.window)}" if mesh.window else ""
     entries = (
@@ -82,7 +82,7 @@ def _several(meshes: Sequence[MeshReport], report: Report) -> list[str]:
     lines[0] += _rejected(report)
     found = []
     for mesh in meshes:
-        facts = Facts(mesh.snapshot)
+        facts = SnapshotView(mesh.snapshot)
         status = status_of(sections_of(mesh, facts, report.parameters))
         spof = len(facts.articulation) + len(facts.bridges)
         text = (
@@ -99,7 +99,7 @@ def _several(meshes: Sequence[MeshReport], report: Report) -> list[str]:
     return lines + texts
 
 
-def _value(facts: Facts, name: str) -> str:
+def _value(facts: SnapshotView, name: str) -> str:
     """Return a metric's value, as a person reads it."""
     found = facts.metric(name)
     return quantity(found.value, METRICS[name].unit, found.error)
@@ -123,7 +123,7 @@ def _coverage(mesh: MeshReport) -> str:
     return text
 
 
-def _partitions(facts: Facts) -> str:
+def _partitions(facts: SnapshotView) -> str:
     parts, daemons = facts.whole("components"), facts.whole("daemons")
     if parts <= 1:
         return "none: every daemon reaches every other" if daemons else NOTHING
@@ -133,7 +133,7 @@ def _partitions(facts: Facts) -> str:
     )
 
 
-def _failure(facts: Facts) -> str:
+def _failure(facts: SnapshotView) -> str:
     spof, bridges = len(facts.articulation), len(facts.bridges)
     if not spof and not bridges:
         return "no loss of a single daemon or link can split the mesh"
@@ -148,7 +148,7 @@ def _failure(facts: Facts) -> str:
     return text
 
 
-def _one_sided(mesh: MeshReport, facts: Facts) -> str:
+def _one_sided(mesh: MeshReport, facts: SnapshotView) -> str:
     if mesh.window is None:
         return "not judged in a plain list"
     return (
@@ -157,7 +157,7 @@ def _one_sided(mesh: MeshReport, facts: Facts) -> str:
     )
 
 
-def _advice(mesh: MeshReport, facts: Facts) -> str:
+def _advice(mesh: MeshReport, facts: SnapshotView) -> str:
     links = facts.whole("advice_links")
     text = f"{count(links, 'new link')} would remove all single points of failure"
     for kind in KINDS:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # Unicode's categories
 NOTHING = "\N{EN DASH}"
-"""What stands where there is no value."""
+"""Placeholder where there is no value."""
 
 
 def visible(name: str) -> str:
@@ -123,7 +123,7 @@ def stamp(at: datetime | None) -> str | None:
 
 
 def peer_option(address: str | None) -> str:
-    """Return what an operator adds to a daemon's options so that it dials ``address``.
+    """Return the option with which a daemon dials ``address``.
 
     Without an address it has ``HOST:PORT``, to be filled in. The text is one that a shell takes as
     two words, whatever the address is.

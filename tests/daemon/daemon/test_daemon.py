@@ -27,7 +27,7 @@ from pubsubd.protocol.errors import ConfigError, FailedError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport import connection as session
-from pubsubd.transport.connection import MakeProtocol, Session, open_session
+from pubsubd.transport.connection import MakeProtocol, Session, open_connection
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
 from tests.daemons import Daemon, wait_until
@@ -160,7 +160,7 @@ class Crowd:
         far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         make = make or partial(LineProtocol, self.server.broker)
-        open_session(self.server, near, f"peer{len(self.ends)}", make)
+        open_connection(self.server, near, f"peer{len(self.ends)}", make)
         self.ends.append(trio.socket.from_stdlib_socket(far))
         return trio.SocketStream(self.ends[-1])
 
@@ -229,7 +229,7 @@ async def test_publishers_are_let_go_as_soon_as_the_consumer_they_wait_for_is_en
         stuck, publisher = crowd.join(), crowd.join()
         await stuck.send_all(b"sub big\n")
         await ask(stuck)
-        (session,) = (one for one in crowd.server.sessions if one.peer.substrings)  # type: ignore[attr-defined]
+        (session,) = (one for one in crowd.server.connections if one.peer.substrings)  # type: ignore[attr-defined]
         begun = trio.current_time()
 
         async def publish() -> None:
@@ -258,7 +258,7 @@ async def test_a_link_that_takes_nothing_loses_batches_first_and_is_ended_in_the
 ) -> None:
     async with gather(LIMITS) as crowd:
         crowd.join()
-        (session,) = crowd.server.sessions
+        (session,) = crowd.server.connections
         peer = session.peer  # type: ignore[attr-defined]
         peer.link = Stuck()
         for _ in range(40):
@@ -550,6 +550,6 @@ async def test_what_a_fault_has_left_of_a_subscription_goes_with_its_connection(
             assert b"internal-error" in await victim.receive_some(1_000)
         await victim.aclose()
         with trio.fail_after(30):
-            while len(crowd.server.sessions) > 1:  # noqa: ASYNC110  (nobody tells)
+            while len(crowd.server.connections) > 1:  # noqa: ASYNC110  (nobody tells)
                 await trio.sleep(0.01)
         assert crowd.server.broker.router.subscriptions == 2

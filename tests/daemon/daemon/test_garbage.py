@@ -12,7 +12,7 @@ import trio
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.garbage import Garbage
 from pubsubd.settings.config import Config, TlsFiles
-from pubsubd.transport.connection import Session
+from pubsubd.transport.connection import Connection
 from tests.certificates import Certificates
 from tests.daemons import frame, wait_until
 
@@ -144,4 +144,4 @@ async def test_a_connection_that_has_ended_is_gone_without_a_collection(
 
 def _alive() -> int:
     """Count sessions. The daemon remembers the one that has said something last."""
-    return sum(isinstance(one, Session) for one in gc.get_objects())
+    return sum(isinstance(one, Connection) for one in gc.get_objects())

@@ -127,7 +127,7 @@ def test_a_hit_that_was_told_is_not_taken_back() -> None:
     port.say_raw("ann", b"pub name 1 x\n" * 10)
     before = port.scrape()("route_hits_total")
     for number in range(100):
-        port.broker.count_receivers(b"%d" % number)
+        port.broker.delivery.count_receivers(b"%d" % number)
     assert port.scrape()("route_hits_total") == before == 8
 
 
@@ -894,7 +894,7 @@ def test_faults_and_failed_tasks_are_told_by_place_and_by_task() -> None:
         Metrics(None)  # type: ignore[arg-type]
     except AttributeError as error:
         port.broker.faults.note(error)
-    assert port.scrape().told("faults_total") == {"metrics.Metrics.__init__": 1}
+    assert port.scrape().told("faults_total") == {"daemon.metrics.Metrics.__init__": 1}
 
     async def fail(tasks: Tasks) -> Scrape:
         async def work() -> None:

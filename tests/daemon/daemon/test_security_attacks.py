@@ -204,7 +204,7 @@ def test_a_request_that_trickles_in_is_not_waited_for_without_a_login() -> None:
     web.say(
         b"POST /pubsub/open/publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"
     )
-    limit = room.broker.terms.limits.command_timeout
+    limit = room.broker.listener.limits.command_timeout
     for _ in range(3):
         assert web.connection.overdue(room.now, room.now) is None
         room.now += limit / 3

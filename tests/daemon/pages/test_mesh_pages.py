@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pubsubd.mesh import (
+    advertising,
     adverts,
     core,
     dial,
@@ -128,9 +129,9 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"not finished in {handshakes._GREETING_TIME:g} seconds",
         f"or nothing for {handshakes._ANSWER_TIME:g} seconds",
         f"has brought nothing for {'two' if core._SILENT == 2 else core._SILENT} heartbeats",
-        f"within {core._PACE:g} seconds when the interests of its clients change",
-        f"every {core._REFRESH * 0.75:g} to {core._REFRESH:g} seconds otherwise",
-        f"about {core._REFRESH_RATE / 1000:g} kB a second",
+        f"within {advertising._PACE:g} seconds when the interests of its clients change",
+        f"every {advertising._REFRESH * 0.75:g} to {advertising._REFRESH:g} seconds otherwise",
+        f"about {advertising._REFRESH_RATE / 1000:g} kB a second",
         f"not been reachable for {core._FORGET:g} seconds is forgotten",
         f"at most {linkstate.MAX_DAEMONS:,} others",
         f"{linkstate.MAX_TABLE // MIB} MiB of all daemons together",
@@ -145,7 +146,7 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"more than {adverts.MAX_LINKS:,} links",
         f"{dial._HINTS} addresses that clients",
         f"pages of about {report._PAGE // 1024} KiB",
-        f"makes none for {3 * core._CLAIM_TIME:g} seconds",
+        f"makes none for {3 * advertising.CLAIM_TIME:g} seconds",
         f"A batch has at most {link.MAX_BATCH // MIB} MiB",
         f"for up to {LINK_STALL:g} seconds without",
         f"for the last {core._DOWN:,} links",

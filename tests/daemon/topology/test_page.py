@@ -19,8 +19,8 @@ import pytest
 
 from pubsubd.topology.report import encode, mesh_picture, pictures, render, terminal_summary
 from pubsubd.topology.report.canvas import VARIABLES
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import FULL
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import shorten, visible
 from tests.daemons import ROOT
 from tests.reports import (
@@ -149,7 +149,7 @@ def test_marks_of_the_mesh_do_not_hide_each_other() -> None:
         }
         for i in range(30)
     ]
-    nodes = Facts(snapshot(rows)).map_nodes
+    nodes = SnapshotView(snapshot(rows)).map_nodes
     places = np.array(list(mesh_picture.place(nodes).values()))
     places *= np.array(mesh_picture.UNIT)
     gaps = np.hypot(*(places[:, None] - places[None, :]).T)
@@ -160,13 +160,13 @@ def test_marks_of_the_mesh_do_not_hide_each_other() -> None:
 
 def test_a_page_has_a_picture_of_everything_there_is() -> None:
     mesh = sample().meshes[0]
-    every = pictures.pictures_of(mesh, Facts(mesh.snapshot), "m0")
+    every = pictures.pictures_of(mesh, SnapshotView(mesh.snapshot), "m0")
     names = ["mesh", "degrees", "hops", "resilience", "availability", "churn", "trend"]
     assert list(every) == names
     plain = bare().meshes[0]
-    assert list(pictures.pictures_of(plain, Facts(plain.snapshot), "m0")) == names[:4]
+    assert list(pictures.pictures_of(plain, SnapshotView(plain.snapshot), "m0")) == names[:4]
     nothing = empty().meshes[0]
-    assert pictures.pictures_of(nothing, Facts(nothing.snapshot), "m0") == {}
+    assert pictures.pictures_of(nothing, SnapshotView(nothing.snapshot), "m0") == {}
 
 
 def test_many_marks_are_pixels_so_that_a_page_stays_small() -> None:

@@ -20,10 +20,10 @@ from pubsubd.topology.report import (
     terminal_summary,
     write_report,
 )
-from pubsubd.topology.report.facts import Facts
 from pubsubd.topology.report.parts import FULL
 from pubsubd.topology.report.schema import LIMIT
 from pubsubd.topology.report.sections import sections_of, verdict
+from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import (
     duration,
     number,
@@ -133,7 +133,7 @@ def test_an_option_to_paste_is_two_words_for_a_shell(address: str | None, option
 
 def section(report: Report, key: str) -> Any:
     mesh = report.meshes[0]
-    found = sections_of(mesh, Facts(mesh.snapshot), report.parameters)
+    found = sections_of(mesh, SnapshotView(mesh.snapshot), report.parameters)
     return {one.key: one for one in found}[key]
 
 
@@ -151,7 +151,7 @@ def changed(report: Report, **metrics: float) -> Report:
 
 def test_sections_come_in_the_order_in_which_they_matter() -> None:
     mesh = sample().meshes[0]
-    assert [one.key for one in sections_of(mesh, Facts(mesh.snapshot), {})] == [
+    assert [one.key for one in sections_of(mesh, SnapshotView(mesh.snapshot), {})] == [
         *("coverage", "partitions", "failure", "asymmetry", "overload", "hops", "redundancy"),
         *("resilience", "twin", "advice", "churn", "clustering"),
     ]
@@ -160,7 +160,7 @@ def test_sections_come_in_the_order_in_which_they_matter() -> None:
 def test_each_section_has_one_sentence_of_advice() -> None:
     for make in SAMPLES.values():
         for mesh in make().meshes:
-            for one in sections_of(mesh, Facts(mesh.snapshot), {}):
+            for one in sections_of(mesh, SnapshotView(mesh.snapshot), {}):
                 assert one.advice.endswith(".")
 
 
@@ -193,7 +193,7 @@ def test_parts_of_a_mesh_are_named_with_their_members() -> None:
     found = section(report, "partitions")
     assert found.status.word == "act"
     assert [list(row) for row in found.listings[0].rows] == [["2", "n3, n4"]]
-    assert verdict(Facts(report.meshes[0].snapshot)).startswith(
+    assert verdict(SnapshotView(report.meshes[0].snapshot)).startswith(
         "The mesh is in 2 parts: 2 of 5 daemons cannot reach the largest one."
     )
 
@@ -203,7 +203,7 @@ def test_single_points_of_failure_come_with_what_they_cut_off() -> None:
     daemons, links = found.listings
     assert daemons.rows == [["1", "c", "3", "50 %", "3"], ["2", "d", "3", "50 %", "3"]]
     assert links.rows == [["c", "d", "3"]]
-    assert verdict(Facts(sample().meshes[0].snapshot)) == (
+    assert verdict(SnapshotView(sample().meshes[0].snapshot)) == (
         "The loss of c alone would cut off 3 daemons (50 %), and there is 1 more such daemon."
     )
 
@@ -216,7 +216,7 @@ def test_a_mesh_that_nothing_can_split_says_so() -> None:
     ]
     good = {"daemons": 6, "components": 1, "articulation_daemons": 0, "bridges": 0, "leaves": 0}
     report = report_of(mesh_of(rows + [metric(*one) for one in good.items()]))
-    assert verdict(Facts(report.meshes[0].snapshot)) == (
+    assert verdict(SnapshotView(report.meshes[0].snapshot)) == (
         "No loss of a single daemon or link can split the mesh."
     )
     assert section(report, "failure").status.word == "healthy"
@@ -286,13 +286,13 @@ def test_an_advised_link_is_added_where_the_other_end_can_be_dialled() -> None:
 
 def test_of_equal_hubs_the_first_by_name_are_listed() -> None:
     rows: Rows = [{"kind": "daemon", "id": f"n{i:02}", "degree": 3} for i in range(40)]
-    facts = Facts(snapshot(rows[::3] + rows[1::3] + rows[2::3]))
+    facts = SnapshotView(snapshot(rows[::3] + rows[1::3] + rows[2::3]))
     hubs = facts.worst_daemons("degree", 10)
     assert [row["id"] for row in hubs] == [f"n{i:02}" for i in range(10)]
 
 
 def test_what_is_not_finite_is_no_value() -> None:
-    facts = Facts(
+    facts = SnapshotView(
         snapshot([metric("diameter", math.inf), metric("hops_mean", 1.0, error=math.nan)])
     )
     assert facts.value("diameter") is None

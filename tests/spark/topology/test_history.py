@@ -163,16 +163,22 @@ def frame(spark: SparkSession, partitions: int = 2) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def history(spark: SparkSession) -> Iterator[History]:
+def keep() -> Iterator[Callable[[DataFrame], DataFrame]]:
+    """Compute a frame once; it is forgotten at the end."""
     kept: list[DataFrame] = []
 
-    def keep(one: DataFrame) -> DataFrame:
+    def keep_one(one: DataFrame) -> DataFrame:
         kept.append(one.persist())
         return kept[-1]
 
-    yield make_history(frame(spark), HOUR, keep=keep)
+    yield keep_one
     for one in kept:
         one.unpersist()
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, keep: Callable[[DataFrame], DataFrame]) -> History:
+    return make_history(frame(spark), HOUR, keep=keep)
 
 
 @pytest.fixture(scope="module")
@@ -375,14 +381,16 @@ def test_arcs_are_of_bare_lists_and_listed_daemons_exist_in_every_window(
 
 
 def test_the_same_rows_give_the_same_history_however_they_are_dealt_out(
-    spark: SparkSession, found: dict[str, list[Cells]]
+    spark: SparkSession,
+    found: dict[str, list[Cells]],
+    keep: Callable[[DataFrame], DataFrame],
 ) -> None:
     settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": "5"}
     usual = {name: spark.conf.get(name) for name in settings}
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
-        other = make_history(frame(spark, 3), HOUR)
+        other = make_history(frame(spark, 3), HOUR, keep=keep)
         for name in ("links", "daemons"):
             rows = [plain(row.asDict()) for row in getattr(other, name).collect()]
             assert sorted(map(repr, rows)) == sorted(map(repr, found[name]))

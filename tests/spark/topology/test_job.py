@@ -180,10 +180,8 @@ def test_a_window_that_is_spread_over_all_workers_is_the_same_one_in_every_time_
     assert {window for window, _, _ in one} == {datetime(2026, 11, 28, tzinfo=UTC)}
 
 
-def test_the_history_tells_who_left_and_when(tmp_path: Path, spark: SparkSession) -> None:
-    exports = write_exports(tmp_path / "exports")
-    outcome = analyse(spark, exports, tmp_path / "out")
-    out = tmp_path / "out"
+def test_the_history_tells_who_left_and_when(once: tuple[Path, Outcome]) -> None:
+    out, outcome = once
     events = [
         (one["kind"], one["src"], one["dst"], f"{one['at']:%H:%M:%S}")
         for one in read_table(out, "events").to_pylist()
@@ -213,33 +211,43 @@ def test_the_history_tells_who_left_and_when(tmp_path: Path, spark: SparkSession
 
 
 @pytest.mark.parametrize(
-    ("partitions", "adaptive"), [(1, "true"), (8, "true"), (1, "false"), (8, "false")]
+    ("partitions", "adaptive", "codegen"),
+    [("1", "true", "FALLBACK"), ("8", "false", "NO_CODEGEN")],
 )
 def test_the_same_input_makes_the_same_bytes(
-    tmp_path: Path, spark: SparkSession, once: dict[str, str], partitions: int, adaptive: str
+    tmp_path: Path,
+    spark: SparkSession,
+    once: tuple[Path, Outcome],
+    partitions: str,
+    adaptive: str,
+    codegen: str,
 ) -> None:
+    """Each setting in both its forms; the first run is as for inputs that are not small."""
     exports = write_exports(tmp_path / "exports")
     shuffle_lines(exports)
-    settings = {"spark.sql.shuffle.partitions": str(partitions)}
-    settings |= {"spark.sql.adaptive.enabled": adaptive}
+    settings = {
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.sql.adaptive.enabled": adaptive,
+        "spark.sql.codegen.factoryMode": codegen,
+        "spark.sql.codegen.wholeStage": str(codegen == "FALLBACK").lower(),
+    }
     os.chdir(tmp_path)
     with conf(spark, settings):
         analyse(spark, Path("exports"), tmp_path / "out")
-    assert digests(tmp_path / "out") == once
+    assert digests(tmp_path / "out") == digests(once[0])
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> dict[str, str]:
-    """The digests of what is made of the exports as they are."""
+def once(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Path, Outcome]:
+    """The report of the exports as they are, and its outcome."""
     directory = tmp_path_factory.mktemp("once")
     write_exports(directory / "exports")
     before = Path.cwd()
     os.chdir(directory)
     try:
-        analyse(spark, Path("exports"), directory / "out")
+        return directory / "out", analyse(spark, Path("exports"), directory / "out")
     finally:
         os.chdir(before)
-    return digests(directory / "out")
 
 
 @pytest.fixture(autouse=True)

@@ -141,7 +141,7 @@ def test_only_a_spark_of_this_machine_is_bound_to_loopback() -> None:
 
 
 class Told(PythonException):
-    """What Spark raises, with words of its own and no Java to ask."""
+    """A failure as Spark raises it, with its own text and no Java to ask."""
 
     def __init__(self, text: str) -> None:
         Exception.__init__(self, text)

@@ -142,7 +142,7 @@ def test_a_put_that_fails_leaves_the_other_receivers_whole(table: Table) -> None
     with pytest.raises(RuntimeError):
         table.say("pub", b"pub n 1 x\n")
     table.peers["b"].enqueue = table.peers["b"].pending.append
-    table.broker.flush()
+    table.broker.delivery.flush()
     table.say("a", b"pub other 1 x\n")
     assert all(not peer.pending for peer in table.peers.values())
     assert table.hears("a") in (b"pub n 1 x\n", b"")

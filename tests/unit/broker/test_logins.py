@@ -40,8 +40,8 @@ class Hall:
         self.now = 1_000.0
         self.broker = Broker(limits or Limits(), clock=lambda: self.now)
         self.broker.wall = lambda: self.now
-        self.broker.turn = Turn(lambda: self.now)
-        self.terms = ListenerState("line", limits or Limits(), login=login)
+        self.broker.delivery.turn = Turn(lambda: self.now)
+        self.listener = ListenerState("line", limits or Limits(), login=login)
         self.talks: dict[str, LineProtocol] = {}
         self.ended: dict[str, str] = {}
         self._heard: dict[str, bytes] = {}
@@ -56,7 +56,9 @@ class Hall:
             assert text
             self.ended[name] = code
 
-        talk = self.talks[name] = LineProtocol(self.broker, label, send, end, terms=self.terms)
+        talk = self.talks[name] = LineProtocol(
+            self.broker, label, send, end, listener=self.listener
+        )
         return talk.peer
 
     def peer(self, name: str) -> Peer:
@@ -644,7 +646,7 @@ def test_one_who_floods_with_what_is_refused_harms_nobody(ruled: Hall) -> None:
     heard = ruled.hears("bob")
     assert [one for one in heard if one[1] == "y"] == [(f"a{n}", "y") for n in range(20)]
     assert len(ruled.raw("ann")) < 20_000
-    gate = ruled.peer("ann").gate
+    gate = ruled.peer("ann").publish_filter
     assert gate is not None
     assert len(gate._refused) <= 1_024
     assert ruled.broker.counters.errors["not-allowed"] == 400_000
@@ -654,7 +656,7 @@ def test_what_is_remembered_of_headers_is_bounded(ruled: Hall) -> None:
     for number in range(12):
         some = b"".join(b"pub a%d 1 x\n" % (number // 3 * 3_000 + i) for i in range(3_000))
         ruled.say("ann", some)
-    gate = ruled.peer("ann").gate
+    gate = ruled.peer("ann").publish_filter
     assert gate is not None
     assert 0 < len(gate._allowed) <= 8_192
     ruled.say("ann", b"pub a%b 1 x\npub b%b 1 x\n" % (b"x" * 900, b"x" * 900) * 3)
@@ -691,12 +693,12 @@ def test_the_daemon_s_own_names_come_to_those_who_may_receive_them() -> None:
     hall.broker.login(hall.join("bob"), "bob")
     for name in ("ann", "bob"):
         hall.say(name, b"sub //pubsubd/\n")
-    hall.broker.publish(b"//pubsubd/stats", b"1")
+    hall.broker.delivery.publish(b"//pubsubd/stats", b"1")
     assert hall.hears("ann") == hall.hears("bob") == []
     rules = [AclRule(("*",), (), ("#",)), AclRule(("bob",), (), ("//pubsubd/st",))]
     hall.broker.access.replace(users=Users(), acl=Acl(rules), authority=None)
-    hall.broker.publish(b"//pubsubd/stats", b"2")
-    hall.broker.publish(b"//pubsubd/events", b"3")
+    hall.broker.delivery.publish(b"//pubsubd/stats", b"2")
+    hall.broker.delivery.publish(b"//pubsubd/events", b"3")
     assert hall.hears("ann") == []
     assert hall.hears("bob") == [("//pubsubd/stats", "2")]
 
@@ -716,7 +718,7 @@ def test_other_rules_hold_at_once_for_those_who_are_here(ruled: Hall) -> None:
     ruled.broker.access.replace(users=Users(), acl=Acl(), authority=None)
     assert ruled.ask("ann", messages) == []
     assert ruled.hears("bob") == [("a1", "x"), ("b1", "x")]
-    assert ruled.peer("ann").gate is None
+    assert ruled.peer("ann").publish_filter is None
     assert not ruled.broker.router.guarded
 
 
@@ -760,7 +762,7 @@ def test_who_has_come_in_by_a_token_of_another_key_is_ended() -> None:
 
 
 def test_who_is_yet_to_log_in_makes_nobody_look_at_what_others_may_receive(hall: Hall) -> None:
-    assert hall.peer("ann").gate is not None
+    assert hall.peer("ann").publish_filter is not None
     assert not hall.broker.router.guarded
     hall.log_in("ann", TOKEN)
     hall.say("ann", b"sub a\n")
@@ -785,7 +787,7 @@ def test_a_listener_that_asks_for_a_login_from_now_on_asks_those_who_are_here(
     ruled: Hall,
 ) -> None:
     ruled.say("bob", b"sub a\n")
-    ruled.terms.login = True
+    ruled.listener.login = True
     ruled.broker.access.replace(users=Users(), acl=Acl(), authority=None)
     assert ruled.ask("ann", b"pub a 1 x\n") == [("error", "login-required")]
     ruled.say("eve", b"pub a 1 x\n")
@@ -793,7 +795,7 @@ def test_a_listener_that_asks_for_a_login_from_now_on_asks_those_who_are_here(
     assert ruled.overdue("bob") is None
     ruled.now += 11
     assert ruled.overdue("bob") == "login-timeout"
-    ruled.terms.login = False
+    ruled.listener.login = False
     ruled.broker.access.replace(users=Users(), acl=Acl(), authority=None)
     assert ruled.overdue("bob") is None
     ruled.say("eve", b"pub a 1 x\n")
@@ -801,7 +803,7 @@ def test_a_listener_that_asks_for_a_login_from_now_on_asks_those_who_are_here(
 
 
 def test_the_limits_of_a_listener_hold_for_the_time_to_log_in(hall: Hall) -> None:
-    hall.terms.limits = replace(hall.terms.limits, auth_timeout=2.0)
+    hall.listener.limits = replace(hall.listener.limits, auth_timeout=2.0)
     assert hall.overdue("ann") is None
     hall.now += 2.5
     assert hall.overdue("ann") == "login-timeout"

@@ -107,6 +107,6 @@ def test_what_the_daemon_publishes_reaches_those_who_ask_for_it_only() -> None:
     table = Table("a", "b")
     table.say("a", b"sub //pubsubd/events\n")
     table.say("b", b"sub e\n")
-    table.broker.publish(b"//pubsubd/events", b"{}")
+    table.broker.delivery.publish(b"//pubsubd/events", b"{}")
     assert table.hears("a") == b"pub //pubsubd/events 2 {}\n"
     assert table.hears("b") == b""

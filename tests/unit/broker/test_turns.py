@@ -60,7 +60,7 @@ def test_a_turn_ends_by_the_clock_and_by_the_bytes_made() -> None:
 
 def test_uncommon_commands_end_a_turn_by_the_clock() -> None:
     table = Table("a")
-    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 10))
     assert turns(table, "a", b"".join(b"sub %d\n" % i for i in range(100))) == pytest.approx(10, 2)
     assert len(table.peers["a"].substrings) == 100
     assert turns(table, "a", b"unsub nothing\n" * 100) >= 8
@@ -82,12 +82,12 @@ def test_an_answer_that_takes_long_is_made_in_steps_and_the_rest_of_the_input_wa
 
     def slow(_peer, _data):
         for _ in range(50):
-            if table.broker.turn.over():
+            if table.broker.delivery.turn.over():
                 yield
         return b"there"
 
     table.broker.requests[b"//pubsubd/slow"] = slow
-    table.broker.turn = Turn(Clock(limits.TURN / 5))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 5))
     assert turns(table, "a", b"pub //pubsubd/slow 0 \npub n 1 x\n") >= 10
     assert table.hears("a") == b"pub //pubsubd/slow 5 there\n"
     assert table.hears("b") == b"pub n 1 x\n"
@@ -109,7 +109,7 @@ def test_an_answer_in_steps_may_be_an_error() -> None:
 def test_new_names_end_a_turn_by_the_clock_however_few_they_are() -> None:
     table = Table("pub", "a")
     table.say("a", b"".join(b"sub %03x\nsub x%d\nsub x\n" % (i, i % 10) for i in range(100)))
-    table.broker.turn = Turn(Clock(limits.TURN / 3))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 3))
     data = b"".join(b"pub %0999d 1 x\n" % i for i in range(200))
     index = table.broker.router.index
     before, most, count = index.work, 0, 0
@@ -158,18 +158,18 @@ def test_receivers_that_are_too_many_for_a_turn_get_theirs_in_further_ones() -> 
     table = Table("pub", "other", *names)
     for name in names:
         table.say(name, b"sub n\n")
-    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 10))
     table.say("pub", b"pub n 1 x\n")
     reached = sum(bool(table.sends[name] > 0) for name in names)
     assert 0 < reached < 50
-    assert len(table.broker.unsent) == 1
+    assert len(table.broker.delivery.unsent) == 1
     done: list[bool] = []
-    table.broker.unsent[0].done = lambda: done.append(True)
+    table.broker.delivery.unsent[0].done = lambda: done.append(True)
     slices = 0
-    while table.broker.unsent:
+    while table.broker.delivery.unsent:
         assert not done
-        table.broker.turn.begin()
-        table.broker.send_some()
+        table.broker.delivery.turn.begin()
+        table.broker.delivery.send_some()
         slices += 1
     assert done == [True]
     assert slices >= 2
@@ -188,13 +188,13 @@ def test_a_receiver_that_fails_in_a_further_turn_ends_alone() -> None:
 
     for peer in table.peers.values():
         peer.end = lambda _code, _text, peer=peer: ended.append(peer)
-    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 10))
     table.say("pub", b"pub n 1 x\n")
     rest = [one for one in names if not table.sends[one]]
     table.peers[rest[3]].send = fail
-    while table.broker.unsent:
-        table.broker.turn.begin()
-        table.broker.send_some()
+    while table.broker.delivery.unsent:
+        table.broker.delivery.turn.begin()
+        table.broker.delivery.send_some()
     assert ended == [table.peers[rest[3]]]
     assert all(table.hears(one) == b"pub n 1 x\n" for one in rest if one != rest[3])
 
@@ -219,7 +219,7 @@ async def test_who_has_published_waits_for_those_whom_a_further_turn_has_filled(
             peer = broker.join(str(number), lambda _data: server.pressed.append(slow))
             broker.receive(peer, b"sub n\n")
         publisher = broker.join("pub", lambda _data: None)
-        broker.turn = Turn(Clock(limits.TURN / 10))
+        broker.delivery.turn = Turn(Clock(limits.TURN / 10))
         broker.receive(publisher, b"pub n 1 x\n")
         sendings = [one for one in server.pressed if one is not slow]
         assert len(sendings) == 1
@@ -235,11 +235,11 @@ def test_the_daemon_s_own_messages_are_dropped_when_too_many_sends_are_under_way
     table = Table("pub", *names)
     for name in names:
         table.say(name, b"sub //pubsubd/events\n")
-    table.broker.turn = Turn(Clock(limits.TURN / 10))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 10))
     for _ in range(100):
-        table.broker.turn.begin()
-        table.broker.publish(b"//pubsubd/events", b"{}")
-    assert len(table.broker.unsent) == 64
+        table.broker.delivery.turn.begin()
+        table.broker.delivery.publish(b"//pubsubd/events", b"{}")
+    assert len(table.broker.delivery.unsent) == 64
     assert table.broker.counters.dropped == 36
 
 
@@ -402,7 +402,7 @@ def test_explain_of_many_receivers_takes_turns_and_stays_within_its_size() -> No
     table = Table("asker", *names)
     for name in names:
         table.say(name, b"sub n\nsub na\n")
-    table.broker.turn = Turn(Clock(limits.TURN / 100))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN / 100))
     assert turns(table, "asker", b"pub //pubsubd/explain 4 name\n") >= 20
     ((_, data),) = table.messages("asker")
     assert json.loads(data)["count"] == 2_000

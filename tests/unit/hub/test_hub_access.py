@@ -26,7 +26,7 @@ RULES = (
 
 def make_room(*, login: bool) -> Room:
     room = Room(any_topic=True, rate=0)
-    room.hub.terms.login = login
+    room.hub.listener.login = login
     room.broker.wall = room.hub.wall
     rules_in(room.broker, *RULES, ann=PASSWORD, tom=TOKEN_LINE)
     room.join("kim", "lee")
@@ -58,7 +58,7 @@ def code(answer: Any) -> str | None:
 class Web:
     """A connection that speaks HTTP, as the daemon's side of it."""
 
-    def __init__(self, room: Room, **terms: Any) -> None:
+    def __init__(self, room: Room, **listener: Any) -> None:
         self.room = room
         self._heard = b""
         self.connection = HubProtocol(
@@ -66,7 +66,7 @@ class Web:
             "192.0.2.1:5",
             self._take,
             lambda _code, _text: None,
-            terms=ListenerState("hub", room.broker.terms.limits, room.hub.limits, **terms),
+            listener=ListenerState("hub", room.broker.listener.limits, room.hub.limits, **listener),
         )
 
     def _take(self, data: Any) -> None:
@@ -169,7 +169,7 @@ def test_who_does_not_log_in_is_ended(room: Room) -> None:
     found = connection.overdue(room.now, room.now)
     assert found is not None
     assert found.code == "login-timeout"
-    assert json.loads(connection.farewell(found))["payload"]["code"] == "timeout"
+    assert json.loads(connection.close_reason(found))["payload"]["code"] == "timeout"
     assert room.connections["lee"].overdue(room.now, room.now) is None
 
 

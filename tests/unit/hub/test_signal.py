@@ -812,7 +812,7 @@ def test_nobody_publishes_under_the_daemons_own_names(room: Room) -> None:
 def test_the_daemons_own_names_can_be_subscribed_by_name_but_not_by_wildcard(room: Room) -> None:
     room.ask("ann", message_b("hub:subscribe", {"topic": "//pubsubd/events"}))
     room.ask("bob", message_b("hub:subscribe", {"topic": "#"}, me="browser/bob"))
-    room.broker.publish(b"//pubsubd/events", b"{}")
+    room.broker.delivery.publish(b"//pubsubd/events", b"{}")
     assert len(room.hears("ann")) == 1
     assert room.hears("bob") == []
 

@@ -71,7 +71,7 @@ class Bench:
         """Carry out a command of a connection, or over HTTP, and send what it leads to."""
         connection = self.connections[who] if who is not None else None
         answer = finished(self.synap.run(f"pubsub.{command}", payload, connection))
-        self.table.broker.flush()
+        self.table.broker.delivery.flush()
         json.dumps(answer)
         return answer
 
@@ -607,7 +607,7 @@ def test_messages_to_those_without_a_connection_stay_together(bench: Bench) -> N
         bench.synap.run(
             "pubsub.publish", {"topic": "t", "payload": number}, bench.connections["bob"]
         )
-    bench.table.broker.flush()
+    bench.table.broker.delivery.flush()
     assert bench.synap.deliveries == 5
     assert bench.synap.subscribers["x"].peer.pending == []
     assert bench.table.broker.counters.messages_out == 10
@@ -616,7 +616,7 @@ def test_messages_to_those_without_a_connection_stay_together(bench: Bench) -> N
 def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
     topics = [f"t{number}" for number in range(1_000)]
     bench.run("ann", "subscribe", topics=topics)
-    bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
+    bench.table.broker.delivery.turn = Turn(clock=lambda: 1.0)  # always over
     answer = bench.synap.run("pubsub.unsubscribe", {}, bench.connections["ann"])
     assert not isinstance(answer, dict)
     assert bench.table.broker.router.subscriptions == 800
@@ -627,7 +627,7 @@ def test_many_topics_are_taken_back_in_steps(bench: Bench) -> None:
 
 def test_what_leaves_while_its_topics_are_taken_back_takes_them_along(bench: Bench) -> None:
     bench.run("ann", "subscribe", topics=[f"t{number}" for number in range(1_000)])
-    bench.table.broker.turn = Turn(clock=lambda: 1.0)  # always over
+    bench.table.broker.delivery.turn = Turn(clock=lambda: 1.0)  # always over
     answer = bench.synap.run("pubsub.unsubscribe", {}, bench.connections["ann"])
     bench.leave("ann")
     assert finished(answer) == {"unsubscribed": 200}

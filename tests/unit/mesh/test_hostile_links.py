@@ -29,7 +29,7 @@ LOOKS = 6  # at the clock that one turn has in these tests
 
 def slow(node: Node) -> None:
     """Let each look at the clock take a fifth of a turn or so."""
-    node.broker.turn._clock = itertools.count(0, TURN / (LOOKS - 1.5)).__next__
+    node.broker.delivery.turn._clock = itertools.count(0, TURN / (LOOKS - 1.5)).__next__
 
 
 def advert(
@@ -234,8 +234,8 @@ def test_what_was_vouched_for_stays_so_on_its_way_and_nothing_else_does() -> Non
 
     c.broker.receive = receive  # type: ignore[method-assign]
     a.say("pub", b"pub //x 1 1\n")
-    a.broker.enqueue(None, b"//x", b"2")  # as the hub port does it
-    a.broker.flush()
+    a.broker.delivery.enqueue(None, b"//x", b"2")  # as the hub port does it
+    a.broker.delivery.flush()
     a.say("pub", b"pub //x 1 3\n")
     web.run(0.5)
     assert spoken == [("mesh/a", False), ("mesh/a", True), ("mesh/a", False)]
@@ -249,9 +249,9 @@ def test_runs_that_leave_together_keep_their_marks_apart() -> None:
     broker = web["a"].broker
     frame = b"pub //fwd/x 1 1\n"
     targets = broker.router.receivers(b"//fwd/x")
-    broker.deliver(targets, report_route(broker, targets), frame, 0, len(frame), 1)
-    broker.enqueue(None, b"//fwd/x", b"2")
-    broker.flush()
+    broker.delivery.deliver(targets, report_route(broker, targets), frame, 0, len(frame), 1)
+    broker.delivery.enqueue(None, b"//fwd/x", b"2")
+    broker.delivery.flush()
     (connection,) = web["a"].connections
     batches = [data for data in connection.carried[0] if b"//pubsubd/relay" in data]
     assert [b" vouched\n" in data for data in batches] == [False, True]

@@ -1,4 +1,4 @@
-"""What is left when daemons are lost, and the twin that shows how much could be."""
+"""Resilience against the loss of daemons, and the twin that shows how much could be left."""
 
 from __future__ import annotations
 

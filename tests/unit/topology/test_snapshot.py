@@ -1,4 +1,4 @@
-"""What is computed of one graph, held against networkx and what is known of real ones."""
+"""Figures of one graph, held against networkx and against known figures of real graphs."""
 
 from __future__ import annotations
 

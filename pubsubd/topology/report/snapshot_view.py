@@ -1,4 +1,4 @@
-"""A snapshot's rows, sorted out by what they tell.
+"""Look-up in the rows of a snapshot, by kind.
 
 All orders are total, so they do not depend on the order of the rows: what is worst comes first,
 and of equals the one whose name is first.
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Value:
-    """A metric's value; ``error`` is None where it is exact, ``why`` tells why there is none."""
+    """A metric's value; ``error`` is None where it is exact; without a value, ``why`` says why."""
 
     value: float | None
     error: float | None = None
@@ -30,8 +30,8 @@ class Value:
 _UNKNOWN = Value(None, None, "not computed")
 
 
-class Facts:
-    """What a snapshot tells of one mesh.
+class SnapshotView:
+    """The snapshot of one mesh.
 
     Args:
         snapshot: rows as in :class:`~pubsubd.topology.report.data.MeshReport`.
@@ -108,13 +108,13 @@ class Facts:
         return list(self.daemons.take(chosen).to_pylist())
 
     def degrees(self, ids: Iterable[str]) -> dict[str, int]:
-        """Return how many links each of these daemons has."""
+        """Return the number of links of each of these daemons."""
         wanted = pc.is_in(self.daemons["id"], value_set=pa.array(list(ids), pa.string()))
         rows = self.daemons.filter(wanted)
         return dict(zip(rows["id"].to_pylist(), rows["degree"].to_pylist(), strict=True))
 
     def daemons_where(self, column: str, value: int, most: int) -> tuple[int, list[str]]:
-        """Return how many daemons have ``value`` there, and the names of the first ones."""
+        """Return the number of daemons with ``value`` there, and the names of the first ones."""
         ids = self.daemons.filter(pc.equal(self.daemons[column], value))["id"]
         return len(ids), ids[:most].to_pylist()
 
@@ -145,7 +145,7 @@ class Facts:
         )
 
     def advised(self, name: str) -> int:
-        """Return how many links of one kind are advised."""
+        """Return the number of advised links of one kind."""
         return len(self.table("advice", name=name))
 
     @cached_property

@@ -1,14 +1,13 @@
-"""A graph in blocks tells what the kernel tells of it as a whole.
+"""A graph in blocks gives the figures that the kernel gives for it as a whole.
 
-Most tests hold the blocks in this process, where a round costs nothing; the last ones leave them
-to Spark.
+The blocks are held in this process, where a round costs nothing; tests/spark leaves them to Spark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -16,7 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from pubsubd.topology.distributed.blocks import IN, OUT, Blocks, local_blocks, spread_blocks
+from pubsubd.topology.distributed.blocks import (
+    IN,
+    OUT,
+    PartitionedGraph,
+    local_blocks,
+)
 from pubsubd.topology.distributed.certificate import certify
 from pubsubd.topology.distributed.forest import span, span_each
 from pubsubd.topology.distributed.peeling import peel
@@ -24,16 +28,13 @@ from pubsubd.topology.distributed.reach import measure
 from pubsubd.topology.distributed.strong import strong_components
 from pubsubd.topology.distributed.survey import survey
 from pubsubd.topology.distributed.triangles import cluster
-from pubsubd.topology.distributed.whole import LEFT_OUT, WHY, analyse, analyse_blocks
+from pubsubd.topology.distributed.whole import LEFT_OUT, WHY, analyse_blocks
 from pubsubd.topology.kernel import cuts, structure
 from pubsubd.topology.kernel.graph import Graph, build, read
 from pubsubd.topology.kernel.hops import SAMPLE, distances, hops
 from pubsubd.topology.kernel.resilience import removal_curve
 from pubsubd.topology.kernel.snapshot import snapshot
 from tests.topologies import SMALL, Arcs, clique, path, read_arcs, real, ring, star, tree, truth
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 COUNTS = (1, 2, 7)
 shapes = pytest.mark.parametrize("name", SMALL)
@@ -49,7 +50,7 @@ def whole(arcs: Arcs) -> Graph:
     return read(table["src"], table["dst"])
 
 
-def spread(arcs: Arcs, count: int) -> Blocks:
+def spread(arcs: Arcs, count: int) -> PartitionedGraph:
     return local_blocks(table_of(arcs), count)
 
 
@@ -61,7 +62,7 @@ def draw(seed: int, daemons: int, arcs: int) -> Arcs:
     return [*[(f"d{a}", f"d{b}") for a, b in ends.tolist()], ("alone", None)]
 
 
-def counting(blocks: Blocks) -> tuple[Blocks, list[int]]:
+def counting(blocks: PartitionedGraph) -> tuple[PartitionedGraph, list[int]]:
     """Return the same blocks, and a list that gets an entry each time they are gone through."""
     rounds: list[int] = []
 
@@ -363,41 +364,3 @@ def test_a_real_mesh_has_its_true_figures(name: str) -> None:
             value, _ = found[metric]
             digits = len(known.partition(".")[2])
             assert value == pytest.approx(float(known), abs=0.500001 * 10**-digits), metric
-
-
-# Spark
-
-
-def frame_of(spark: SparkSession, arcs: Arcs, partitions: int) -> DataFrame:
-    return spark.createDataFrame(table_of(arcs)).repartition(partitions)
-
-
-@pytest.mark.parametrize(("partitions", "count"), [(1, 3), (5, 2)])
-def test_the_executors_have_the_same_blocks(
-    spark: SparkSession, partitions: int, count: int
-) -> None:
-    arcs = [*draw(7, 12, 60), *SMALL["three components"]]
-    local = spread(arcs, count)
-    with spread_blocks(frame_of(spark, arcs, partitions), count) as blocks:
-        assert blocks.ids.equals(local.ids)
-        ends = [one.collect(lambda b: (b.tails, b.indices, b.told)) for one in (blocks, local)]
-        for one, other in zip(*ends, strict=True):
-            assert one.tolist() == other.tolist()
-        both = [cluster(one, survey(one), 2).local.tolist() for one in (blocks, local)]
-        assert both[0] == both[1]
-        assert max(both[0]) > 0
-
-
-def test_the_executors_tell_the_same_and_forget_the_blocks(spark: SparkSession) -> None:
-    arcs: Arcs = [*clique(4), ("x", "x")]  # a few rounds are enough
-    kept = spark._jsparkSession.sharedState().cacheManager()
-    assert kept.isEmpty()
-    assert analyse(frame_of(spark, arcs, 2), 5, 2).equals(analyse_blocks(spread(arcs, 1), 5))
-    assert kept.isEmpty()
-
-
-def test_spark_has_no_blocks_of_a_graph_without_daemons(spark: SparkSession) -> None:
-    empty = spark.createDataFrame([], "src string, dst string")
-    with spread_blocks(empty) as blocks:
-        assert blocks.n == 0
-        assert len(survey(blocks).degrees) == 0
