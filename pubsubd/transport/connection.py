@@ -400,7 +400,8 @@ class Connection:
         """
         watched, self._watched = now < self._watched, now + _WATCHED
         took = thread_time() - cpu if watched else 0.0
-        likely = (self._heavy + min(took, TURN)) / 2
+        # A quarter, as a cheap turn may meet a collection of garbage or a cache that is cleared.
+        likely = self._heavy + (min(took, TURN) - self._heavy) / 4
         return likely if likely > _HEAVY / 2 else 0.0
 
     async def _keep_pace(self, size: int, messages: int) -> None:

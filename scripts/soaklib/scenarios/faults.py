@@ -33,7 +33,6 @@ from soaklib.workers import Worker
 _NET = (
     "pubsubd.broker.faults.",
     "pubsubd.transport.tasks.",
-    "pubsubd.mesh.forwarding.Forwarding._try:",
 )
 _LOGGING = "pubsubd.cli.logs."  # what raises there is caught, and told, by Python's logging
 _WARM = 3.0  # seconds until all that stays has been allocated

@@ -27,7 +27,7 @@ from pubsubd.protocol.errors import ConfigError, FailedError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport import connection as session
-from pubsubd.transport.connection import MakeProtocol, Session, open_connection
+from pubsubd.transport.connection import Connection, MakeProtocol, open_connection
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
 from tests.daemons import Daemon, wait_until
@@ -325,7 +325,7 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[str] = []
-    monkeypatch.setattr(Session, "_look_out", lambda self: looks.append(self.peer.label))
+    monkeypatch.setattr(Connection, "_look_out", lambda self: looks.append(self.peer.label))
     async with gather(LIMITS) as crowd:
         one, other = crowd.join(), crowd.join()
         monkeypatch.setattr(session, "EAGER", float("inf"))
@@ -418,7 +418,7 @@ async def test_a_fault_in_the_check_of_a_password_ends_its_connection_alone(
         rules_in(crowd.server.broker, ann=PASSWORD)
         victim, other = crowd.join(), crowd.join()
         await victim.send_all(b"pub //pubsubd/auth 5 ann x\n")
-        text = b"internal-error a fault of the daemon's own, at access.Check.run\n"
+        text = b"internal-error a fault of the daemon's own, at broker.logins.Check.run\n"
         assert (await drain(victim)).split(b" ", 3)[3] == text
         assert await ask(other) == b"pub //pubsubd/ping 1 x\n"
 
@@ -502,7 +502,8 @@ async def test_a_daemon_that_cannot_accept_ends_with_the_reason(
         stream = await trio.open_tcp_stream("127.0.0.1", ports["line"]["port"])
         await trio.sleep(10.0)
         await stream.aclose()
-    assert [str(one) for one in failures] == ["accept line has failed 3 times, at listen._accept"]
+    text = "accept line has failed 3 times, at transport.listen._accept"
+    assert [str(one) for one in failures] == [text]
     assert calls == 3
 
 
@@ -535,7 +536,9 @@ async def test_a_connection_that_cannot_be_served_leaves_nothing_behind(
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("place", ["_remove", "_change"])
+@pytest.mark.parametrize(
+    "place", ["tables.SubscriptionTable.remove", "answers.Answers.drop_substring"]
+)
 async def test_what_a_fault_has_left_of_a_subscription_goes_with_its_connection(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,7 +548,7 @@ async def test_what_a_fault_has_left_of_a_subscription_goes_with_its_connection(
             await stream.send_all(b"sub n\nsub m\n")
             await ask(stream)
         with monkeypatch.context() as patch:
-            patch.setattr(f"pubsubd.routing.router.Router.{place}", lambda *_: 1 // 0)
+            patch.setattr(f"pubsubd.routing.{place}", lambda *_: 1 // 0)
             await victim.send_all(b"unsub n\n")
             assert b"internal-error" in await victim.receive_some(1_000)
         await victim.aclose()

@@ -122,7 +122,9 @@ def test_it_is_installed_upgraded_and_removed(checkout: Path, wheels: Path, tmp_
     (environment,) = local.glob("lib/pubsubd/venv.*")
     assert first_line == f"#!/usr/local/lib/pubsubd/{environment.name}/bin/python"
     assert (environment / "bin/python").exists()
-    assert list(environment.glob("lib/python3.*/site-packages/pubsubd/__pycache__/broker.*.pyc"))
+    assert list(
+        environment.glob("lib/python3.*/site-packages/pubsubd/broker/__pycache__/broker.*.pyc")
+    )
     for path in environment.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.suffix != ".so":
             assert os.fsencode(tmp_path) not in path.read_bytes(), path
