@@ -32,7 +32,7 @@ MOST_SUSPECT = 10
 
 
 class Placed(Protocol):
-    """What waits for its turn."""
+    """A check that waits for its turn."""
 
     @property
     def address(self) -> str:
@@ -43,7 +43,7 @@ Item = TypeVar("Item", bound=Placed)
 
 
 class Checks(Generic[Item]):
-    """What waits to be run.
+    """The queue of checks that are to be run.
 
     Args:
         suspect: tells of an address whether a login from there has failed of late.

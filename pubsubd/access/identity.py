@@ -27,7 +27,7 @@ class AuthError(PubsubdError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a token is for.
+    """The subject of a token, and its capabilities.
 
     Attributes:
         actor: the address, or None if it names none.

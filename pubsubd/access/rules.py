@@ -1,4 +1,4 @@
-"""Who may publish and receive which names, without I/O.
+"""Access rules: who may publish and receive which names, without I/O.
 
 Rules name who they are for, and texts: the beginning of names, ``=`` and one name, or a wildcard.
 Without rules everybody may do everything; with rules, nobody may do what none of them allows.
@@ -32,7 +32,7 @@ _SHORT = 256  # bytes of a name that is remembered
 
 @dataclass(frozen=True, slots=True)
 class AclRule:
-    """What some may do, in addition to what other rules allow.
+    """One rule: rights that its users have in addition to those of other rules.
 
     Attributes:
         who: identities, or ``*`` for everybody, logged in or not.
@@ -101,7 +101,7 @@ class _Names:
 
 
 class Permission:
-    """What one set of rights allows.
+    """Rights: the names that may be published and received.
 
     Attributes:
         code: of the error for what is not allowed.
@@ -128,7 +128,7 @@ class Permission:
 
 
 OUTSIDE = Permission(code="login-required")
-"""What somebody may do who has to log in first: nothing."""
+"""The rights before a required login: none."""
 
 
 class Acl:

@@ -27,7 +27,7 @@ from pubsubd.access.identity import AuthError, Identity
 from pubsubd.protocol.errors import ConfigError
 
 ISSUER = "signal-hub"
-"""Who has to have issued a token."""
+"""The issuer that a token must name."""
 
 MAX_TOKEN = 16_384
 """Characters of a token."""

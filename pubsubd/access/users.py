@@ -72,7 +72,7 @@ class _Password:
 
 
 class Users:
-    """Who may come in; made by :func:`parse_users`.
+    """The users who may log in; made by :func:`parse_users`.
 
     Args:
         passwords: name -> lines.

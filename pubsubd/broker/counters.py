@@ -6,7 +6,7 @@ from collections import Counter
 
 
 class Counters:
-    """What has happened since the start. The hot path adds to these once a read."""
+    """Counts of events since the start. The hot path adds to these once a read."""
 
     __slots__ = (
         "bytes_in",

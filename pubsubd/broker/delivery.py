@@ -1,4 +1,4 @@
-"""What is put to whom, and sent at the end, without I/O.
+"""Queue frames per subscriber; send once per read; without I/O.
 
 Strategy: a *run* of frames that go to the same peers is one chunk, put once to each of them. At the
 end of a read, each peer that was given anything is sent all of it as one piece.
@@ -143,7 +143,7 @@ class Delivery:
 
     @property
     def enqueued_for(self) -> Targets | CopyTargets:
-        """Who gets what :meth:`enqueue` was given last."""
+        """Return the receivers of the last message that was given to :meth:`enqueue`."""
         return self._run.targets
 
     def count_receivers(self, name: bytes) -> int:
@@ -380,7 +380,7 @@ class Delivery:
 
 
 class Unsent:
-    """What one read has led to and was more than its turn could send.
+    """Output of one read that was more than its turn could send.
 
     Attributes:
         speaker: whose input has led to it; None if it is the daemon's own.

@@ -1,4 +1,4 @@
-"""Who would receive a name, and because of which subscriptions, as JSON for people to read."""
+"""Tells who would receive a name, and by which subscriptions, as JSON for people to read."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 class Endable(Protocol):
-    """What a fault can end."""
+    """Something that a fault can end."""
 
     @property
     def end(self) -> Callable[[str, str], None]:

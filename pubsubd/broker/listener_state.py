@@ -1,4 +1,4 @@
-"""What holds for the connections of one listener, without I/O.
+"""Limits and requirements of one listener's connections, without I/O.
 
 A reload replaces the values in place, so that they hold for connections that are open, too.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ListenerState:
-    """What holds for the connections of one listener.
+    """Limits and requirements of one listener's connections.
 
     Attributes:
         name: of the listener, as it stands in metrics.
@@ -46,4 +46,4 @@ class ListenerState:
 
 
 DEFAULT = ListenerState("", Limits())
-"""What holds for peers that are no connections."""
+"""The state of peers that are no connections."""

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may do then, without I/O.
+"""Logins of peers and the rights that follow from them, without I/O.
 
 A *login* is told by a token, which is checked at once, or by a name and a password, which takes a
 fraction of a second: that is a :class:`Check`, for a thread to run. A password that was right
@@ -88,7 +88,7 @@ class Check:
 
     @property
     def result(self) -> Login:
-        """Who may come in.
+        """Return the login that the password has earned.
 
         Raises:
             AuthError: ``login-failed`` or ``login-throttled``, nobody.

@@ -1,4 +1,4 @@
-"""What the broker knows of a connection, whatever it speaks, without I/O."""
+"""Peers: connections of any protocol as the broker sees them, without I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def stay(code: str, text: str) -> None:
 
 
 class Link(Protocol):
-    """What takes the input of a peer that is another daemon.
+    """The receiver of input from a peer that is another daemon.
 
     Attributes:
         dropped: batches for it that were dropped, because it was too slow.

@@ -1,4 +1,4 @@
-"""What a peer whose rights are limited publishes, without I/O.
+"""Filters what a peer with limited rights publishes, without I/O.
 
 Strategy: such a peer asks a :class:`PublishFilter` where the broker asks the router for others.
 So those who may do everything pay nothing for it, and those who may not pay for one more
@@ -82,7 +82,7 @@ class PublishFilter:
 
 
 class Refusals:
-    """What has been refused to one peer and is not told yet.
+    """Messages refused to one peer that it has not been told of yet.
 
     Told are ten lines a second, and a hundred at once: what is refused beyond that is told later,
     in one line.

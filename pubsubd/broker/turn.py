@@ -1,4 +1,4 @@
-"""What one connection may do before others are served, in time and in bytes.
+"""Limits the time and bytes of one connection before others are served.
 
 A count of commands says nothing of what they cost: a request can have ten thousand rows. So a turn
 ends by the clock, and by the bytes that it has made. Both are looked at where cost arises: after

@@ -161,7 +161,7 @@ def _load() -> ModuleType:
 
 
 class _Progress:
-    """What is being done, on standard error: one line that changes on a terminal.
+    """The current step, on standard error: one line that changes on a terminal.
 
     Spark's own output is kept from there, so the file is a copy of the descriptor.
     """

@@ -1,4 +1,4 @@
-"""What the daemon counts, in the form that Prometheus reads: the answer to ``GET /metrics``.
+"""Metrics for Prometheus: the answer to ``GET /metrics``.
 
 Strategy: nothing is counted for this alone. A scrape takes a snapshot of what the parts of the
 daemon count anyway, and goes once through the connections, for what is known of each of them only.
@@ -84,7 +84,7 @@ _UNTOLD = "dialled"  # the listener of connections that came by none
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a scrape looks at.
+    """The parts of the daemon that a scrape reads.
 
     Attributes:
         broker: the daemon's.
@@ -105,7 +105,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class _SubscriberSet:
-    """What there is of connections.
+    """Figures of the connections.
 
     Attributes:
         kinds: how many there are, by listener, transport and dialect.

@@ -96,7 +96,7 @@ def _read_mesh(config: Config) -> MeshSettings | None:
 
 
 class Reloader:
-    """What settings are put into force in.
+    """The parts of the daemon that settings take effect in.
 
     Attributes:
         server: of the daemon.

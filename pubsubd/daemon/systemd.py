@@ -1,4 +1,4 @@
-"""What systemd and a service say to each other: states, the watchdog, and sockets.
+"""Communication with systemd: states, the watchdog, and sockets.
 
 The protocols are those of sd_notify(3) and sd_listen_fds(3). Without a service manager, or with
 one that does not listen, nothing changes: what it is told is a courtesy, never a condition.

@@ -1,4 +1,4 @@
-"""What can go wrong, each fault with one code.
+"""Errors of the protocol, each with one code.
 
 The same code stands in the protocol's error line, in the log, in the
 statistics and in ``pubsubd-protocol(7)``.

@@ -101,7 +101,7 @@ SlowConsumer = Literal["throttle", "disconnect", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an operator can set. Sizes in bytes, times in seconds."""
+    """Limits that an operator can set. Sizes in bytes, times in seconds."""
 
     max_payload: int = MIB
     """Bytes of one message's data; more is refused at the header and never buffered."""
@@ -166,7 +166,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class HubLimits:
-    """What an operator can set of the hub port. Sizes in bytes, times in seconds.
+    """Limits of the hub port that an operator can set. Sizes in bytes, times in seconds.
 
     The defaults are those of the protocols that are spoken there; see pubsubd-hub(7).
     """

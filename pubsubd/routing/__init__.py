@@ -1,1 +1,1 @@
-"""Who gets a message: substrings, wildcards, names."""
+"""Routing: which peers get a message, by substrings, wildcards and names."""

@@ -22,7 +22,7 @@ _MOST_WORK = 500_000  # steps of work on wildcards after which everything is for
 
 
 class Answer:
-    """Who gets a name.
+    """The receivers of a name.
 
     Attributes:
         targets: if it is published here.

@@ -21,7 +21,7 @@ class Unfinished(Exception):  # noqa: N818  (it is no error)
 
 
 class Lookup(Search):
-    """Who has a substring of one name, as far as that has been found out.
+    """The subscribers of substrings of one name that have been found so far.
 
     Attributes:
         rest: the patterns whose subscribers are not in ``peers`` yet; None until all are found.

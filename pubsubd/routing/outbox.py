@@ -1,4 +1,4 @@
-"""What waits to be sent to one peer, without I/O.
+"""Output that waits for one peer, without I/O.
 
 Strategy: chunks of whole frames, in order, as they were delivered: a chunk that many
 peers wait for is one bytes object in all their outboxes. Only small chunks are

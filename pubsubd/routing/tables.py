@@ -72,7 +72,7 @@ class ExactIndex:
 
 
 class SubscriptionTable(Generic[Key]):
-    """Who subscribes which keys of one kind.
+    """Subscriptions of one kind: peers by key.
 
     Args:
         index: where the keys are.

@@ -17,7 +17,7 @@ _ROUTES = 16_384  # remembered by their lengths
 
 
 class Sink(Protocol):
-    """What takes frames.
+    """A receiver of frames.
 
     Attributes:
         pending: frames put during the present read.

@@ -1,4 +1,4 @@
-"""What a daemon is told to do, as its parts take it; :mod:`pubsubd.settings` makes it of texts."""
+"""The configuration of a daemon, which :mod:`pubsubd.settings` makes from texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Protocol = Literal["line", "hub"]
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a listener encrypts with: paths of PEM files.
+    """Certificate and key of a listener: paths of PEM files.
 
     Attributes:
         certificate: with the certificates between it and the authority's.
@@ -94,7 +94,7 @@ class MeshOptions:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a daemon is told to do.
+    """The configuration of a daemon.
 
     Attributes:
         host: a name or address, all of whose addresses are bound; None for no TCP at all.

@@ -23,7 +23,7 @@ Spot = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What a file says, with the values of settings as they are used.
+    """Contents of a settings file, with values as they are used.
 
     Attributes:
         path: of the file, as it was given.

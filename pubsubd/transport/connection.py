@@ -52,7 +52,7 @@ _KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead
 
 
 class ConnectionProtocol(Protocol):
-    """What is spoken on a connection, without I/O.
+    """A protocol on one connection, without I/O.
 
     Attributes:
         peer: the connection as the broker sees it.

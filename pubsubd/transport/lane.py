@@ -1,4 +1,4 @@
-"""What all connections together take of one pass of the loop: a busy crowd holds nobody up.
+"""Limits the time of all connections together in one pass of the loop.
 
 trio runs every task that is ready once before it looks for input again. If a hundred connections
 each took a full turn in one pass, others would wait for all of these. So whoever is about to do

@@ -1,4 +1,4 @@
-"""What the sessions of one daemon share: the broker, the log, and how all of them end."""
+"""State that all connections of a daemon share: the broker, the log, and the end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OnBackpressure = Callable[[Peer, int], None]
 
 
 class Member(Protocol):
-    """What the server needs of a session.
+    """A connection as the server sees it.
 
     Attributes:
         leaving: whether nothing is read any more but what the peer says after the end.
@@ -69,7 +69,7 @@ class _Sending:
 
 
 class Server:
-    """What the sessions of one daemon share.
+    """State that all connections of a daemon share.
 
     Attributes:
         tasks: the daemon's own.
