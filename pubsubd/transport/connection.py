@@ -433,14 +433,7 @@ class Connection:
         """
         server = self._server
         while True:
-            if (job := self.peer.job) is not None:
-                begun = trio.current_time()
-                await server.checker.run(job.check)
-                self.peer.job = None
-                self._protocol.rest(begun, trio.current_time())  # the silence was ours
-                job.finish()
-                self.heard, more = server.now, True
-            elif server.pressed:
+            if server.pressed:
                 pressed, server.pressed = server.pressed, []
                 begun = trio.current_time()
                 self.peer.busy = True
@@ -448,6 +441,13 @@ class Connection:
                     await consumer.wait_relief(begun)
                 self.peer.busy = False
                 self.heard = server.now  # the silence was ours
+            if (job := self.peer.job) is not None:
+                begun = trio.current_time()
+                await server.checker.run(job.check)
+                self.peer.job = None
+                self._protocol.rest(begun, trio.current_time())  # the silence was ours
+                job.finish()
+                self.heard, more = server.now, True
             if not more:
                 return
             cost = self._heavy or _HEAVY
