@@ -43,11 +43,11 @@ class Lane(trio.abc.Instrument):
         self._spent = 0.0  # seconds that those of this pass are likely to take
         self._numbers = count()
         self._first = -1  # goes on in this pass, whatever others take of it
-        self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
+        self._waiting: dict[int, tuple[trio.lowlevel.ParkingLot, float]] = {}
         # Heaps of their numbers and of those that wait no more.
         self._oldest: list[int] = []
         self._cheapest: list[tuple[float, int]] = []
-        self._keeper: trio.lowlevel.Task | None = None  # parked while nobody is in the lane
+        self._idle: trio.Event | None = None  # while nobody is in the lane
 
     def after_io_wait(self, timeout: float) -> None:
         """Note when a pass begins: trio calls this after it has looked for input."""
@@ -63,7 +63,7 @@ class Lane(trio.abc.Instrument):
             return False
         if self._clock() > self.late:
             return False
-        if self._keeper is not None:
+        if self._idle is not None:
             self._wake()
         elif not self._spent:
             return True  # the lane has no task: it holds nobody back
@@ -71,29 +71,27 @@ class Lane(trio.abc.Instrument):
         return True
 
     def _wake(self) -> None:
-        assert self._keeper is not None
-        trio.lowlevel.reschedule(self._keeper)
-        self._keeper = None
+        assert self._idle is not None
+        self._idle.set()
+        self._idle = None
 
     async def wait(self, cost: float) -> None:
         """Wait for a pass that has room; always lets others run."""
-        if self._keeper is None and not self._spent and not self._waiting:
+        if self._idle is None and not self._spent and not self._waiting:
             await trio.lowlevel.checkpoint()
             return
-        number = next(self._numbers)
-
-        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            del self._waiting[number]
-            return trio.lowlevel.Abort.SUCCEEDED
-
+        number, lot = next(self._numbers), trio.lowlevel.ParkingLot()
         # Others that were let on with it may have taken more than they were likely to.
         while True:
-            if self._keeper is not None:
+            if self._idle is not None:
                 self._wake()
-            self._waiting[number] = trio.lowlevel.current_task(), cost
+            self._waiting[number] = lot, cost
             heappush(self._oldest, number)
             heappush(self._cheapest, (cost, number))
-            await trio.lowlevel.wait_task_rescheduled(abort)
+            try:
+                await lot.park()
+            finally:
+                self._waiting.pop(number, None)
             if number == self._first or self._clock() <= self.late:
                 return
 
@@ -115,32 +113,24 @@ class Lane(trio.abc.Instrument):
                 if self._spent or self._waiting:
                     await trio.lowlevel.checkpoint()
                 else:
-                    await self._rest()
+                    self._idle = trio.Event()
+                    await self._idle.wait()
         finally:
             trio.lowlevel.remove_instrument(self)
             self.late = float("inf")
-            self._keeper = None
+            self._idle = None
             for number in list(self._waiting):
                 self._let_on(number)
             self._spent = 0.0
 
     def _let_on(self, number: int) -> None:
         if number in self._waiting:
-            task, cost = self._waiting.pop(number)
+            lot, cost = self._waiting.pop(number)
             self._spent += cost
-            trio.lowlevel.reschedule(task)
+            lot.unpark()
 
     def _forget(self) -> None:
         """Drop those that wait no more from the heaps, once they are the most of them."""
         if len(self._cheapest) + len(self._oldest) > 4 * len(self._waiting) + _FEW:
             self._oldest = sorted(self._waiting)
             self._cheapest = sorted((cost, at) for at, (_, cost) in self._waiting.items())
-
-    async def _rest(self) -> None:
-        self._keeper = trio.lowlevel.current_task()
-
-        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            self._keeper = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)

@@ -135,17 +135,23 @@ class Line:
         return self.hear_until(answer)[: -len(answer)]
 
     def request(self, what: str) -> dict[str, Any]:
-        """Return the answer to ``//pubsubd/<what>``; nothing else may be due."""
+        """Return the answer to ``//pubsubd/<what>``; nothing else may be due.
+
+        Raises:
+            ConnectionError: the daemon answers with an error, or not at all.
+        """
         self.say(frame(b"//pubsubd/" + what.encode(), b""))
-        head = self.hear_until(b" {")
+        head = self.hear_until(b" ") + self.hear_until(b" ") + self.hear_until(b" ")
+        if head.split(b" ")[1] == b"//pubsubd/error":
+            raise ConnectionError(f"{what}: {self.hear_until(chr(10).encode())!r}")
         size = int(head.split(b" ")[2])
         while len(self._heard) < size:
             part = self.sock.recv(MIB)
             if not part:
                 raise ConnectionError("closed in an answer")
             self._heard += part
-        body, self._heard = self._heard[: size - 1], self._heard[size:]
-        told: dict[str, Any] = json.loads(b"{" + body)
+        body, self._heard = self._heard[:size], self._heard[size:]
+        told: dict[str, Any] = json.loads(body)
         return told
 
     def close(self) -> None:

@@ -204,9 +204,11 @@ def _stop_reading(line: Address, plan: _Plan, held: list[socket.socket]) -> None
     size = 32 * KIB
     with Line(line) as own:
         own.ping()
-        for _ in range(4 * plan.pending // size + 200):
+        for turn in range(4 * plan.pending // size + 200):
             for number in range(plan.stopped):
                 own.say(frame(b"hog/%d/" % number, (b"%d" % number).ljust(size, b"h")))
+            if turn % 8:
+                continue  # requests have a rate
             told = own.request("stats")
             if told["backlog_bytes"] >= plan.stopped * (plan.pending - 2 * size):
                 break
