@@ -221,6 +221,35 @@ async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled(
         assert all(waiting > LIMITS.max_pending for _, waiting in crowd.told)
 
 
+async def test_a_publisher_that_logs_in_waits_first_for_those_that_the_same_read_has_filled(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gather(dataclasses.replace(LIMITS, max_pending=2_000)) as crowd:
+        rules_in(crowd.server.broker, ann=PASSWORD)
+        stuck, publisher = crowd.join(), crowd.join()
+        await stuck.send_all(b"sub big\n")
+        await ask(stuck)
+        (filled,) = (one for one in crowd.server.connections if one.peer.substrings)  # type: ignore[attr-defined]
+        while not filled.peer.outbox.size:  # type: ignore[attr-defined]
+            await publisher.send_all(b"pub big 100 " + b"x" * 100 + b"\n")
+            await ask(publisher)
+        checked = []
+        check = crowd.server.checker.run
+
+        async def run(job: Any) -> None:
+            checked.append(trio.current_time())
+            await check(job)
+
+        monkeypatch.setattr(crowd.server.checker, "run", run)
+        begun = trio.current_time()
+        login = b"ann " + PASSWORD.encode()
+        await publisher.send_all(
+            b"pub big 1000 %b\npub //pubsubd/auth %d %b\n" % (b"x" * 1_000, len(login), login)
+        )
+        await ask(publisher)
+        assert [at - begun for at in checked] == [pytest.approx(LIMITS.stall_timeout)]
+
+
 async def test_publishers_are_let_go_as_soon_as_the_consumer_they_wait_for_is_ended(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
