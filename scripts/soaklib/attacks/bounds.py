@@ -9,6 +9,10 @@ from soaklib.wires import KIB, MIB
 
 # pubsubd-operations(7), "Memory", and what stands there on sizing MemoryMax.
 CONNECTION = 10 * KIB
+HANDSHAKE = 58 * KIB
+"""One of TLS that has come in part."""
+DEEP_WILDCARD = 20 * KIB
+"""One of 1,000 bytes and 32 levels."""
 CACHES = 85 * MIB
 """Names and headers that are remembered."""
 PAYLOAD = MIB + 10 * KIB

@@ -8,7 +8,7 @@ from typing import Any
 from soaklib.wires import MIB, compact, frame
 
 from .attack import attack
-from .bounds import HUB_PENDING, PAYLOAD, SUBSCRIBER, TOPIC, WILDCARD
+from .bounds import DEEP_WILDCARD, HUB_PENDING, PAYLOAD, SUBSCRIBER, TOPIC
 from .parts import repeated
 from .stage import Stage
 
@@ -193,7 +193,7 @@ def rest_lists(stage: Stage) -> None:
     "max_subscribers",
     "topic_idle",
     crowd=True,
-    table=10_000 * WILDCARD,
+    table=10_000 * DEEP_WILDCARD,
 )
 def rest_wildcards(stage: Stage) -> None:
     """Subscribes wildcards of 32 globs over HTTP, which are kept without a connection."""

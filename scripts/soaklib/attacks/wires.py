@@ -8,6 +8,7 @@ import time
 from soaklib.wires import Address, reset
 
 from .attack import attack
+from .bounds import HANDSHAKE
 from .stage import Stage
 
 _HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # how a handshake begins
@@ -91,7 +92,7 @@ def handshakes(stage: Stage) -> None:
         stage.effort.opened += 1
 
 
-@attack("half-handshakes", "handshake_timeout", daemon="tls")
+@attack("half-handshakes", "handshake_timeout", daemon="tls", table=3_000 * HANDSHAKE)
 def half_handshakes(stage: Stage) -> None:
     """Begins 3,000 handshakes that do not go on."""
     assert stage.place.secure is not None
