@@ -144,9 +144,12 @@ class SubscriptionTable(Generic[Key]):
     def _removed(self, peer: Receiver, key: Key, left: set[Key]) -> None:
         if not left and self._attribute != "substrings":
             setattr(peer, self._attribute, None)
+        self.count -= 1
+        holder = self.index.values.get(key)
+        if holder is None or peer not in holder.members:
+            return  # a fault in add() has kept it out
         if not self._let_out(key, peer):
             self.index.remove(key)
-        self.count -= 1
         self._on_remove(peer, key)
         if (text := self._text(key)).startswith(FORWARD):
             self._interest(peer, text, -1)

@@ -98,8 +98,9 @@ def _exhaust(
     setting: Setting, verdict: Verdict, daemon: Daemon, crowd: Worker, line: Line, room: int
 ) -> None:
     """Let accept() itself fail."""
+    there = line.request("stats")["connections"] + room // 2
     crowd.ask("open", daemon.line, room // 2, b"")
-    wait_until(lambda: line.request("stats")["connections"] >= room // 2, "they are there")
+    wait_until(lambda: line.request("stats")["connections"] == there, "they are there")
     used = daemon.descriptors()
     resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (used - 5, _LIMIT))
     told = crowd.ask("count")[2]["too-many-connections"]

@@ -448,6 +448,25 @@ def test_a_peer_with_many_subscriptions_leaves_in_steps_and_harms_nobody_meanwhi
     assert router.subscriptions == 2 + len(bob.substrings)
 
 
+def test_who_leaves_after_a_fault_while_it_subscribed_takes_nothing_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken on purpose")
+
+    router = Router()
+    stays, leaves = Ear(), Ear()
+    router.subscribe(stays, b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr("pubsubd.routing.tables.SubscriberSet.__init__", fail)
+        with pytest.raises(RuntimeError):
+            router.subscribe(leaves, b"x")
+    for _ in router.forget(leaves):
+        pass
+    assert router.subscriptions == 1
+    assert router.unsubscribe(stays, b"x")
+
+
 def test_the_table_of_names_shrinks_when_most_have_gone() -> None:
     router = Router()
     ann = Ear()
