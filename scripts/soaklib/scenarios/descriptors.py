@@ -69,6 +69,7 @@ def _run(setting: Setting, verdict: Verdict, daemon: Daemon) -> None:
         line = Line(daemon.line)
         load.ask("go")
         probe.ask("mark")
+        time.sleep(0.5)  # whoever looked whether the daemon is there has left
         own = line.request("stats")["connections"]
         room = _LIMIT - 16 - own
         refused = 0
