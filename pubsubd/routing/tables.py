@@ -108,14 +108,14 @@ class SubscriptionTable(Generic[Key]):
             setattr(peer, self._attribute, keys := set())
         elif key in keys:
             return False
+        holder = self.index.values.get(key)
+        if isinstance(holder, Targets):
+            # Before the peer has the key: else, if this failed, its leaving would remove the other.
+            holder = self.index.values[key] = SubscriberSet(holder.members)
         keys.add(key)
         self.count += 1
-        values = self.index.values
-        holder = values.get(key)
         if holder is None:
             self.index.add(key, self._only(peer))
-        elif isinstance(holder, Targets):
-            values[key] = SubscriberSet((*holder.members, peer))
         else:
             holder.members[peer] = None
             holder.targets = None
@@ -144,12 +144,9 @@ class SubscriptionTable(Generic[Key]):
     def _removed(self, peer: Receiver, key: Key, left: set[Key]) -> None:
         if not left and self._attribute != "substrings":
             setattr(peer, self._attribute, None)
-        self.count -= 1
-        holder = self.index.values.get(key)
-        if holder is None or peer not in holder.members:
-            return  # a fault in add() has kept it out
         if not self._let_out(key, peer):
             self.index.remove(key)
+        self.count -= 1
         self._on_remove(peer, key)
         if (text := self._text(key)).startswith(FORWARD):
             self._interest(peer, text, -1)

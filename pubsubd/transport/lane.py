@@ -14,6 +14,7 @@ who were let on wait again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
 from time import perf_counter
@@ -97,9 +98,9 @@ class Lane(trio.abc.Instrument):
 
     async def run(self) -> NoReturn:
         """Let those who wait go on, pass by pass."""
-        trio.lowlevel.add_instrument(self)
         try:
             while True:
+                trio.lowlevel.add_instrument(self)  # trio drops one that has raised
                 self._spent = 0.0
                 while self._waiting and self._spent + self._cheapest[0][0] <= _ASIDE:
                     self._let_on(heappop(self._cheapest)[1])
@@ -116,7 +117,8 @@ class Lane(trio.abc.Instrument):
                     self._idle = trio.Event()
                     await self._idle.wait()
         finally:
-            trio.lowlevel.remove_instrument(self)
+            with suppress(KeyError):
+                trio.lowlevel.remove_instrument(self)
             self.late = float("inf")
             self._idle = None
             for number in list(self._waiting):

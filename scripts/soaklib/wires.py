@@ -143,7 +143,8 @@ class Line:
         self.say(frame(b"//pubsubd/" + what.encode(), b""))
         head = self.hear_until(b" ") + self.hear_until(b" ") + self.hear_until(b" ")
         if head.split(b" ")[1] == b"//pubsubd/error":
-            raise ConnectionError(f"{what}: {self.hear_until(chr(10).encode())!r}")
+            error = self.hear_until(b"\n")
+            raise ConnectionError(f"{what}: {error!r}")
         size = int(head.split(b" ")[2])
         while len(self._heard) < size:
             part = self.sock.recv(MIB)

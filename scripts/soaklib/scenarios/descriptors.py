@@ -69,8 +69,8 @@ def _run(setting: Setting, verdict: Verdict, daemon: Daemon) -> None:
         line = Line(daemon.line)
         load.ask("go")
         probe.ask("mark")
-        time.sleep(0.5)  # whoever looked whether the daemon is there has left
-        own = line.request("stats")["connections"]
+        own = len(pubs) + len(subs) + 2 * len(routes) + 1
+        wait_until(lambda: line.request("stats")["connections"] == own, "nobody else is there")
         room = _LIMIT - 16 - own
         refused = 0
         for _ in range(3 if setting.short else 30):

@@ -198,6 +198,29 @@ async def test_once_a_pass_is_late_nobody_enters_before_the_next_one() -> None:
     assert lane.late == float("inf")
 
 
+async def test_a_fault_where_passes_begin_does_not_leave_all_passes_late() -> None:
+    now, broken = 0.0, False
+
+    def clock() -> float:
+        if broken:
+            raise RuntimeError("broken on purpose")
+        return now
+
+    lane = Lane(clock)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        broken = True
+        await trio.lowlevel.checkpoint()
+        broken, now = False, 10 * TURN
+        await trio.lowlevel.checkpoint()
+        assert lane.late < now  # trio has dropped the lane
+        await lane.wait(0.0)
+        await trio.lowlevel.checkpoint()
+        assert lane.late > now
+        nursery.cancel_scope.cancel()
+
+
 async def test_those_who_cost_little_do_not_wait_for_all_who_are_busy() -> None:
     lane = Lane(lambda: 0.0)
     order: list[str] = []
