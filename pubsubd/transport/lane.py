@@ -41,6 +41,7 @@ class Lane(trio.abc.Instrument):
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self.late = float("inf")
+        self._noted = True  # that a pass has begun since the last step of the task
         self._spent = 0.0  # seconds that those of this pass are likely to take
         self._numbers = count()
         self._first = -1  # goes on in this pass, whatever others take of it
@@ -52,6 +53,7 @@ class Lane(trio.abc.Instrument):
 
     def after_io_wait(self, timeout: float) -> None:
         """Note when a pass begins: trio calls this after it has looked for input."""
+        self._noted = True
         self.late = self._clock() + TURN
 
     def enter(self, cost: float) -> bool:
@@ -97,10 +99,18 @@ class Lane(trio.abc.Instrument):
                 return
 
     async def run(self) -> NoReturn:
-        """Let those who wait go on, pass by pass."""
+        """Let those who wait go on, pass by pass.
+
+        Raises:
+            RuntimeError: it is no longer noted when a pass begins.
+        """
+        trio.lowlevel.add_instrument(self)
+        self._noted = True
         try:
             while True:
-                trio.lowlevel.add_instrument(self)  # trio drops one that has raised
+                if not self._noted:
+                    raise RuntimeError("trio has dropped the instrument, as it does if one raises")
+                self._noted = False
                 self._spent = 0.0
                 while self._waiting and self._spent + self._cheapest[0][0] <= _ASIDE:
                     self._let_on(heappop(self._cheapest)[1])

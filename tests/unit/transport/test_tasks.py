@@ -10,7 +10,7 @@ from pubsubd.broker.faults import Faults
 from pubsubd.protocol.errors import FailedError
 from pubsubd.protocol.limits import TURN
 from pubsubd.transport.lane import Lane
-from pubsubd.transport.tasks import Tasks, guarded
+from pubsubd.transport.tasks import PAUSES, Tasks, guarded
 
 
 class Failing:
@@ -198,7 +198,9 @@ async def test_once_a_pass_is_late_nobody_enters_before_the_next_one() -> None:
     assert lane.late == float("inf")
 
 
-async def test_a_fault_where_passes_begin_does_not_leave_all_passes_late() -> None:
+async def test_a_fault_where_passes_begin_is_counted_and_does_not_leave_all_of_them_late(
+    faults: Faults, autojump_clock: trio.testing.MockClock
+) -> None:
     now, broken = 0.0, False
 
     def clock() -> float:
@@ -208,16 +210,19 @@ async def test_a_fault_where_passes_begin_does_not_leave_all_passes_late() -> No
 
     lane = Lane(clock)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lane.run)
+        Tasks(nursery, faults).start("lane", lane.run)
         await trio.testing.wait_all_tasks_blocked()
         broken = True
         await trio.lowlevel.checkpoint()
         broken, now = False, 10 * TURN
         await trio.lowlevel.checkpoint()
-        assert lane.late < now  # trio has dropped the lane
+        assert lane.late < now  # trio has dropped the instrument
         await lane.wait(0.0)
-        await trio.lowlevel.checkpoint()
         assert lane.late > now
+        await trio.sleep(2 * PAUSES[0])
+        await trio.testing.wait_all_tasks_blocked()
+        assert faults.counts == {"transport.lane.Lane.run": 1}
+        assert now < lane.late <= now + TURN
         nursery.cancel_scope.cancel()
 
 
