@@ -72,8 +72,8 @@ def app_pings(stage: Stage) -> None:
 
 @attack("duplicate-keys", "max_message", crowd=True, each=PAYLOAD + HUB_PENDING)
 def duplicate_keys(stage: Stage) -> None:
-    """Sends 1 MiB in which a key comes twice at the very end, on ever new connections."""
-    body = b",".join(b'"k%d":1' % i for i in range(90_000))
+    """Sends as many members as are read, a key twice at the very end, on ever new connections."""
+    body = b",".join(b'"k%d":1' % i for i in range(48_000))
     said = b'{"command":"pubsub.publish","payload":{%b,"k1":2}}\n' % body
     stage.flood(stage.hub, [said + PING + b"\n"], once=True, done=b"bad-json")
 
