@@ -26,7 +26,7 @@ from pubsubd.mesh.edges import Exporter
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.limits import MESH_LOOKS, READ_SIZE, TURN
+from pubsubd.protocol.limits import MESH_LOOK_OUT, READ_SIZE, TURN
 from pubsubd.transport.connection import open_connection, tune
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
@@ -85,7 +85,7 @@ class Mesher:
         self._settings = settings
         self._rng = settings.rng
         self._bell = trio.Event()
-        server.looks = MESH_LOOKS
+        server.look_out = MESH_LOOK_OUT
         self.mesh = Mesh(
             server.broker,
             settings.config,

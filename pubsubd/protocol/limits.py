@@ -62,17 +62,20 @@ EAGER = 0.000_2
 """Seconds between two inputs of a connection below which the next one is looked out for, if
 nobody else has spoken meanwhile."""
 
-LOOKS = 40
-"""How often it is looked for then, in some 35 µs, before the daemon waits as usual.
+LOOK_OUT = 0.000_05
+"""Seconds for which it is looked out for then, before the daemon waits as usual.
 
 On an idle machine a processor that has gone to sleep takes longer than that to wake: one message
 at a time was measured to take 49 µs from publisher to subscriber instead of 65.
 """
 
-MESH_LOOKS = 220
-"""As :data:`LOOKS`, in a daemon that takes part in a mesh: some 190 µs, nearly :data:`EAGER`, as
-the next message may have to come from another daemon. One message at a time was measured to take
-48 µs over a link instead of 96, and a stream of them as long as before."""
+ALONE = 0.000_3
+"""Seconds for which what is found so is read at once, without looking at other connections."""
+
+MESH_LOOK_OUT = 0.000_19
+"""As :data:`LOOK_OUT`, in a daemon that takes part in a mesh: nearly :data:`EAGER`, as the next
+message may have to come from another daemon. One message at a time was measured to take 48 µs over
+a link instead of 96, and a stream of them as long as before."""
 
 LINK_STALL = 3.0
 """Seconds that publishers wait for a link to another daemon that takes nothing. Longer than the

@@ -28,7 +28,15 @@ import trio
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.rate import Pace
 from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
-from pubsubd.protocol.limits import EAGER, LINK_STALL, MAX_DRAIN_INPUT, QUIET, READ_SIZE, TURN
+from pubsubd.protocol.limits import (
+    ALONE,
+    EAGER,
+    LINK_STALL,
+    MAX_DRAIN_INPUT,
+    QUIET,
+    READ_SIZE,
+    TURN,
+)
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport.server import Server
 from pubsubd.transport.stall_budget import StallBudget
@@ -41,7 +49,6 @@ _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another 
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _UNKNOWN = 0.002  # seconds of a first turn, which come after turns that are likely to be short
-_NEW = 5.0  # seconds for which the processor's time is looked at of each connection
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
 _ENDING = 0.000_3  # seconds that the end of a connection takes besides
@@ -196,7 +203,7 @@ class Connection:
         self._writing = False
         self._moved = 0.0
         self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
-        self._watched = perf_counter() + _NEW  # until when
+        self._watched = 0.0  # until when the processor's time is looked at
         self.heard = 0.0
         self.listening = False
         self.leaving = False
@@ -347,17 +354,22 @@ class Connection:
         protocol, recv, receive = self._protocol, self._sock.recv, self._protocol.receive
         counters, lane = self._broker.counters, server.lane
         asleep, took = float("-inf"), _HEAVY
+        began, at_once = 0.0, False
         while not server.draining:
-            await wait_readable(descriptor)
-            awake = perf_counter()
+            if at_once:
+                awake = perf_counter()
+            else:
+                await wait_readable(descriptor)
+                began = awake = perf_counter()
             if self._heavy or awake > lane.late:
                 cost = self._heavy or min(took, _HEAVY)
                 if not lane.enter(cost):
                     await lane.wait(cost)
                 awake = perf_counter()
-            cpu = thread_time() if awake < self._watched else 0.0
+            cpu = thread_time() if self._heavy or awake < self._watched else 0.0
             eager = awake - asleep < EAGER and server.latest is self
             server.latest = self
+            at_once = False
             try:
                 data = recv(protocol.wanted)
             except (BlockingIOError, InterruptedError):
@@ -377,13 +389,13 @@ class Connection:
                 await self._go_on(more)
             if peer.ending is not None:
                 return
-            limits = peer.listener.limits
-            if limits.paced:
+            if peer.listener.limits.paced:
                 await self._keep_pace(len(data), counters.messages_in - messages)
-            if more or limits.paced:
+                asleep = perf_counter()
+            elif more:
                 asleep = perf_counter()
             if eager:
-                self._look_out()
+                at_once = self._look_out() and asleep - began < ALONE
         else:
             return
         if protocol.listening:
@@ -398,8 +410,8 @@ class Connection:
         to have taken long, the processor's time is looked at, too, which costs too much to be
         asked for at each read.
         """
-        watched, self._watched = now < self._watched, now + _WATCHED
-        took = thread_time() - cpu if watched else 0.0
+        self._watched = now + _WATCHED
+        took = thread_time() - cpu if cpu else 0.0
         # A quarter, as a cheap turn may meet a collection of garbage or a cache that is cleared.
         likely = self._heavy + (min(took, TURN) - self._heavy) / 4
         return likely if likely > _HEAVY / 2 else 0.0
@@ -417,13 +429,18 @@ class Connection:
             await trio.sleep(min(1.0, until - now))
             self.heard = now = trio.current_time()  # the silence was ours
 
-    def _look_out(self) -> None:
-        """Look for input a little while: a core that has gone to sleep takes longer to wake."""
+    def _look_out(self) -> bool:
+        """Look for input a little while: a core that has gone to sleep takes longer to wake.
+
+        Returns:
+            Whether there is some.
+        """
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        for _ in range(self._server.looks):
-            if poll.poll(0):
-                return
+        until = perf_counter() + self._server.look_out
+        while not (found := bool(poll.poll(0))) and perf_counter() < until:
+            pass
+        return found
 
     async def _go_on(self, more: bool) -> None:
         """Wait for the consumers that a read has filled, and take the turns that are left of it.

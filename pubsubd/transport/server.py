@@ -14,7 +14,7 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.delivery import Unsent
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.limits import LOOKS, TURN, Limits
+from pubsubd.protocol.limits import LOOK_OUT, TURN, Limits
 from pubsubd.transport.checker import Checker
 from pubsubd.transport.lane import Lane
 from pubsubd.transport.tasks import Tasks, guarded
@@ -78,7 +78,8 @@ class Server:
         sessions: those that run.
         now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
         latest: the session that read last.
-        looks: how often one looks out for input, see :data:`~pubsubd.protocol.limits.LOOKS`.
+        look_out: seconds for which one looks out for input, see
+            :data:`~pubsubd.protocol.limits.LOOK_OUT`.
         pressed: sessions that the present read has filled more than half.
         writers: sessions that have a backlog which a task sends.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
@@ -104,7 +105,7 @@ class Server:
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
         self.latest: Member | None = None
-        self.looks = LOOKS
+        self.look_out = LOOK_OUT
         self.writers = 0
         self.draining = False
         self.drain_deadline = float("inf")

@@ -373,6 +373,61 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
         assert looks == ["peer0", "peer0"]
 
 
+class _Passes(trio.abc.Instrument):
+    """Counts the passes of the loop."""
+
+    count = 0
+
+    def after_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("alone", [0.0, float("inf")])
+async def test_input_that_is_looked_out_for_is_read_without_a_pass_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, alone: float
+) -> None:
+    """Ten pings, each sent while the answer to the one before is being looked for."""
+    ping, passes, at = b"pub //pubsubd/ping 1 x\n", _Passes(), []
+    monkeypatch.setattr(session, "EAGER", float("inf"))
+    monkeypatch.setattr(session, "ALONE", alone)
+    async with gather(LIMITS) as crowd:
+        client = crowd.join()
+
+        def look_out(_connection: Connection) -> bool:
+            at.append(passes.count)
+            if len(at) < 10:
+                os.write(client.socket.fileno(), ping)
+            return len(at) < 10
+
+        for _ in range(20):  # its first turns are taken with care
+            await ask(client)
+        monkeypatch.setattr(Connection, "_look_out", look_out)
+        trio.lowlevel.add_instrument(passes)
+        await client.send_all(ping)
+        heard = 0
+        while heard < 10 * len(ping):
+            heard += len(await client.receive_some(65_536))
+        trio.lowlevel.remove_instrument(passes)
+    if alone:
+        assert len(at) == 10
+        assert at[-1] == at[0]
+    else:
+        assert len(set(at)) == 10
+
+
+async def test_input_that_is_not_there_after_all_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "EAGER", float("inf"))
+    monkeypatch.setattr(session, "ALONE", float("inf"))
+    monkeypatch.setattr(Connection, "_look_out", lambda _connection: True)
+    async with gather(LIMITS) as crowd:
+        one, other = crowd.join(), crowd.join()
+        for _ in range(3):
+            await ask(one)
+        assert (await ask(other)).endswith(b" x\n")  # nobody goes on looking in vain
+
+
 async def test_a_slow_consumer_is_cut_at_once_where_that_is_the_policy() -> None:
     limits = Limits(max_pending=100_000, slow_consumer="disconnect", linger=0.1)
     async with gather(limits) as crowd:

@@ -23,7 +23,7 @@ from pubsubd.mesh.settings import read_settings
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ConfigError
-from pubsubd.protocol.limits import LOOKS, MESH_LOOKS, Limits
+from pubsubd.protocol.limits import LOOK_OUT, MESH_LOOK_OUT, Limits
 from pubsubd.settings.config import MeshOptions
 from pubsubd.transport.server import Server
 from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
@@ -220,9 +220,9 @@ async def test_a_daemon_of_a_mesh_looks_out_longer_and_sleeps_when_nothing_is_du
 ) -> None:
     async with trio.open_nursery() as nursery:
         server = Server(Limits(), nursery)
-        assert server.looks == LOOKS
+        assert server.look_out == LOOK_OUT
         mesher = dial.Mesher(server, dial.Settings(MeshConfig("a")))
-        assert server.looks == MESH_LOOKS
+        assert server.look_out == MESH_LOOK_OUT
         acts = 0
         act = mesher.mesh.act
 
