@@ -43,11 +43,14 @@ class Lookups:
 
     Args:
         index: substring -> subscribers.
+
+    Attributes:
+        kept: name -> the interrupted lookup of it.
     """
 
     def __init__(self, index: SubstringIndex[Holder]) -> None:
         self._index = index
-        self._interrupted: dict[bytes, Lookup] = {}
+        self.kept: dict[bytes, Lookup] = {}
 
     def holders(self, name: bytes) -> list[Holder]:
         """Return the subscribers of each substring of ``name``, or of all together.
@@ -58,7 +61,7 @@ class Lookups:
         index = self._index
         values, stop = index.values, index.work + STEPS
         lookup = self.find(name)
-        if len(lookup.found) <= AT_ONCE and name not in self._interrupted:
+        if len(lookup.found) <= AT_ONCE and name not in self.kept:
             return [values[substring] for substring in lookup.found]
         if lookup.rest is None:
             lookup.rest = list(lookup.found)
@@ -84,14 +87,14 @@ class Lookups:
         Raises:
             Unfinished: that takes more than one turn; asked again, the search goes on.
         """
-        lookup = self._interrupted.get(name) or Lookup()
+        lookup = self.kept.get(name) or Lookup()
         if lookup.rest is None and not self._index.search(name, lookup):
             self._keep(name, lookup)
             raise Unfinished
         return lookup
 
     def _keep(self, name: bytes, lookup: Lookup) -> None:
-        kept = self._interrupted
+        kept = self.kept
         kept[name] = lookup
         while len(kept) > _MOST or (
             len(kept) > 1 and sum(len(one.found) for one in kept.values()) > _FOUND
@@ -100,33 +103,33 @@ class Lookups:
 
     def end(self, name: bytes) -> None:
         """Note that ``name`` is answered, and with it its copy."""
-        if self._interrupted:
-            self._interrupted.pop(name, None)
-            self._interrupted.pop(copy_name(name) or b"", None)
+        if self.kept:
+            self.kept.pop(name, None)
+            self.kept.pop(copy_name(name) or b"", None)
 
     def note_added(self, peer: Receiver, substring: bytes) -> None:
         """Note that a peer has subscribed a substring."""
-        for name, lookup in self._interrupted.items():
+        for name, lookup in self.kept.items():
             if substring in name:
                 lookup.found.add(substring)
                 lookup.peers.add(peer)
 
     def note_removed(self, peer: Receiver, substring: bytes) -> None:
         """Note that a peer has unsubscribed a substring: it may have another one."""
-        for name, lookup in self._interrupted.items():
+        for name, lookup in self.kept.items():
             if substring in name:
                 lookup.doubtful.add(peer)
 
     def forget(self, peer: Receiver) -> None:
         """Leave out a peer that is gone."""
-        for lookup in self._interrupted.values():
+        for lookup in self.kept.values():
             lookup.peers.discard(peer)
             lookup.doubtful.discard(peer)
 
     def __len__(self) -> int:
-        return len(self._interrupted)
+        return len(self.kept)
 
     @property
     def patterns(self) -> int:
         """Substrings that interrupted lookups have found."""
-        return sum(len(one.found) for one in self._interrupted.values())
+        return sum(len(one.found) for one in self.kept.values())

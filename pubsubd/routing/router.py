@@ -274,7 +274,8 @@ class Router:
             else:
                 direct = self._targets(name)
             targets = self._fork(direct, name) if name[0] == _SLASH else direct
-            self.interrupted.end(name)
+            if self.interrupted.kept:
+                self.interrupted.end(name)
             seen = self._seen  # as _is_new() does it: a call is dear here
             if name not in seen:
                 if len(seen) >= self._max_names:
