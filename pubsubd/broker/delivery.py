@@ -36,7 +36,7 @@ MAX_UNSENT = 64
 """Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
 
 _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
-_RENDERED_AT_ONCE = 512  # messages that a peer which renders them is given in one piece
+_RENDERED_AT_ONCE = 128  # messages that a peer which renders them is given in one piece
 
 Notes = tuple[bytes, list[object]]
 
@@ -332,12 +332,7 @@ class Delivery:
             if plain:
                 pieces.append((data, plain))
             if rendering:
-                try:
-                    split = list(wire.split_frames(data, _RENDERED_AT_ONCE))
-                except Exception as error:  # noqa: BLE001  (they get it in one piece)
-                    self.faults.note(error, "delivery")
-                    split = [data]
-                pieces.extend((piece, rendering) for piece in split)
+                pieces.append((data, rendering))
         unsent = Unsent(self.speaker, self.notes, pieces)
         try:
             self.on_unsent(unsent)
@@ -350,15 +345,25 @@ class Delivery:
             self.unsent.append(unsent)
 
     def _send_next(self, unsent: Unsent) -> None:
-        """Send to one peer more."""
+        """Send to one peer more, or one part more to those who render it."""
         data, peers = unsent.pieces[0]
-        peer = peers[unsent.at]
+        if not unsent.part:
+            stop = len(data)
+            if peers[0].renders:
+                try:
+                    stop = wire.skip_frames(data, unsent.start, _RENDERED_AT_ONCE)
+                except Exception as error:  # noqa: BLE001  (they get it in one piece)
+                    self.faults.note(error, "delivery")
+            unsent.part, unsent.start = data[unsent.start : stop], stop
+        part, peer = unsent.part, peers[unsent.at]
         unsent.at += 1
         if unsent.at == len(peers):
-            unsent.pieces.popleft()
-            unsent.at = 0
+            unsent.at, unsent.part = 0, b""
+            if unsent.start == len(data):
+                unsent.pieces.popleft()
+                unsent.start = 0
         try:
-            peer.send(data)
+            peer.send(part)
         except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
             self.faults.end(peer, error)
 
@@ -386,11 +391,13 @@ class Unsent:
         speaker: whose input has led to it; None if it is the daemon's own.
         notes: what is known of the messages; see :attr:`Delivery.notes`.
         pieces: what is to be sent, and to whom.
-        at: the first of the peers of the first piece that has not been sent it.
+        part: what is being sent of the first piece; empty if the next part is not cut.
+        start: where that part ends.
+        at: the first of the peers of the first piece that has not been sent the part.
         done: called when nothing is left.
     """
 
-    __slots__ = ("at", "done", "notes", "pieces", "speaker")
+    __slots__ = ("at", "done", "notes", "part", "pieces", "speaker", "start")
 
     def __init__(
         self, speaker: Peer | None, notes: Notes, pieces: deque[tuple[bytes, list[Sink]]]
@@ -398,6 +405,8 @@ class Unsent:
         self.speaker = speaker
         self.notes = notes
         self.pieces = pieces
+        self.part = b""
+        self.start = 0
         self.at = 0
         self.done: Callable[[], None] = lambda: None
 

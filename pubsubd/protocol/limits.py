@@ -45,6 +45,18 @@ TURN = 0.005
 Looked at after each uncommon command, each receiver and each step of an answer.
 """
 
+LONG_TURN = 2 * TURN
+"""Seconds of processor time from which on a turn is followed by a pause of its connection.
+
+Reading one JSON text cannot be interrupted, and may take that long.
+"""
+
+PAUSE = 3
+"""How many times as long as such a turn the pause is."""
+
+MAX_PAUSE = 0.1
+"""Seconds of a pause at most: a collection of garbage may have fallen into the turn."""
+
 BYTES_PER_TURN = MIB
 """Bytes of answers that a connection may have made for it in one turn."""
 

@@ -15,7 +15,7 @@ space. The broker's lookups rely on that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
@@ -229,16 +229,12 @@ def next_frame(chunk: bytes, at: int) -> int:
     return stop + 1 + int(chunk[gap + 1 : stop]) + 1
 
 
-def split_frames(chunk: bytes, most: int) -> Iterator[bytes]:
-    """Yield the pieces of ``chunk``, whole, legal frames, with at most ``most`` frames each."""
-    start = at = count = 0
-    while at < len(chunk):
+def skip_frames(chunk: bytes, at: int, most: int) -> int:
+    """Return the offset after the whole, legal frames at ``at``, after ``most`` of them at most."""
+    while at < len(chunk) and most > 0:
         at = next_frame(chunk, at)
-        count += 1
-        if count == most and at < len(chunk):
-            yield chunk[start:at]
-            start, count = at, 0
-    yield chunk[start:] if start else chunk
+        most -= 1
+    return at
 
 
 _FRAGMENT = 4_096  # bytes; less is copied behind what has come before

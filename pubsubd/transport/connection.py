@@ -32,7 +32,10 @@ from pubsubd.protocol.limits import (
     ALONE,
     EAGER,
     LINK_STALL,
+    LONG_TURN,
     MAX_DRAIN_INPUT,
+    MAX_PAUSE,
+    PAUSE,
     QUIET,
     READ_SIZE,
     TURN,
@@ -172,6 +175,7 @@ class Connection:
         "_lot",
         "_moved",
         "_paces",
+        "_paused",
         "_protocol",
         "_scope",
         "_server",
@@ -203,6 +207,7 @@ class Connection:
         self._writing = False
         self._moved = 0.0
         self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
+        self._paused = 0.0  # until when nothing is read, after a turn that was far too long
         self._watched = 0.0  # until when the processor's time is looked at
         self.heard = 0.0
         self.listening = False
@@ -363,6 +368,8 @@ class Connection:
                 began = awake = perf_counter()
             if self._heavy or awake > lane.late:
                 cost = self._heavy or min(took, _HEAVY)
+                if awake < self._paused:
+                    await self._pause(self._paused - awake)
                 if not lane.enter(cost):
                     await lane.wait(cost)
                 awake = perf_counter()
@@ -412,9 +419,16 @@ class Connection:
         """
         self._watched = now + _WATCHED
         took = thread_time() - cpu if cpu else 0.0
+        if took > LONG_TURN:
+            self._paused = now + min(PAUSE * took, MAX_PAUSE)
         # A quarter, as a cheap turn may meet a collection of garbage or a cache that is cleared.
         likely = self._heavy + (min(took, TURN) - self._heavy) / 4
         return likely if likely > _HEAVY / 2 else 0.0
+
+    async def _pause(self, seconds: float) -> None:
+        """Leave the processor to others for as long: the last turn has taken far too much of it."""
+        await trio.sleep(seconds)
+        self.heard = self._server.now
 
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
@@ -468,6 +482,8 @@ class Connection:
             if not more:
                 return
             cost = self._heavy or _HEAVY
+            if (left := self._paused - perf_counter()) > 0:
+                await self._pause(left)
             if server.lane.enter(cost):
                 await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
             else:

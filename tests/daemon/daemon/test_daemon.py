@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from pubsubd.daemon.run import Config, run
 from pubsubd.hub.port import Hub
 from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ConfigError, FailedError
-from pubsubd.protocol.limits import HubLimits, Limits
+from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, PAUSE, HubLimits, Limits
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport import connection as session
 from pubsubd.transport.connection import Connection, MakeProtocol, open_connection
@@ -426,6 +427,30 @@ async def test_input_that_is_not_there_after_all_is_waited_for(
         for _ in range(3):
             await ask(one)
         assert (await ask(other)).endswith(b" x\n")  # nobody goes on looking in vain
+
+
+@pytest.mark.parametrize(
+    ("took", "pause"),
+    [(LONG_TURN / 2, None), (2 * LONG_TURN, 2 * LONG_TURN * PAUSE), (9.0, MAX_PAUSE)],
+)
+async def test_who_has_taken_far_too_long_a_turn_is_not_read_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, took: float, pause: float | None
+) -> None:
+    """The processor's time is made up; what is asserted is the pause that follows from it."""
+    pauses: list[float] = []
+
+    async def wait(_connection: Connection, seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(Connection, "_pause", wait)
+    monkeypatch.setattr(session, "thread_time", itertools.count(0.001, took).__next__)
+    monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
+    monkeypatch.setattr(session, "EAGER", 0.0)
+    async with gather(LIMITS) as crowd:
+        one = crowd.join()
+        for _ in range(3):
+            assert (await ask(one)).endswith(b" x\n")
+    assert pauses == ([] if pause is None else [pytest.approx(pause)] * 2)
 
 
 async def test_a_slow_consumer_is_cut_at_once_where_that_is_the_policy() -> None:

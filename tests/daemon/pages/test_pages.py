@@ -341,6 +341,8 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         f"one read of {limits.READ_SIZE // KIB} KiB, or of up to {limits.MAX_READ // MIB} MiB",
         f"at once, up to {limits.READ_SIZE // KIB} KiB",
         f"less than {limits.EAGER * 1e3:g} milliseconds between its inputs",
+        f"more than {limits.LONG_TURN * 1e3:g} milliseconds of processor time",
+        f"{limits.MAX_PAUSE:g} seconds at most",
         f"next input for {limits.LOOK_OUT * 1e6:g} microseconds",
         f"after {limits.ALONE * 1e3:g} milliseconds the other connections",
         f"it polls for {limits.MESH_LOOK_OUT * 1e6:g} microseconds",

@@ -14,6 +14,7 @@ from pubsubd.broker.turn import Shared, Turn
 from pubsubd.protocol import limits
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import Limits
+from pubsubd.protocol.wire import count_frames
 from pubsubd.routing import substrings as matching
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.router import Router
@@ -174,6 +175,27 @@ def test_receivers_that_are_too_many_for_a_turn_get_theirs_in_further_ones() -> 
     assert done == [True]
     assert slices >= 2
     assert all(table.hears(name) == b"pub n 1 x\n" for name in names)
+
+
+def test_those_who_render_messages_are_given_them_in_parts_and_others_in_one_piece() -> None:
+    table = Table("pub", "plain", "one", "two")
+    for name in ("plain", "one", "two"):
+        table.say(name, b"sub n\n")
+    parts: dict[str, list[bytes]] = {"one": [], "two": []}
+    for name, received in parts.items():
+        table.peers[name].renders = True
+        table.peers[name].send = received.append
+    data = b"pub n 1 x\npub nn 3 1\n3\n" * 500
+    table.say("pub", data)
+    while table.broker.delivery.unsent:
+        table.broker.delivery.turn.begin()
+        table.broker.delivery.send_some()
+    assert table.hears("plain") == data
+    assert table.sends["plain"] == 1
+    assert b"".join(parts["one"]) == data
+    assert max(count_frames(part) for part in parts["one"]) == count_frames(parts["one"][0]) <= 128
+    # The same objects: what is known of a part by its id serves all who render it.
+    assert all(a is b for a, b in zip(parts["one"], parts["two"], strict=True))
 
 
 def test_a_receiver_that_fails_in_a_further_turn_ends_alone() -> None:
