@@ -167,7 +167,14 @@ def discover_details(stage: Stage) -> None:
     stage.flood(stage.hub, by_rate(hub_message("hub:discover", wanted)), once=True)
 
 
-@attack("hub-discover-50k", "hub:discover", "max_actors", crowd=True, table=50_000 * ACTOR)
+@attack(
+    "hub-discover-50k",
+    "hub:discover",
+    "max_actors",
+    crowd=True,
+    each=HUB_PENDING,
+    table=50_000 * ACTOR,
+)
 def discover_among_many(stage: Stage) -> None:
     """Searches 50,000 actors with patterns that are as dear as can be."""
     register(stage, stage.scaled(50_000))
@@ -237,7 +244,9 @@ def send_unread(stage: Stage) -> None:
     stage.flood(stage.hub, [lines([*texts * 10, PING])], once=True)
 
 
-@attack("hub-broadcast", "hub:broadcast", crowd=True, each=PAYLOAD, table=10 * HUB_PENDING)
+@attack(
+    "hub-broadcast", "hub:broadcast", crowd=True, each=PAYLOAD + HUB_PENDING, table=10 * HUB_PENDING
+)
 def broadcast(stage: Stage) -> None:
     """Broadcasts 500 KB to 1,000 actors on 10 connections."""
     register(stage, 1_000)

@@ -55,6 +55,7 @@ def edges_unread(stage: Stage) -> None:
     "request_rate",
     daemon="mesh",
     crowd=True,
+    each=PENDING,
 )
 def requests_anew(stage: Stage) -> None:
     """Asks about a mesh of 300 1,000 times, and does it again on a new connection."""
