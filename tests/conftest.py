@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import settings
 
 from tests.certificates import Certificates, make
 from tests.daemons import Daemon, Line
@@ -21,6 +22,10 @@ from tests.daemons import Daemon, Line
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
+settings.register_profile("fast", max_examples=15)
+settings.register_profile("usual", max_examples=40)
 
 _LONG = 32  # characters of a value that make no good name for a test
 

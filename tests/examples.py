@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: all in the whole run, fewer in the inner loop."""
+"""How many examples Hypothesis tries: all with ``scripts/test --thorough``, fewer otherwise."""
 
 from __future__ import annotations
 

@@ -9,12 +9,8 @@ import sys
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import settings
 
 from pubsubd.access import users
-
-# What scripts/test --fast asks for; see tests/examples.py.
-settings.register_profile("fast", max_examples=15)
 
 plain = socket.socket
 socketpair = socket.socketpair
