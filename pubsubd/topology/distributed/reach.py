@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from pubsubd.topology.distributed.blocks import Arrays, Block, PartitionedGraph
 from pubsubd.topology.kernel.graph import Bools, Ints, Longs
@@ -96,7 +96,7 @@ def _error(counts: Longs, n: int, sources: int) -> float:
     """Return half the width of the 95 % interval of the mean, from the words' own means."""
     means = np.arange(len(counts)) @ counts / counts[1:].sum(0)
     deviation = np.std(means, ddof=1) * np.sqrt((1 - sources / n) / len(means))
-    return float(stats.t.ppf(0.975, len(means) - 1) * deviation)
+    return float(special.stdtrit(len(means) - 1, 0.975) * deviation)
 
 
 def _bound(blocks: PartitionedGraph, first: _Search, inside: Longs, lower: int) -> tuple[int, int]:

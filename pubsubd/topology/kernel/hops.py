@@ -18,7 +18,7 @@ import networkit as nk
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from scipy import stats
+from scipy import special
 
 from pubsubd.topology.kernel.balls import WORDS, Balls
 from pubsubd.topology.kernel.graph import Floats, Graph, Ints, Longs
@@ -246,7 +246,7 @@ def _sampled(graph: Graph, steps: int, seed: int, batches: int, rounds: int) -> 
     means = [count @ np.arange(len(count)) / count[1:].sum() for count in counts]
     # Means of batches are all but normal, whatever the distances are. Drawn without putting back.
     deviation = np.std(means, ddof=1) * np.sqrt((1 - len(sources) / graph.n) / batches)
-    error = float(stats.t.ppf(0.975, batches - 1) * deviation)
+    error = float(special.stdtrit(batches - 1, 0.975) * deviation)
     lower, upper = _diameter(graph, steps, native, rounds)
     return summarise(pairs, graph.n, len(sources), error, max(lower, len(pairs) - 1), upper)
 
