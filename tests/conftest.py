@@ -8,6 +8,7 @@ over, and the test fails if it does not end with status 0 or its log is not as i
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,12 @@ _LONG = 32  # characters of a value that make no good name for a test
 def pytest_configure() -> None:
     """Let SIGTERM do what Ctrl-C does, so that daemons are ended as well when the tests are."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there by now out of collections of garbage: a sixth of the time is theirs."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

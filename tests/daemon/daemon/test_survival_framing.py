@@ -92,7 +92,7 @@ def _random_sizes(seed: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("cut", ["1", "1,500", "random 1", "random 2", "at once"])
-def test_a_mebibyte_of_traps_arrives_whole_however_it_is_cut(
+def test_a_payload_full_of_traps_arrives_whole_however_it_is_cut(
     daemon: Daemon, dial: Dial, cut: str
 ) -> None:
     listener, publisher = dial(daemon), dial(daemon)
@@ -106,7 +106,8 @@ def test_a_mebibyte_of_traps_arrives_whole_however_it_is_cut(
         "at once": itertools.repeat(2 * MIB),
     }[cut]
     before = daemon.peak()
-    blob = frame("blob", _payload(7))
+    # A mebibyte; byte by byte a quarter of it, as each byte is a call of the system.
+    blob = frame("blob", _payload(7)[-MIB // 4 :] if cut == "1" else _payload(7))
     end = frame("blob", b"the end")
     with Background(publisher.say_in_pieces, blob + end, sizes):
         assert listener.hear_until(end) == blob + end
