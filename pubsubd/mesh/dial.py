@@ -77,6 +77,28 @@ class Settings:
     rng: random.Random = field(default_factory=random.Random)
 
 
+class _Dialling:
+    """The task that dials an address of the settings, however often it is started again.
+
+    Attributes:
+        ended: whether the address is no longer in the settings.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._scope = trio.CancelScope()
+
+    def begin(self) -> trio.CancelScope:
+        """Return what the task has to run in."""
+        self._scope = trio.CancelScope()  # one can be used but once
+        return self._scope
+
+    def end(self) -> None:
+        """End the task."""
+        self.ended = True
+        self._scope.cancel()
+
+
 class Mesher:
     """The mesh of a running daemon: the core, and the tasks that drive it."""
 
@@ -101,7 +123,7 @@ class Mesher:
         self._hints: dict[tuple[str, int], None] = {}
         self._peers = dict.fromkeys(settings.peers)
         self._tls = settings.tls
-        self._dialling: dict[tuple[str, int], trio.CancelScope] = {}
+        self._dialling: dict[tuple[str, int], _Dialling] = {}
         self._nursery: trio.Nursery | None = None
         if settings.discover == "any":
             self.mesh.hint = self._hint
@@ -150,17 +172,18 @@ class Mesher:
 
     def _dial_peers(self, nursery: trio.Nursery) -> None:
         for gone in self._dialling.keys() - self._peers.keys():
-            self._dialling.pop(gone).cancel()
+            self._dialling.pop(gone).end()
         for host, port in self._peers.keys() - self._dialling.keys():
-            scope = self._dialling[host, port] = trio.CancelScope()
-            dial = partial(self._keep_peer, host, port, scope)
+            dialling = self._dialling[host, port] = _Dialling()
+            dial = partial(self._keep_peer, host, port, dialling)
             nursery.start_soon(self._server.tasks.keep, "mesh-dial", dial)
 
-    async def _keep_peer(self, host: str, port: int, scope: trio.CancelScope) -> None:
+    async def _keep_peer(self, host: str, port: int, dialling: _Dialling) -> None:
         """Dial an address until it is no longer in the settings; then end the link to it."""
-        with scope:
-            await self._keep_dialling(host, port)
-        if scope.cancelled_caught:
+        if not dialling.ended:
+            with dialling.begin():
+                await self._keep_dialling(host, port)
+        if dialling.ended:
             self.report.dialling.pop(show_address(host, port), None)
             link = self.mesh.links.get(self._nodes.get((host, port), ""))
             if link is not None and link.dialled:

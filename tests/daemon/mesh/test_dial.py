@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,41 @@ async def test_a_session_that_fails_when_it_has_been_dialled_is_dialled_again(
             with trio.fail_after(1_000):
                 await enough.wait()
             nursery.cancel_scope.cancel()
+
+
+async def test_dialling_that_fails_is_begun_again_until_the_peer_is_no_longer_in_the_settings(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = ("127.0.0.1", 9)
+    dialled: list[tuple[str, int]] = []
+    often = trio.Event()
+
+    async def dial_once(_mesher: dial.Mesher, host: str, port: int, _found: object) -> str:
+        dialled.append((host, port))
+        if len(dialled) == 4:
+            often.set()
+        await trio.sleep(1)
+        if len(dialled) in (1, 2, 4):
+            raise RuntimeError("a mistake")
+        return ""
+
+    monkeypatch.setattr(dial.Mesher, "_dial_once", dial_once)
+    settings = dial.Settings(MeshConfig("a"), peers=(peer,))
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        mesher = dial.Mesher(server, settings)
+        nursery.start_soon(mesher.run)
+        with trio.fail_after(1_000):
+            await often.wait()
+        await trio.sleep(1.1)  # the fourth has failed, and is not begun again yet
+        assert server.tasks.down == {"mesh-dial": 1}
+        mesher.replace(replace(settings, peers=()))
+        await trio.sleep(1_000)
+        assert dialled == [peer] * 4
+        assert server.tasks.restarts["mesh-dial"] == 3
+        assert not server.tasks.down
+        assert server.broker.faults.counts.total() == 3
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_task_of_the_mesh_that_fails_is_started_again_and_ends_none_of_the_others(
