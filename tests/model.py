@@ -1,8 +1,8 @@
 """The daemon as plainly as it can be written, to hold the quick one to.
 
 Bytes are looked at one command at a time, subscriptions are scanned, nothing is cached.
-What is heard is a list of ``(name, data)``, an error as ``("error", code)``. Names and wildcards,
-which no line subscribes, are subscribed by calls.
+What is heard is a list of ``(name, data)``, an error as ``("error", code)``, help without its text.
+Names and wildcards, which no line subscribes, are subscribed by calls.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 MAX_LINE = 1088
+MAX_TYPED = 65_536
 
 
 @dataclass
@@ -101,6 +102,8 @@ class Model:
                 name, digits = words[1], words[2]
                 if digits.isdigit() and len(digits) <= 10:
                     return self._publish(peer, name, int(digits), sum(map(len, words[:3])) + 3)
+                if digits == b"-":
+                    return self._publish_typed(peer, name, sum(map(len, words[:3])) + 3)
                 if end >= 0:
                     self._fail(peer, "bad-length")
                     return end + 1
@@ -118,7 +121,11 @@ class Model:
     def _line(self, peer: Listener, line: bytes) -> None:
         verb, gap, text = line.partition(b" ")
         verb = verb.lower()
-        if verb == b"pub":
+        if line.lower() in (b"help", b"?"):
+            peer.heard.append((b"//pubsubd/help", b""))
+        elif line.lower() in (b"quit", b"exit"):
+            peer.closed = True
+        elif verb == b"pub":
             self._fail(peer, "bad-length" if text.split(b" ")[0] else "bad-name")
         elif verb not in (b"sub", b"unsub"):
             if gap and line.endswith((b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0")):
@@ -149,15 +156,30 @@ class Model:
         if after[:1] != b"\n" and after != b"\r\n":
             self._fail(peer, "wrong-length", closes=True)
             return 0
+        self._carry_out(peer, name, data)
+        return start + size + (1 if after[:1] == b"\n" else 2)
+
+    def _publish_typed(self, peer: Listener, name: bytes, start: int) -> int:
+        most = min(self.max_payload, MAX_TYPED)
+        data, gap, _ = peer.rest[start:].partition(b"\n")
+        if len(data.removesuffix(b"\r") if gap else data) > most + (0 if gap else 1):
+            self._fail(peer, "payload-too-large", closes=True)
+        if peer.closed or not gap:
+            return 0
+        self._carry_out(peer, name, data.removesuffix(b"\r"))
+        return start + len(data) + 1
+
+    def _carry_out(self, peer: Listener, name: bytes, data: bytes) -> None:
         if fault := name_fault(name):
             self._fail(peer, fault)
         elif name == b"//pubsubd/ping":
             peer.heard.append((name, data))
+        elif name == b"//pubsubd/help":
+            peer.heard.append((name, b""))
         elif name.startswith(b"//pubsubd/"):
             self._fail(peer, "unknown-request")
         else:
             self._deliver(name, data)
-        return start + size + (1 if after[:1] == b"\n" else 2)
 
     def _deliver(self, name: bytes, data: bytes) -> None:
         copy = None

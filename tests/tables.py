@@ -57,5 +57,5 @@ class Table:
             if topic == b"//pubsubd/error":
                 found.append(("error", data.split(b" ")[0].decode()))
             else:
-                found.append((topic, data))
+                found.append((topic, b"" if topic == b"//pubsubd/help" else data))
         return found

@@ -14,6 +14,7 @@
 
 local VERSION = "1"
 local MAX_LINE, MAX_NAME, MAX_DIGITS = 1088, 1024, 10
+local MAX_TYPED = 65536 -- bytes of data without a length
 local SHOWN = 4 -- commands of a segment that the list of packets names
 
 local pubsub = Proto("pubsub", "Publish/subscribe line protocol")
@@ -389,15 +390,36 @@ end
 -- How a text says how many bytes a command still lacks: unknown.
 local UNKNOWN = 0
 
+-- Returns the length of data that ends with its line; nil if that has not come yet; or one more
+-- than there may be. `at` is where the data begins.
+local function typed_length(state, at)
+    local most = math.min(pubsub.prefs.max_payload, MAX_TYPED)
+    local stop = state.raw:find("\n", at + 1, true)
+    if not stop or stop > math.min(state.stop, at + most + 2) then
+        return state.stop - at > most + 1 and most + 1 or nil
+    end
+    local length = stop - 1 - at
+    if length > 0 and state.raw:byte(stop - 1) == 13 then
+        length = length - 1
+    end
+    return length
+end
+
 -- Shows a pub whose header, of `size` bytes, is at `offset`. Returns what command() does.
 local function pub(tvb, tree, offset, state, name, digits, size)
     local raw = state.raw
-    local length = tonumber(digits)
-    if length > pubsub.prefs.max_payload then
+    local length, most = tonumber(digits), pubsub.prefs.max_payload
+    if digits == "-" then
+        length, most = typed_length(state, offset + size), math.min(most, MAX_TYPED)
+        if not length then
+            return nil, UNKNOWN
+        end
+    end
+    if length > most then
         local item = tree:add(pubsub, tvb(offset, state.stop - offset), "pub")
         item:set_text("pub " .. short(name) .. ", " .. digits .. " bytes")
         violation(item, tvb(offset + size - 1 - #digits, #digits), closes, "payload-too-large",
-            digits .. " bytes of data, over " .. pubsub.prefs.max_payload)
+            digits .. " bytes of data, over " .. most)
         note(state, "payload-too-large")
         state.ending = true
         return state.stop - offset
@@ -423,7 +445,7 @@ local function pub(tvb, tree, offset, state, name, digits, size)
     end
 
     local item = tree:add(pubsub, tvb(offset, total), "pub")
-    item:set_text("pub " .. short(name) .. ", " .. digits .. " bytes")
+    item:set_text("pub " .. short(name) .. ", " .. length .. " bytes")
     text_item(item, f.verb, tvb(offset, 3), "pub")
     local code, why = fault_of(name)
     if #name > 0 then
@@ -501,6 +523,12 @@ local function line(tvb, tree, offset, state, stop)
     end
     text_item(item, f.line, tvb(offset, total), text)
     item:set_text(short(text))
+    local alone = not state.relayed and text:lower()
+    if alone == "help" or alone == "?" or alone == "quit" or alone == "exit" then
+        note(state, alone)
+        state.ending = alone == "quit" or alone == "exit"
+        return total
+    end
     if text:find(" HTTP/1%.[01]$") or text:find(" HTTP/2%.0$") then
         if verb ~= "pub" then
             violation(item, tvb(offset, total), closes, "http-request",
@@ -538,7 +566,8 @@ function command(tvb, tree, offset, state)
     local name, digits = raw:match("^[Pp][Uu][Bb] ([^ \n]*) ([^ \n]*) ", offset + 1)
     local size = name and 4 + #name + 1 + #digits + 1
     if size and size <= MAX_LINE and offset + size <= state.stop
-        and digits:find("^%d+$") and #digits <= MAX_DIGITS then
+        and (digits:find("^%d+$") and #digits <= MAX_DIGITS or digits == "-" and not state.relayed)
+    then
         return pub(tvb, tree, offset, state, name, digits, size)
     end
     local stop = raw:find("\n", offset + 1, true)

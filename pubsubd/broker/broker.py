@@ -39,8 +39,16 @@ from pubsubd.broker.rate import Bucket
 from pubsubd.broker.statistics import Statistics, take_statistics
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol import wire
-from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.limits import MAX_LINE, READ_SIZE, WORK_PER_LOOK, WORK_PER_TURN, Limits
+from pubsubd.protocol.errors import GOODBYE, ProtocolError
+from pubsubd.protocol.limits import (
+    MAX_LINE,
+    MAX_TYPED,
+    READ_SIZE,
+    WORK_PER_LOOK,
+    WORK_PER_TURN,
+    Limits,
+)
+from pubsubd.protocol.telnet import STARTS, strip_telnet
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
@@ -53,6 +61,12 @@ _STRIDE = 64  # frames looked up one by one before equal headers are hoped for a
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _NO_MESSAGE = "another daemon sends messages and nothing else"
 _OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no right
+_HELP = b"""\
+each command is a line:
+  sub chat               receive the messages whose names contain "chat"
+  pub chat/main - hello  publish "hello"; instead of -, give the length of data in bytes
+  unsub chat             receive them no longer
+  quit                   close the connection"""
 _LARGE_AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
@@ -92,6 +106,7 @@ class Broker:
         self.requests: dict[bytes, Request] = {
             AUTH: Authentication(self.delivery, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
+            wire.HELP: lambda _peer, _data: _HELP,
             b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
             b"//pubsubd/explain": lambda _peer, data: explain(
                 self.router, self.delivery.turn, data
@@ -200,6 +215,10 @@ class Broker:
                 if data:
                     parts.append(data)
                 return True
+            if data[:1] in STARTS and parts == [b"\n"]:
+                data, answers = strip_telnet(data)
+                if answers:
+                    self.delivery.answer(peer, answers)
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
             parts.append(data)
@@ -394,7 +413,8 @@ class Broker:
         peer.width = width
         if ending is not None:
             parts.append(b"\n")
-            self.delivery.tell(peer, ending)
+            if ending.code != GOODBYE:
+                self.delivery.tell(peer, ending)
         else:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
@@ -510,6 +530,12 @@ class Broker:
 
     def _uncommon_pub(self, peer: Peer, buf: bytes, start: int, head: int) -> tuple[int, int]:
         name, digits = wire.parse_header(buf[start:head])
+        if digits == wire.TO_LINE_END and not peer.relayed:
+            end, stop = wire.find_typed_data(buf, head, min(_most(peer), MAX_TYPED))
+            if stop < 0:
+                return 0, 1
+            self._publish(peer, name, wire.header(name, end - head), buf[head:end])
+            return stop, 0
         try:
             size = wire.parse_length(digits)
         except ProtocolError as error:  # the rest of the line is all that can be skipped
@@ -528,7 +554,12 @@ class Broker:
             stop += 1
         if buf[stop] != LF:
             raise _wrong_length(buf, start - 1, head + size - start + 1)
-        data = buf[head : head + size]
+        header = b"pub " + buf[start + 4 : head]  # PUB, Pub
+        self._publish(peer, name, header, buf[head : head + size])
+        return stop, 0
+
+    def _publish(self, peer: Peer, name: bytes, header: bytes, data: bytes) -> None:
+        """Deliver one message, unless it is a request, or refuse it."""
         try:
             wire.check_name(name)
             if (
@@ -541,23 +572,25 @@ class Broker:
                 self._request(peer, name, data)
             elif self.reserved and name.startswith(self.reserved):
                 self._refuse(name, data)
-            else:  # PUB, Pub
-                frame = b"pub " + buf[start + 4 : head] + data + b"\n"
-                key = b"\npub " + buf[start + 4 : head]
+            else:
+                frame = header + data + b"\n"
                 learn = self.router.learn_relayed if peer.relayed else self.router.learn
-                route = learn(key, name, size)
+                route = learn(b"\n" + header, name, len(data))
                 self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
                 self.counters.messages_in += 1
         except ProtocolError as error:
             if error.closes:
                 raise
             self.delivery.tell(peer, error)
-        return stop, 0
 
     def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
         if peer.relayed:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
-        if peer.publish_filter is not None and peer.publish_filter.closed:
+        if verb == b"quit":
+            raise ProtocolError(GOODBYE, "")
+        if verb == b"help":
+            self._request(peer, wire.HELP, b"")
+        elif peer.publish_filter is not None and peer.publish_filter.closed:
             self.delivery.deny(peer, substring)
         elif verb == b"sub":
             most = peer.listener.limits.max_subscriptions
@@ -681,5 +714,5 @@ def _wrong_length(buf: bytes, at: int, length: int) -> ProtocolError:
     return ProtocolError(
         "wrong-length",
         f"after the data comes byte {buf[stop]}, {shown}, not a line feed;"
-        " a length counts bytes, not characters",
+        " a length counts bytes, not characters; the connection is closed",
     )

@@ -16,7 +16,7 @@ TLS_ALERT = b"\x15\x03"
 """The first bytes of TLS's answer to a peer that speaks no TLS (RFC 8446, section 5.1)."""
 
 _LOGIN = ("login-failed", "login-throttled", "login-timeout", "too-many-failures")
-_HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request")
+_HOPELESS = ("payload-too-large", "wrong-length", "line-too-long", "http-request", "wrong-port")
 
 
 class ConnectError(PubsubdError):

@@ -231,7 +231,7 @@ class HubConnection:
         """End the connection when its output is sent; ``tell``: with a close of the WebSocket."""
         if tell and type(self.reader) is WebSocketReader:
             self.put_raw(close_for(error))
-        if error.code in HUB_CLOSES:
+        if error.code in HUB_CLOSES or error.code == "wrong-port":
             self.hub.broker.counters.errors[error.code] += 1
         self.closing = error
 

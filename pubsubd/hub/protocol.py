@@ -23,8 +23,9 @@ from pubsubd.hub.http import HttpReader, Request
 from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.port import Hub
 from pubsubd.hub.websocket_reader import WebSocketReader
-from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.errors import GOODBYE, ProtocolError
 from pubsubd.protocol.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
+from pubsubd.protocol.wire import error_frame
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
 
@@ -34,6 +35,7 @@ HTTP_IDLE = 60.0
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
 _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
 _SMALL = 1_024  # bytes of a publication after which one does not look at the clock
+_LINE_VERBS = (b"pub", b"sub", b"unsub")
 _TOGETHER = 255  # of so many, and one
 _MANY = 16  # messages in what is parsed at once: these are small
 _DONE = object()
@@ -123,7 +125,7 @@ class HubProtocol(HubConnection):
                 return ProtocolError("command-timeout", text)
         elif type(self.reader) is HttpReader:
             if now - heard > HTTP_IDLE:
-                return ProtocolError("goodbye", "")
+                return ProtocolError(GOODBYE, "")
         elif (signal := self.hub.signals.get(self)) is not None and signal.expects_heartbeat:
             limit = self.limits.heartbeat
             if now - heard > limit:
@@ -238,6 +240,13 @@ class HubProtocol(HubConnection):
                 self._at += len(data)
                 return []
             limits = self.limits
+            if (verb := data.split(b" ", 1)[0].lower()) in _LINE_VERBS:
+                text = f"this is the hub port, for JSON; {verb.decode()} goes to the line port"
+                self._at = len(self._unread)
+                error = ProtocolError("wrong-port", text)
+                self.put_raw(error_frame(error))
+                self.close(error)
+                return []
             if data.lstrip()[:1] != b"{":
                 self.reader = HttpReader(limits.max_message)
                 return self._read()
@@ -257,7 +266,7 @@ class HubProtocol(HubConnection):
     def _end_last(self) -> None:
         """End a connection that is HTTP if its last request has been answered."""
         if type(self.reader) is HttpReader and self.reader.ended:
-            self.close(ProtocolError("goodbye", ""))
+            self.close(ProtocolError(GOODBYE, ""))
 
     # The end
 

@@ -10,7 +10,7 @@ STAYS = {
     "unknown-command": "the first word is not pub, sub or unsub",
     "bad-name": "a name or substring is missing, not UTF-8, or holds a space or CR",
     "name-too-long": "a name or substring is longer than 1024 bytes",
-    "bad-length": "the length is missing or is not 1 to 10 ASCII digits",
+    "bad-length": "the length is missing or is neither - nor 1 to 10 ASCII digits",
     "not-subscribed": "unsub of a text that is not subscribed",
     "too-many-subscriptions": "one more substring than max_subscriptions",
     "unknown-request": "a pub to a name under //pubsubd/ that is no request",
@@ -27,8 +27,10 @@ STAYS = {
 
 CLOSES = {
     "wrong-length": "the byte after the data is not a line feed",
-    "payload-too-large": "the length is over max_payload",
+    "payload-too-large": "the data is over max_payload, or over 65536 bytes without a length",
     "line-too-long": "1088 bytes without a line feed",
+    "wrong-port": "a command of the line protocol on the hub port",
+    "no-tls": "TLS, where it is not spoken",
     "http-request": "an HTTP request, perhaps sent by a browser on a stranger's behalf",
     "command-timeout": "half a command, then silence for command_timeout",
     "too-many-failures": "three logins of one connection have failed",
@@ -68,6 +70,10 @@ MESH_CLOSES = {
 """Faults that end a link to another daemon, or a connection that was to become one."""
 
 
+GOODBYE = "goodbye"
+"""Ends a connection that is done: it is no fault, and nobody is told."""
+
+
 class PubsubdError(Exception):
     """Anything this package raises on purpose."""
 
@@ -76,7 +82,7 @@ class ProtocolError(PubsubdError):
     """A fault of the protocol, as it is told to the peer.
 
     Attributes:
-        code: a key of :data:`STAYS` or :data:`CLOSES`.
+        code: a key of one of the tables above, or :data:`GOODBYE`.
         text: one line for a person; anything quoted in it is escaped already.
         closes: whether the connection ends because of it.
     """
@@ -85,7 +91,7 @@ class ProtocolError(PubsubdError):
         super().__init__(f"{code} {text}")
         self.code = code
         self.text = text
-        self.closes = code in CLOSES or code in MESH_CLOSES
+        self.closes = code in CLOSES or code in MESH_CLOSES or code == GOODBYE
 
 
 class ConfigError(PubsubdError):

@@ -26,6 +26,9 @@ READ_SIZE = 256 * KIB
 MAX_READ = 2 * MIB
 """Bytes taken at once while frames larger than :data:`READ_SIZE` come."""
 
+MAX_TYPED = 64 * KIB
+"""Bytes of data without a length, which the line ends. Each read looks through them all."""
+
 MAX_CACHED_NAMES = 8_192
 """Names whose receivers are remembered, about 300 bytes each. Each sub looks through them all."""
 

@@ -23,6 +23,10 @@ from pubsubd.protocol.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
 FORWARD = b"//fwd/"
 OWN = b"//pubsubd/"
 ERROR = b"//pubsubd/error"
+HELP = b"//pubsubd/help"
+
+TO_LINE_END = b"-"
+"""Stands for the length of data that the line ends: for people, who would have to count."""
 
 
 def header_matcher(reserved: tuple[bytes, ...]) -> Callable[..., re.Match[bytes] | None]:
@@ -38,6 +42,9 @@ match_header = header_matcher((OWN,))
 What matches is legal, unless its name is not UTF-8, and is not the daemon's own.
 """
 
+_ALONE = {b"help": b"help", b"?": b"help", b"quit": b"quit", b"exit": b"quit"}
+_IAC = 0xFF
+_TLS = b"\x16\x03"  # how a greeting begins
 _QUOTED = 64
 _HTTP = (b" HTTP/1.0", b" HTTP/1.1", b" HTTP/2.0")
 
@@ -100,7 +107,7 @@ def parse_length(digits: bytes) -> int:
     """Return the payload length that ``digits`` spell; raise :class:`ProtocolError`."""
     if not digits.isdigit() or len(digits) > MAX_DIGITS:  # int() alone takes b"1_0" and b"+5"
         shown = quote(digits) if digits else "nothing"
-        raise ProtocolError("bad-length", f"expected 1 to {MAX_DIGITS} digits, got {shown}")
+        raise ProtocolError("bad-length", f"expected - or 1 to {MAX_DIGITS} digits, got {shown}")
     return int(digits)
 
 
@@ -165,13 +172,33 @@ def find_line_end(buf: bytes, start: int) -> int:
     """Return the offset of the LF that ends the line at ``start``, or -1 if it is not there yet.
 
     Raises:
-        ProtocolError: ``line-too-long``, after :data:`~pubsubd.protocol.limits.MAX_LINE` bytes.
+        ProtocolError: ``line-too-long``, after :data:`~pubsubd.protocol.limits.MAX_LINE` bytes, or
+            ``no-tls``.
     """
     stop = buf.find(b"\n", start, start + MAX_LINE + 1)
+    if buf.startswith(_TLS, start):
+        raise ProtocolError("no-tls", "this listener does not speak TLS")
     if stop < 0 and len(buf) - start > MAX_LINE:
         shown = quote(buf[start : start + 24])
         raise ProtocolError("line-too-long", f"{MAX_LINE} bytes without a line feed, from {shown}")
     return stop
+
+
+def find_typed_data(buf: bytes, start: int, most: int) -> tuple[int, int]:
+    """Return the offsets of the end of the data at ``start``, and of the LF that ends its line.
+
+    The latter is -1 if it is not there yet.
+
+    Raises:
+        ProtocolError: ``payload-too-large``, for more than ``most`` bytes.
+    """
+    stop = buf.find(b"\n", start, start + most + 2)
+    if stop < 0 and len(buf) < start + most + 2:
+        return start, -1
+    end = stop - 1 if buf[start:stop].endswith(b"\r") else stop
+    if stop < 0 or end > start + most:
+        raise ProtocolError("payload-too-large", f"over {most} bytes of data without a length")
+    return end, stop
 
 
 def parse_header(head: bytes) -> tuple[bytes, bytes]:
@@ -181,7 +208,9 @@ def parse_header(head: bytes) -> tuple[bytes, bytes]:
 
 
 def parse_line(line: bytes) -> tuple[bytes, bytes]:
-    """Return the verb (``b"sub"`` or ``b"unsub"``) and substring of a line without its end.
+    """Return the verb and the substring of a line without its end.
+
+    The verb is ``b"sub"`` or ``b"unsub"``, or, without a substring, ``b"help"`` or ``b"quit"``.
 
     Raises:
         ProtocolError: for every other line, a ``pub`` that has no header included.
@@ -191,6 +220,8 @@ def parse_line(line: bytes) -> tuple[bytes, bytes]:
     if verb in (b"sub", b"unsub"):
         check_name(rest, "substring")
         return verb, rest
+    if not gap and verb in _ALONE:
+        return _ALONE[verb], b""
     if verb == b"pub":
         name = rest.partition(b" ")[0]
         if not name:
@@ -198,7 +229,8 @@ def parse_line(line: bytes) -> tuple[bytes, bytes]:
         raise ProtocolError("bad-length", f"pub {quote(name)} needs a length, a space and data")
     if line.endswith(_HTTP) and gap:
         raise ProtocolError("http-request", "this is a line protocol: pub, sub and unsub")
-    raise ProtocolError("unknown-command", f"{quote(verb)} is not pub, sub or unsub")
+    hint = "JSON goes to the hub port" if verb.startswith(b"{") else "try help"
+    raise ProtocolError("unknown-command", f"{quote(verb)} is not pub, sub or unsub; {hint}")
 
 
 def end_of_frame(chunk: bytes, offset: int) -> int:
@@ -223,7 +255,9 @@ def count_frames(chunk: bytes) -> int:
 
 
 def next_frame(chunk: bytes, at: int) -> int:
-    """Return the offset after the whole, legal frame at ``at``."""
+    """Return the offset after the whole, legal frame at ``at``, or the answer to telnet there."""
+    if chunk[at] == _IAC:
+        return at + 3
     gap = chunk.index(b" ", at + 4)
     stop = chunk.index(b" ", gap + 1)
     return stop + 1 + int(chunk[gap + 1 : stop]) + 1

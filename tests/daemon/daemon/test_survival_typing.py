@@ -110,8 +110,11 @@ STAYS = [
     (b"pub\tx 1 a\n", "unknown-command"),
     (b"publish x 1 a\n", "unknown-command"),
     (b"\x00\n", "unknown-command"),
-    (b"\xff\xf4\xff\xfd\x06\n", "unknown-command"),  # telnet's interrupt
-    (b"?\r\n", "unknown-command"),
+    (b"help me\n", "unknown-command"),
+    (b"quit now\n", "unknown-command"),
+    (b"pub x -- a\n", "bad-length"),
+    (b"pub x -\n", "bad-length"),
+    (b'{"type":"hub:connect"}\n', "unknown-command"),
     (b"\xef\xbb\xbfsub a\n", "unknown-command"),  # a byte order mark
     (b"pub //pubsubd/nonsense 1 a\n", "unknown-request"),
     (b"pub //pubsubd/error 1 a\n", "unknown-request"),
@@ -136,6 +139,8 @@ CLOSES = [
     (b"sub " + b"n" * 1085, "line-too-long"),
     (b"pub " + b"n" * 1085, "line-too-long"),
     (b"pub x 1_0 " + b"d" * 1100, "line-too-long"),
+    (b"pub x - " + b"d" * 65_537 + b"\n", "payload-too-large"),
+    (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03", "no-tls"),
     (b"GET / HTTP/1.1\r\nHost: 127.0.0.1:9014\r\n\r\n", "http-request"),
     (b"POST /x HTTP/1.0\r\n\r\npub x 1 a\n", "http-request"),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "http-request"),
@@ -583,8 +588,13 @@ def test_a_telnet_session(daemon: Daemon, dial: Dial) -> None:
         telnet.see(b"sub chat\r\n")  # the terminal's echo
         telnet.type(b"\n")
         telnet.type(b"bub chat\n")
-        telnet.see(b'unknown-command "bub" is not pub, sub or unsub\r\n')
-        telnet.type(b"pub tel/a 5 hello\n")
+        telnet.see(b'unknown-command "bub" is not pub, sub or unsub; try help\r\n')
+        telnet.type(b"\x03")  # Ctrl-C: it shows nothing until the daemon has answered
+        telnet.type(b"pub tel/a - hello\n")
+        telnet.type(b"pub chat - seen\n")
+        telnet.see(b"pub chat 4 seen\r\n")
+        telnet.type(b"\x04pub chat - too\n")
+        telnet.see(b"pub chat 3 too\r\n")
         telnet.type(b"pub tel/b 0 \n")
         telnet.type(b"pub tel/c 3 hello\n")
         shown = telnet.see(b"closed by foreign host")
@@ -592,6 +602,16 @@ def test_a_telnet_session(daemon: Daemon, dial: Dial) -> None:
     finally:
         telnet.close()
     assert other.ping() == b"pub tel/a 5 hello\npub tel/b 0 \n"
+
+
+@pytest.mark.parametrize("word", [b"quit", b"EXIT"])
+def test_quit_ends_the_connection_when_all_is_sent(daemon: Daemon, dial: Dial, word: bytes) -> None:
+    line = dial(daemon)
+    line.say(b"sub chat\npub chat - x\n" + word + b"\npub chat - y\n")
+    assert line.hear_end() == b"pub chat 1 x\n"
+    other = dial(daemon)
+    assert other.stats()["errors"] == other.stats()["closed"] == {}
+    assert other.stats()["connections"] == 1
 
 
 def test_telnet_shows_what_others_say(daemon: Daemon, dial: Dial) -> None:

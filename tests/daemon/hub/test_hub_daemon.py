@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from synap_sdk.exceptions import SynapException
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.browser import Browser
-from tests.daemons import DEADLINE, ROOT, Daemon, Line, frames, tool, wait_until
+from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, frames, tool, wait_until
 from tests.hubs import Lines, Socket, connect_a, message_a, message_b
 
 
@@ -108,6 +110,26 @@ def test_nc_speaks_json_by_lines_and_stays_as_a_listener(
         nc.wait()
         assert nc.stdout is not None
         nc.stdout.close()
+
+
+@pytest.mark.parametrize("said", ["sub chat\n", "PUB chat 5 hello\r\n", "unsub a"])
+def test_a_command_of_the_line_port_is_told_at_once_where_to_go(shared: Daemon, said: str) -> None:
+    with contextlib.closing(Line(shared.hub)) as line:
+        line.say(said.encode())
+        ((name, data),) = frames(line.hear_end())
+    verb = said.split(maxsplit=1)[0].lower()
+    text = f"wrong-port this is the hub port, for JSON; {verb} goes to the line port"
+    assert (name, data.decode()) == ("//pubsubd/error", text)
+
+
+def test_a_command_at_the_wrong_port_says_so(shared: Daemon) -> None:
+    host, port = shared.hub
+    command = [sys.executable, "-m", "pubsubd", "stats", "--host", host, "--port", str(port)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=DEADLINE, env=environment()
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "this is the hub port, for JSON; pub goes to the line port" in done.stderr
 
 
 def test_a_binary_message_is_as_good_as_a_text(
