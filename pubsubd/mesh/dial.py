@@ -172,7 +172,8 @@ class Mesher:
 
     def _dial_peers(self, nursery: trio.Nursery) -> None:
         for gone in self._dialling.keys() - self._peers.keys():
-            self._dialling.pop(gone).end()
+            self._dialling[gone].end()
+            del self._dialling[gone]
         for host, port in self._peers.keys() - self._dialling.keys():
             dialling = self._dialling[host, port] = _Dialling()
             dial = partial(self._keep_peer, host, port, dialling)

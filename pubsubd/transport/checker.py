@@ -9,7 +9,7 @@ import trio
 from pubsubd.access.checks import AT_A_TIME, Checks
 from pubsubd.broker.faults import Faults
 from pubsubd.broker.peer import Check
-from pubsubd.transport.tasks import guarded
+from pubsubd.transport.tasks import contain, guarded
 
 LONGEST_WAIT = 60.0
 """Seconds that a check may wait for its turn; then it is refused."""
@@ -32,6 +32,11 @@ class Place:
         self.started = False
         self.done = trio.Event()
         self.error: Exception | None = None
+
+    def end(self, _code: str, text: str) -> None:
+        """Let it end with a fault."""
+        self.error = RuntimeError(text)
+        self.done.set()
 
     def refuse(self) -> None:
         """Let nobody wait for it any more."""
@@ -79,7 +84,8 @@ class Checker:
         """Run what may run."""
         while (place := self._checks.take()) is not None:
             place.started = True
-            self._nursery.start_soon(self._run, place)
+            # Again, if it fails before it has begun: it is among the daemon's own tasks.
+            self._nursery.start_soon(contain, self._faults, place, partial(self._run, place), 2)
 
     async def _run(self, place: Place) -> None:
         try:
