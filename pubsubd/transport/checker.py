@@ -84,7 +84,7 @@ class Checker:
         """Run what may run."""
         while (place := self._checks.take()) is not None:
             place.started = True
-            # Again, if it fails before it has begun: it is among the daemon's own tasks.
+            # Again, if it fails before it has begun, as its place has to be given back.
             self._nursery.start_soon(contain, self._faults, place, partial(self._run, place), 2)
 
     async def _run(self, place: Place) -> None:

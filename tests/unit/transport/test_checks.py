@@ -232,12 +232,10 @@ async def test_what_a_check_raises_comes_to_who_waits_for_it_and_the_next_one_ru
         await checker.run(good)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-async def test_a_task_that_fails_before_its_check_ends_no_other(
-    monkeypatch: pytest.MonkeyPatch, times: int
+async def test_a_task_that_fails_before_its_check_costs_the_one_who_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Once it is begun again; twice, and who waits for it is told."""
-    real, failures = Checker._run, iter([True] * times)
+    real, failures = Checker._run, iter([True])
 
     async def run(checker: Checker, place: Place) -> None:
         if next(failures, False):
@@ -247,17 +245,15 @@ async def test_a_task_that_fails_before_its_check_ends_no_other(
     monkeypatch.setattr(Checker, "_run", run)
     async with trio.open_nursery() as nursery:
         checker, _ = make(nursery)
-        check, other = Slow("a"), Slow("b")
-        check.goes_on.set()
-        other.goes_on.set()
-        if times == 1:
-            await checker.run(check)
-            assert check.begun.is_set()
-        else:
-            with pytest.raises(RuntimeError, match="a fault of the daemon's own"):
-                await checker.run(check)
-        await checker.run(other)
-        assert other.begun.is_set()
+        checks = [Slow(f"a{number}") for number in range(1 + AT_A_TIME)]
+        for check in checks:
+            check.goes_on.set()
+        with pytest.raises(RuntimeError, match="a fault of the daemon's own"):
+            await checker.run(checks[0])
+        async with trio.open_nursery() as others:
+            for check in checks[1:]:  # its place is free again
+                others.start_soon(checker.run, check)
+        assert all(check.begun.is_set() for check in checks)
 
 
 async def test_who_leaves_does_not_wait_and_is_not_waited_for() -> None:
