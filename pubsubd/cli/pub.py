@@ -6,6 +6,7 @@ is waited for, and so that memory stays flat however long the input is.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
@@ -15,9 +16,12 @@ import click
 import trio
 
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.values import seconds, show_size, size
+from pubsubd.cli.values import seconds, show_size, size, some_seconds
+from pubsubd.client.line import Client
 from pubsubd.protocol.limits import MIB, READ_SIZE
+from pubsubd.protocol.wire import escape
 
+_LOOK = 0.05  # seconds between two looks for receivers: a fifth of the requests that are allowed
 _Read = Callable[[int], Awaitable[bytes]]
 
 
@@ -57,6 +61,18 @@ _Read = Callable[[int], Awaitable[bytes]]
     help="Time from the start of one message to the start of the next.",
 )
 @click.option(
+    "--wait-for",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Publish only when at least N connections would receive NAME.",
+)
+@click.option(
+    "--timeout",
+    type=some_seconds,
+    metavar="SECONDS",
+    help="Longest time for --wait-for; then the status is 1.",
+)
+@click.option(
     "--max-payload",
     type=size(least=1),
     metavar="SIZE",
@@ -74,6 +90,8 @@ def command(
     chunk: int | None,
     count: int,
     interval: float,
+    wait_for: int | None,
+    timeout: float | None,
     max_payload: int,
 ) -> None:
     """Publish DATA, or standard input, under NAME.
@@ -88,6 +106,7 @@ def command(
       pubsubd pub files/picture --file picture.png
       tail -f log | pubsubd pub logs/web --lines
       pubsubd pub backup --chunk 256KiB <backup.tar
+      pubsubd pub chat/main hello --wait-for 1 --timeout 10
     """  # noqa: D301  (click wants the character)
     if data is not None and (path is not None or lines or chunk is not None):
         raise click.UsageError("DATA excludes --file, --lines and --chunk.")
@@ -95,6 +114,8 @@ def command(
         raise click.UsageError("--lines and --chunk exclude each other.")
     if count > 1 and (lines or chunk is not None):
         raise click.UsageError("--count excludes --lines and --chunk.")
+    if timeout is not None and wait_for is None:
+        raise click.UsageError("--timeout is for --wait-for.")
     if chunk is not None and chunk > max_payload:
         raise click.UsageError("--chunk is larger than --max-payload.")
 
@@ -113,13 +134,20 @@ def command(
             messages = _chunks(read, chunk)
         else:
             messages = _whole(read, max_payload, title, count)
-        trio.run(_publish, target, name, messages, interval, max_payload)
+        wait = partial(_wait_for, name, wait_for or 0, timeout)
+        trio.run(_publish, target, name, messages, interval, max_payload, wait)
 
 
 async def _publish(
-    target: Target, name: str, messages: AsyncIterator[bytes], interval: float, max_payload: int
+    target: Target,
+    name: str,
+    messages: AsyncIterator[bytes],
+    interval: float,
+    max_payload: int,
+    wait: Callable[[Client], Awaitable[None]],
 ) -> None:
     async with target.connect(max_payload=max_payload) as client:
+        await wait(client)
         due = trio.current_time()
         async for data in messages:
             if interval:
@@ -127,6 +155,26 @@ async def _publish(
                 due = max(due + interval, trio.current_time())
             await client.publish(name, data)
         # Leaving waits until the daemon has carried out everything, and raises if it did not.
+
+
+async def _wait_for(
+    name: str,
+    least: int,
+    timeout: float | None,  # noqa: ASYNC109  (the command's own meaning)
+    client: Client,
+) -> None:
+    """Wait until so many connections would receive ``name``."""
+    count, end = 0, float("inf") if timeout is None else trio.current_time() + timeout
+    while least:
+        answer = await client.request("//pubsubd/explain", os.fsencode(name))
+        count = json.loads(answer)["count"]
+        if count >= least:
+            return
+        if trio.current_time() > end:
+            raise click.ClickException(
+                f"timed out after {timeout:g} s: {count} of {least} would receive {escape(name)}"
+            )
+        await trio.sleep(_LOOK)
 
 
 async def _read(fd: int, most: int) -> bytes:

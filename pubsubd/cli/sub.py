@@ -114,6 +114,8 @@ async def _print(
             on_connect=_tell_connected,
         ) as client:
             await client.subscribe(*substrings)
+            if sys.stderr.isatty():
+                click.echo("pubsubd: subscribed", err=True)
             while left is None or left > 0:
                 messages = (await client.receive())[:left]
                 _write(b"".join(map(form, messages)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -165,3 +166,35 @@ async def test_a_long_stream_arrives_complete_with_memory_flat() -> None:
         assert await process.wait() == 0
     assert found.digest() == wanted.digest()
     assert peak < 100 * 1024  # KiB
+
+
+async def test_it_waits_until_so_many_would_receive_it() -> None:
+    async with (
+        serving() as port,
+        open_client(port=port) as first,
+        open_client(port=port) as second,
+        trio.open_nursery() as nursery,
+    ):
+        await first.subscribe("n")
+        process = await start(nursery, "pub", "n/1", "x", "--wait-for=2", port=port)
+        # It has asked for the receivers and found one: it is another connection by then.
+        while json.loads(await first.request("//pubsubd/stats"))["connections"] < 3:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        await second.subscribe("/1")
+        assert await process.wait() == 0
+        assert await heard(first) == [b"x"]
+        assert (await second.receive())[0].data == b"x"
+
+
+async def test_it_waits_no_longer_than_it_may() -> None:
+    async with listening() as (port, client):
+        done = await pubsubd("pub", "n", "x", "--wait-for=2", "--timeout=0.1", port=port)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.stderr == b"pubsubd: timed out after 0.1 s: 1 of 2 would receive n\n"
+        assert await heard(client) == []
+
+
+async def test_a_timeout_alone_is_a_mistake() -> None:
+    done = await pubsubd("pub", "n", "x", "--timeout=1", port=1)
+    assert done.returncode == 2
+    assert b"--timeout is for --wait-for" in done.stderr

@@ -121,6 +121,19 @@ async def test_on_a_terminal_control_characters_are_escaped() -> None:
         os.close(theirs)
 
 
+async def test_on_a_terminal_it_says_when_it_is_subscribed() -> None:
+    ours, theirs = os.openpty()
+    try:
+        async with serving() as port, trio.open_nursery() as nursery:
+            await start(nursery, "sub", "n", port=port, stderr=theirs)
+            said = await trio.to_thread.run_sync(os.read, ours, 1000)
+            assert said == b"pubsubd: subscribed\r\n"
+            nursery.cancel_scope.cancel()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 async def test_a_timeout_fails_when_a_count_was_wanted() -> None:
     async with serving() as port:
         done = await pubsubd("sub", "n", "--count=1", "--timeout=0.01", port=port)

@@ -16,7 +16,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -580,8 +579,9 @@ def test_the_readme_opens_with_a_session_that_works_as_printed(
 
 @pytest.mark.parametrize("console", CONSOLES[2:], ids=lambda c: c.splitlines()[0])
 def test_an_example_of_the_readme_prints_what_it_says(
-    console: str, daemon: Daemon, dial: Dial, tmp_path: Path, shell: Callable[[str], list[str]]
+    console: str, daemon: Daemon, tmp_path: Path, shell: Callable[[str], list[str]]
 ) -> None:
+    """As it is printed, in one bash, which waits for nothing but what the example waits for."""
     for name in ("nc", "curl"):
         if f"{name} -" in console:
             tool(name)
@@ -591,29 +591,18 @@ def test_an_example_of_the_readme_prints_what_it_says(
     here = tmp_path / "here"
     here.mkdir()
     shutil.copy(ROOT / "README.md", here)
-    watch = dial(daemon)
-    screen = tmp_path / "screen"
-    with ExitStack() as stack, screen.open("ab") as output:
-        more = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output, "cwd": here}
-        jobs = []
-        for command in commands:
-            if command.endswith("&"):
-                before = watch.stats()["subscriptions"]
-                job = stack.enter_context(program(*shell(command.removesuffix("&")), **more))
-                jobs.append(job)
-                wait_until(
-                    lambda before=before: watch.stats()["subscriptions"] > before,
-                    f"{command} has subscribed",
-                )
-            elif command == "wait":
-                assert [job.wait(DEADLINE) for job in jobs] == [0] * len(jobs)
-            else:
-                subprocess.run(
-                    shell(command), env=environment(), timeout=DEADLINE, check=True, **more
-                )
-        assert [job.wait(DEADLINE) for job in jobs] == [0] * len(jobs)
-    found = screen.read_text(encoding="utf-8")
-    assert without_clients(found).rstrip("\n") == without_clients(printed).rstrip("\n")
+    done = subprocess.run(
+        shell("\n".join(["set -e", *commands, "wait"])),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=here,
+        env=environment(),
+        timeout=DEADLINE,
+        check=True,
+        text=True,
+    )
+    assert without_clients(done.stdout).rstrip("\n") == without_clients(printed).rstrip("\n")
 
 
 def without_clients(text: str) -> str:
