@@ -156,7 +156,7 @@ def _load() -> ModuleType:
             raise
         raise TopologyError(
             f"the analysis needs {exc.name.partition('.')[0]}, which is not installed:"
-            " pip install 'pubsubd[topology]'"
+            " pip install '.[topology]', in a checkout of pubsubd"
         ) from exc
 
 

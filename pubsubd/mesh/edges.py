@@ -85,7 +85,8 @@ def write_parquet(rows: Iterable[Row], file: BinaryIO) -> None:
         parquet: Any = import_module("pyarrow.parquet")
     except ImportError as exc:
         raise EdgesError(
-            f"Parquet needs pyarrow ({exc}); install it with: pip install 'pubsubd[parquet]'"
+            f"Parquet needs pyarrow ({exc}); install it with: pip install '.[parquet]',"
+            " in a checkout of pubsubd"
         ) from exc
     types = {
         "timestamp": arrow.timestamp("ms", tz="UTC"),

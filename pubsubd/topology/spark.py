@@ -90,7 +90,7 @@ def spark_session(
             import pyspark  # noqa: F401, PLC0415  (the daemon is installed without it)
         except ImportError as error:
             raise TopologyError(
-                "Spark is not installed: install it with \"pip install 'pubsubd[topology]'\""
+                "Spark is not installed: pip install '.[topology]', in a checkout of pubsubd"
             ) from error
         url = master or os.environ.get("MASTER") or LOCAL
         if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit: Java is there already

@@ -489,7 +489,7 @@ async def test_without_pyarrow_one_line_tells_how_to_get_it(
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"pubsubd: Parquet needs pyarrow ")
-    assert done.stderr.endswith(b"pip install 'pubsubd[parquet]'\n")
+    assert done.stderr.endswith(b"pip install '.[parquet]', in a checkout of pubsubd\n")
     assert done.stderr.count(b"\n") == 1
     assert not path.exists()
 

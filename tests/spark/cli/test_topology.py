@@ -140,7 +140,7 @@ def test_what_is_not_installed_is_told_with_how_to_get_it(place: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         "pubsubd: the analysis needs pyspark, which is not installed:"
-        " pip install 'pubsubd[topology]'\n"
+        " pip install '.[topology]', in a checkout of pubsubd\n"
     )
 
 

@@ -109,7 +109,7 @@ def test_an_empty_parquet_file_has_its_columns() -> None:
 
 def test_without_pyarrow_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(EdgesError, match=r"pip install 'pubsubd\[parquet\]'"):
+    with pytest.raises(EdgesError, match=r"pip install '\.\[parquet\]'"):
         written(write_parquet, ROWS)
 
 
