@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 
 # Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
-settings.register_profile("fast", max_examples=15)
-settings.register_profile("usual", max_examples=40)
+# None has a limit of time: a machine may be busy.
+for name, examples in (("fast", 15), ("usual", 40), ("thorough", 100)):
+    settings.register_profile(name, max_examples=examples, deadline=None)
+settings.load_profile("thorough")
 
 _LONG = 32  # characters of a value that make no good name for a test
 

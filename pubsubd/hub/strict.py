@@ -92,8 +92,8 @@ def read(data: bytes) -> tuple[Any, bytes]:
         raise JsonError("a number is out of range") from None
     except msgspec.DecodeError as error:
         raise JsonError(_describe(error, data)) from None
-    except UnicodeDecodeError as error:
-        raise JsonError(f"byte 0x{error.object[error.start]:02x} is not UTF-8") from None
+    except UnicodeDecodeError as error:  # as msgspec before 0.23 tells it
+        raise JsonError(_describe_bytes(error)) from None
     except RecursionError:
         raise JsonError(_TOO_DEEP) from None
     # Each level takes two bytes, and one bracket: most texts need no closer look.
@@ -118,6 +118,11 @@ _TOO_DEEP = f"over {MAX_DEPTH} levels deep"
 
 def _describe(error: msgspec.DecodeError, data: bytes) -> str:
     text = str(error).removeprefix("JSON is malformed: ")
+    if "UTF-8" in text:
+        try:
+            data.decode()
+        except UnicodeDecodeError as bad:
+            return _describe_bytes(bad)
     if "surrogate" in text:
         return "a lone surrogate"
     if "truncated" not in text:
@@ -125,6 +130,10 @@ def _describe(error: msgspec.DecodeError, data: bytes) -> str:
     # It says so as well where the second half of a pair should be.
     whole = data.replace(b"\\\\", b"")
     return "a lone surrogate" if _find_lone(whole) else "the text is cut"
+
+
+def _describe_bytes(error: UnicodeDecodeError) -> str:
+    return f"byte 0x{error.object[error.start]:02x} is not UTF-8"
 
 
 def _weigh(data: bytes) -> None:

@@ -95,6 +95,12 @@ def ping(stage: Stage) -> None:
     stage.flood(stage.line, repeated(frame(b"//pubsubd/ping", b"1")))
 
 
+@attack("help", "//pubsubd/help", crowd=True, each=PENDING)
+def ask_for_help(stage: Stage) -> None:
+    """Asks for help, as fast as it can, in both ways."""
+    stage.flood(stage.line, repeated(frame(b"//pubsubd/help", b"") + b"help\n?\n"))
+
+
 @attack("ping-unread", "//pubsubd/ping", "max_pending", "max_payload", each=PENDING + PAYLOAD)
 def ping_unread(stage: Stage) -> None:
     """Pings with 1 MiB of data, and never reads the answers."""
