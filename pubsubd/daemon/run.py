@@ -50,6 +50,7 @@ from pubsubd.transport.listen import (
     raise_descriptors,
     resolve,
 )
+from pubsubd.transport.own_file import OwnFile
 from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded
 
@@ -305,7 +306,7 @@ def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack)
         file.write("\n")
     Path(file.name).chmod(0o644)
     Path(file.name).rename(path)
-    stack.callback(path.unlink, missing_ok=True)
+    stack.callback(OwnFile(path).remove)
 
 
 def _describe(all_bound: Sequence[BoundSocket]) -> str:

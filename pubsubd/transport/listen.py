@@ -25,6 +25,7 @@ from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import Limits
 from pubsubd.settings.config import ListenerConfig
 from pubsubd.transport.connection import MakeProtocol, name_address, open_connection, tune
+from pubsubd.transport.own_file import OwnFile
 from pubsubd.transport.server import Server
 from pubsubd.transport.tasks import guarded
 from pubsubd.transport.tls import TlsSocket
@@ -138,7 +139,7 @@ def _listen_unix(path: str, stack: contextlib.ExitStack) -> socket.socket:
     _remove_stale(Path(path))
     sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
     _bind(sock, path, path)
-    stack.callback(Path(path).unlink, missing_ok=True)
+    stack.callback(OwnFile(Path(path)).remove)
     return sock
 
 

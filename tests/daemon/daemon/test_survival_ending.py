@@ -142,6 +142,32 @@ def test_nobody_is_let_in_any_more_while_it_drains(start: Start, dial: Dial) -> 
     assert daemon.wait() == 0
 
 
+def test_one_that_drains_leaves_the_socket_and_the_ports_file_of_its_successor(
+    start: Start, dial: Dial, tmp_path: Path
+) -> None:
+    path, ports = tmp_path / "socket", tmp_path / "ports"
+    daemon = start("--unix", str(path), "--max-pending", "64MiB", "--drain-timeout", str(DEADLINE))
+    daemon.ports_file.rename(ports)  # as another one would write it there
+    daemon.ports_file.write_text("of its successor")
+    reader, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
+    reader.say(b"sub log\n")
+    reader.ping()
+    publisher.say(SAID)
+    publisher.ping()
+    daemon.signal()
+    daemon.wait_log("event=draining")
+    successor = start("--unix", str(path))
+    _check_all_delivered(reader.hear_end())
+    reader.close()
+    publisher.close()
+    assert daemon.wait() == 0
+    assert path.is_socket()
+    assert daemon.ports_file.read_text() == "of its successor"
+    successor.stop()
+    assert not path.exists()
+    assert not successor.ports_file.exists()
+
+
 def test_a_second_signal_ends_it_at_once(start: Start, dial: Dial) -> None:
     daemon = start("--max-pending", "64MiB", "--drain-timeout", "100000")
     reader, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
