@@ -7,6 +7,7 @@ not load what ``bench`` draws with, and ``--help`` loads click alone.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -35,6 +36,10 @@ COMMANDS = {
     "bench": "Measure the daemon's throughput and latency.",
 }
 """Every command and its short help."""
+
+
+_SERVICE = re.compile(r"(?:tcp|udp|sctp)://[^\s/]+:\d+")
+_PORTS = ("PUBSUBD_PORT", "PUBSUBD_HUB_PORT")
 
 
 class _Commands(click.Group):
@@ -91,11 +96,22 @@ def main(caught: list[int]) -> int:
         caught: collects the signals that arrive before ``serve`` can handle them.
     """
     try:
+        _pass_over_services()
         status = group.main(prog_name="pubsubd", obj=caught, standalone_mode=False)
         sys.stdout.flush()
     except BaseException as exc:  # noqa: BLE001  (the last chance to report it)
         return _tell(_alone(exc))
     return status if isinstance(status, int) else 0
+
+
+def _pass_over_services() -> None:
+    """Drop what Kubernetes sets in every container for a Service that is named pubsubd."""
+    for name, value in list(os.environ.items()):
+        if name.startswith("PUBSUBD_") and _SERVICE.fullmatch(value):
+            del os.environ[name]
+            if name in _PORTS:  # the others have no meaning here
+                why = "Kubernetes has set it for a Service"
+                click.echo(f"pubsubd: passing over {name}={value}: {why}", err=True)
 
 
 def _alone(exc: BaseException) -> BaseException:

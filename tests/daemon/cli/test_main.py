@@ -28,6 +28,22 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_what_kubernetes_sets_for_a_service_of_that_name_is_passed_over() -> None:
+    address = "tcp://10.0.0.1:9014"
+    names = ("PUBSUBD_PORT", "PUBSUBD_PORT_9014_TCP", "PUBSUBD_HUB_PORT")
+    for command in ("stats", "serve"):
+        words = ["serve", "--check"] if command == "serve" else ["stats", "--unix", "/none"]
+        done = run(*words, **dict.fromkeys(names, address))
+        told = [
+            f"pubsubd: passing over {name}={address}: Kubernetes has set it for a Service"
+            for name in ("PUBSUBD_PORT", "PUBSUBD_HUB_PORT")
+        ]
+        assert sorted(done.stderr.splitlines()[:2]) == sorted(told)
+        assert done.returncode == (0 if command == "serve" else 1)
+    done = run("stats", PUBSUBD_PORT="tcp://10.0.0.1")
+    assert done.returncode == 2
+
+
 def test_the_version_is_told() -> None:
     done = run("--version")
     assert (done.returncode, done.stdout) == (0, f"pubsubd {__version__}\n")
