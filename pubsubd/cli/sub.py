@@ -14,6 +14,7 @@ import trio
 
 from pubsubd.cli.formats import Format, parse_format
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.output import wait_closed
 from pubsubd.cli.values import some_seconds
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import MIB
@@ -88,10 +89,11 @@ def command(
       pubsubd sub files/picture --count 1 --format raw >picture.png
       pubsubd sub / --format '{time} {length:>8} {name}'
     """  # noqa: D301  (click wants the character)
+    complete = True
     try:
         complete = trio.run(_print, target, substrings, count, timeout, form, reconnect)
-    except BrokenPipeError:
-        return  # the reader has closed our output
+    except* BrokenPipeError:
+        pass  # the reader has closed our output
     if not complete:
         raise click.ClickException(f"timed out after {timeout:g} s")
 
@@ -106,13 +108,25 @@ async def _print(
 ) -> bool:
     """Return whether as many messages as requested have arrived."""
     left = count
-    with trio.move_on_after(float("inf") if timeout is None else timeout):
-        async with target.connect(
-            reconnect=reconnect,
-            max_payload=_LARGEST,
-            on_disconnect=_tell_disconnected if reconnect else None,
-            on_connect=_tell_connected,
-        ) as client:
+    closed = False
+
+    async def notice_closed(scope: trio.CancelScope) -> None:
+        nonlocal closed
+        await wait_closed()
+        closed = True
+        scope.cancel()
+
+    with trio.move_on_after(float("inf") if timeout is None else timeout) as scope:
+        async with (
+            trio.open_nursery() as nursery,
+            target.connect(
+                reconnect=reconnect,
+                max_payload=_LARGEST,
+                on_disconnect=_tell_disconnected if reconnect else None,
+                on_connect=_tell_connected,
+            ) as client,
+        ):
+            nursery.start_soon(notice_closed, scope)
             await client.subscribe(*substrings)
             if sys.stderr.isatty():
                 click.echo("pubsubd: subscribed", err=True)
@@ -121,6 +135,9 @@ async def _print(
                 _write(b"".join(map(form, messages)))
                 if left is not None:
                     left -= len(messages)
+            nursery.cancel_scope.cancel()
+    if closed:
+        raise BrokenPipeError
     return left is None or left <= 0
 
 

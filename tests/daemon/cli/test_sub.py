@@ -15,6 +15,7 @@ import trio
 
 from pubsubd.cli.formats import parse_format
 from pubsubd.client import Client, Message, open_client
+from tests.daemons import DEADLINE
 from tests.running import (
     pubsubd,
     serve_until_stopped,
@@ -152,6 +153,17 @@ async def test_a_closed_output_ends_it_quietly() -> None:
         await sub.process.stdout.aclose()
         await say(client, [b"x"])
         assert await sub.process.wait() == 0
+        assert await sub.err() == b""
+
+
+async def test_a_closed_output_ends_it_at_once_although_nothing_more_comes() -> None:
+    async with publishing() as (port, client), subscribing(port) as sub:
+        await say(client, [b"x"])
+        assert await sub.out(until=b"\n") == b"n/1 x\n"
+        assert sub.process.stdout is not None
+        await sub.process.stdout.aclose()
+        with trio.fail_after(DEADLINE):
+            assert await sub.process.wait() == 0
         assert await sub.err() == b""
 
 
