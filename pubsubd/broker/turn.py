@@ -42,18 +42,22 @@ class Turn:
 
     Attributes:
         made: bytes of answers made in it.
+        length: seconds that the next one lasts; those after it last a
+            :data:`~pubsubd.protocol.limits.TURN` again.
     """
 
-    __slots__ = ("_clock", "_until", "made")
+    __slots__ = ("_clock", "_until", "length", "made")
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self._until = 0.0
         self.made = 0
+        self.length = TURN
 
     def begin(self) -> None:
         """Begin a turn."""
-        self._until = self._clock() + TURN
+        self._until = self._clock() + self.length
+        self.length = TURN
         self.made = 0
 
     def over(self) -> bool:

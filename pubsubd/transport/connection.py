@@ -51,7 +51,8 @@ log = logging.getLogger("pubsubd")
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _MOST_PIECES = 64  # in one send; the system allows 1,024
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
-_UNKNOWN = 0.002  # seconds of a first turn, which come after turns that are likely to be short
+_UNKNOWN = 0.001  # seconds of a first turn: a thousand may come at once, and nobody knows of what
+_BUSY = 0.6 * TURN  # seconds: too much for a pass that lets others on, but not for ever
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
 _ENDING = 0.000_3  # seconds that the end of a connection takes besides
@@ -174,6 +175,7 @@ class Connection:
         "_heavy",
         "_lot",
         "_moved",
+        "_new",
         "_paces",
         "_paused",
         "_protocol",
@@ -207,6 +209,7 @@ class Connection:
         self._writing = False
         self._moved = 0.0
         self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
+        self._new = True  # no turn of it has ended before its work: until then they are short
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
         self._watched = 0.0  # until when the processor's time is looked at
         self.heard = 0.0
@@ -372,6 +375,8 @@ class Connection:
                     await self._pause(self._paused - awake)
                 if not lane.enter(cost):
                     await lane.wait(cost)
+                if self._new:
+                    self._broker.delivery.turn.length = _UNKNOWN
                 awake = perf_counter()
             cpu = thread_time() if self._heavy or awake < self._watched else 0.0
             eager = awake - asleep < EAGER and server.latest is self
@@ -391,7 +396,7 @@ class Connection:
             asleep = perf_counter()
             took = asleep - awake
             if self._heavy or took > _HEAVY:
-                self._heavy = self._weigh(asleep, cpu)
+                self._heavy = self._weigh(asleep, cpu, more)
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
@@ -410,7 +415,7 @@ class Connection:
             await trio.sleep_forever()
         await self._wait_drained()
 
-    def _weigh(self, now: float, cpu: float) -> float:
+    def _weigh(self, now: float, cpu: float, more: bool) -> float:
         """Return what the next turn is likely to cost, if that is much, by the last few.
 
         It may have been somebody else who had the processor meanwhile. So after a turn that seems
@@ -421,6 +426,9 @@ class Connection:
         took = thread_time() - cpu if cpu else 0.0
         if took > LONG_TURN:
             self._paused = now + min(PAUSE * took, MAX_PAUSE)
+        if self._new and more and took > _UNKNOWN / 2:  # it was short, and the next one is whole
+            self._new = False
+            return _BUSY
         # A quarter, as a cheap turn may meet a collection of garbage or a cache that is cleared.
         likely = self._heavy + (min(took, TURN) - self._heavy) / 4
         return likely if likely > _HEAVY / 2 else 0.0
@@ -492,7 +500,7 @@ class Connection:
             more = self._protocol.receive(b"")
             asleep = perf_counter()
             if self._heavy or asleep - awake > _HEAVY:
-                self._heavy = self._weigh(asleep, cpu)
+                self._heavy = self._weigh(asleep, cpu, more)
             if not (more or server.pressed):
                 return
 

@@ -20,12 +20,13 @@ import trio.testing
 
 from pubsubd.access.users import Users
 from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Turn
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.run import Config, run
 from pubsubd.hub.port import Hub
 from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ConfigError, FailedError
-from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, PAUSE, HubLimits, Limits
+from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, PAUSE, TURN, HubLimits, Limits
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport import connection as session
 from pubsubd.transport.connection import Connection, MakeProtocol, open_connection
@@ -184,7 +185,9 @@ async def ask(stream: trio.SocketStream) -> bytes:
     await stream.send_all(b"pub //pubsubd/ping 1 x\n")
     heard = b""
     while not heard.endswith(b"pub //pubsubd/ping 1 x\n"):
-        heard += await stream.receive_some(65_536)
+        part = await stream.receive_some(65_536)
+        assert part, f"the connection was closed after {heard[-200:]!r}"
+        heard += part
     return heard
 
 
@@ -427,6 +430,34 @@ async def test_input_that_is_not_there_after_all_is_waited_for(
         for _ in range(3):
             await ask(one)
         assert (await ask(other)).endswith(b" x\n")  # nobody goes on looking in vain
+
+
+@pytest.mark.parametrize(
+    ("said", "short"), [(b"unsub x\n" * 300, 1), (b"unsub x\n", 3)], ids=["much", "little"]
+)
+async def test_turns_are_short_until_one_has_ended_before_its_work(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, short: int
+) -> None:
+    """By clocks that go on by a fixed step at each look at them."""
+    lengths: list[float] = []
+
+    class Recorded(Turn):
+        def begin(self) -> None:
+            lengths.append(self.length)
+            super().begin()
+
+    monkeypatch.setattr(session, "thread_time", itertools.count(0.001, 0.001).__next__)
+    monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
+    monkeypatch.setattr(session, "EAGER", 0.0)
+    async with gather(LIMITS) as crowd:
+        one = crowd.join()
+        crowd.server.broker.delivery.turn = Recorded(itertools.count(0.0, TURN / 40).__next__)
+        for _ in range(3):
+            await one.send_all(said)
+            await ask(one)
+    assert lengths[:short] == [0.001] * short
+    assert set(lengths[short:]) <= ({TURN} if short == 1 else {TURN, 0.001})
+    assert len(lengths) > 20 or short > 1
 
 
 @pytest.mark.parametrize(
