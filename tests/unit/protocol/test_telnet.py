@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsubd.protocol.telnet import STARTS, strip_telnet
+from pubsubd.protocol.telnet import MOST, STARTS, strip_telnet
 
 CTRL_C = b"\xff\xf4\xff\xfd\x06"  # as Debian's telnet sends it: interrupt, do timing mark
 
@@ -26,6 +26,8 @@ CTRL_C = b"\xff\xf4\xff\xfd\x06"  # as Debian's telnet sends it: interrupt, do t
         (b"\xffa\n", b"\xffa\n", b""),
         (b"sub a\xff\xf4\n", b"sub a\xff\xf4\n", b""),
         (b"", b"", b""),
+        (b"\x04" * 1_000, b"\x04" * (1_000 - MOST), b""),
+        (b"\xff\xf4" * 1_000, b"\xff\xf4" * (1_000 - MOST // 2), b""),
     ],
 )
 def test_commands_at_the_beginning_are_taken_off_and_options_refused(
