@@ -18,7 +18,7 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,8 @@ log = logging.getLogger("pubsubd")
 READ_TIMEOUT = 30.0
 """Seconds that reading the settings and their files may take at a reload."""
 
-_SWEEP = 1.0  # seconds between two looks at all sessions
+_SWEEP = 1.0  # seconds between two looks at all sessions, at most
+_SWEEP_LEAST = 0.02
 _STATUS = 10.0  # seconds between two lines for the service manager
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -135,8 +136,7 @@ async def run(
                 lag, load = _open_metrics(reloader.hub, reloader)
                 start("lag", lag.run)
                 start("metrics", load)
-            interval = min(_SWEEP, limits.command_timeout / 4)
-            start("sweep", partial(_sweep, server, sweeps, interval))
+            start("sweep", partial(_sweep, reloader, sweeps))
             start("statistics", partial(_publish_statistics, server))
             start("manager", partial(_tell_manager, reloader, notifier))
             read = None if reload is None else partial(_read_again, reload, all_bound)
@@ -347,12 +347,23 @@ def _collect(crowd: bool) -> None:
 # Background
 
 
-async def _sweep(server: Server, sweeps: Sequence[Callable[[], None]], interval: float) -> None:
+async def _sweep(reloader: Reloader, sweeps: Sequence[Callable[[], None]]) -> None:
+    server = reloader.server
     while True:
-        await trio.sleep(interval)
+        await trio.sleep(sweep_interval(reloader.listeners.values()))
         await server.sweep()
         for sweep in sweeps:
             guarded(server.broker.faults, "sweep", sweep)
+
+
+def sweep_interval(listeners: Iterable[ListenerState]) -> float:
+    """Return the seconds between two sweeps: no timeout is late by more than a quarter."""
+    shortest = float("inf")
+    for one in listeners:
+        limits, login = one.limits, one.limits.auth_timeout / 2  # which begins with a sweep, too
+        shortest = min(shortest, limits.command_timeout, limits.handshake_timeout, login)
+        shortest = min(shortest, one.hub_limits.heartbeat)
+    return min(_SWEEP, max(shortest / 4, _SWEEP_LEAST))
 
 
 async def _sweep_hub(hub: Hub) -> NoReturn:

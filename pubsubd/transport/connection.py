@@ -160,8 +160,7 @@ class Connection:
     """A connection, from its socket to its peer.
 
     Attributes:
-        heard: the trio time, to a sweep of the daemon, of the last input; until TLS is spoken, of
-            the beginning.
+        heard: :func:`time.perf_counter` at the last input; until TLS is spoken, at the beginning.
         listening: whether the peer has shut down its sending side and goes on receiving.
         leaving: whether nothing is read any more but what the peer says after the end.
     """
@@ -169,6 +168,7 @@ class Connection:
     __slots__ = (
         "_broker",
         "_dropped",
+        "_ended",
         "_given_up",
         "_gone",
         "_half",
@@ -205,6 +205,7 @@ class Connection:
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._given_up = False
         self._dropped = 0  # messages, since the backlog was empty
+        self._ended = False  # the peer has shut down its sending side
         self._gone = False  # no send is tried any more
         self._writing = False
         self._moved = 0.0
@@ -212,14 +213,13 @@ class Connection:
         self._new = True  # no turn of it has ended before its work: until then they are short
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
         self._watched = 0.0  # until when the processor's time is looked at
-        self.heard = 0.0
+        self.heard = perf_counter()
         self.listening = False
         self.leaving = False
         self._protocol = make(label, self._send, self.end)
         self._half = self._protocol.max_pending // 2
         self.peer = self._protocol.peer
         if self._tls is not None and not self._tls.secure:
-            self.heard = trio.current_time()
             self._tls.secured = self._identify
         self.peer.listener.connections += 1
 
@@ -319,7 +319,7 @@ class Connection:
     def _identify(self) -> None:
         """Let in who has shown a certificate."""
         assert self._tls is not None
-        self.heard = self._server.now
+        self.heard = perf_counter()
         if (identity := self._tls.identity) is not None:
             self._broker.login(self.peer, identity)
 
@@ -339,20 +339,26 @@ class Connection:
 
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
-        now = self._server.now
+        now, silence = self._server.now, perf_counter() - self.heard
         self._half = self._protocol.max_pending // 2  # a reload may have changed it
         if self._tls is not None and not self._tls.secure:
             limit = self.peer.listener.limits.handshake_timeout
-            if now - self.heard > limit:
+            if silence > limit:
                 self.end("tls-timeout", f"not encrypted after {limit:g} s")
             return
-        if self.listening or self.peer.job is not None:
-            poll = select.poll()
-            poll.register(self._sock, 0)  # asks for POLLERR and POLLHUP alone
-            if poll.poll(0):
-                self._lose(ConnectionResetError(errno.ECONNRESET, ""))
-        if (overdue := self._protocol.overdue(now, self.heard)) is not None:
+        # For 0, poll() tells of POLLERR and POLLHUP alone.
+        if (self.listening or self.peer.job is not None) and self._polled(0):
+            self._lose(ConnectionResetError(errno.ECONNRESET, ""))
+        overdue = self._protocol.overdue(now, now - silence)
+        if overdue is not None and not self._ended and self._polled(select.POLLIN):
+            overdue = self._protocol.overdue(now, now)  # it has spoken, and we have not listened
+        if overdue is not None:
             self.end(overdue.code, overdue.text)
+
+    def _polled(self, events: int) -> bool:
+        poll = select.poll()
+        poll.register(self._sock, events)
+        return bool(poll.poll(0))
 
     # Reading
 
@@ -387,8 +393,9 @@ class Connection:
             except (BlockingIOError, InterruptedError):
                 continue
             if not data:
+                self._ended = True
                 break
-            self.heard = server.now
+            self.heard = awake
             messages = counters.messages_in
             if server.pressed:
                 server.pressed.clear()  # by nobody who could wait for them
@@ -436,7 +443,7 @@ class Connection:
     async def _pause(self, seconds: float) -> None:
         """Leave the processor to others for as long: the last turn has taken far too much of it."""
         await trio.sleep(seconds)
-        self.heard = self._server.now
+        self.heard = perf_counter()
 
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
@@ -449,7 +456,7 @@ class Connection:
         )
         while now < until and not self._server.draining:
             await trio.sleep(min(1.0, until - now))
-            self.heard = now = trio.current_time()  # the silence was ours
+            now, self.heard = trio.current_time(), perf_counter()  # the silence was ours
 
     def _look_out(self) -> bool:
         """Look for input a little while: a core that has gone to sleep takes longer to wake.
@@ -479,14 +486,14 @@ class Connection:
                 for consumer in pressed:
                     await consumer.wait_relief(begun)
                 self.peer.busy = False
-                self.heard = server.now  # the silence was ours
+                self.heard = perf_counter()  # the silence was ours
             if (job := self.peer.job) is not None:
                 begun = trio.current_time()
                 await server.checker.run(job.check)
                 self.peer.job = None
                 self._protocol.rest(begun, trio.current_time())  # the silence was ours
                 job.finish()
-                self.heard, more = server.now, True
+                self.heard, more = perf_counter(), True
             if not more:
                 return
             cost = self._heavy or _HEAVY

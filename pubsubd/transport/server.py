@@ -76,7 +76,7 @@ class Server:
         checker: checks passwords.
         lane: where turns that take long wait for one another.
         sessions: those that run.
-        now: the trio time of the last :meth:`sweep`, for those who cannot ask each time.
+        now: the trio time at which the last :meth:`sweep` began, for those whom it looks at.
         latest: the session that read last.
         look_out: seconds for which one looks out for input, see
             :data:`~pubsubd.protocol.limits.LOOK_OUT`.
@@ -153,6 +153,8 @@ class Server:
 
     async def sweep(self) -> None:
         """Let all sessions notice what no input tells them; to be called about once a second.
+
+        A timeout is late by the time between two calls, and never early.
 
         Others have their turns in between: many sessions that end at once are much work.
         """

@@ -19,6 +19,7 @@ import trio
 import trio.testing
 
 from pubsubd.access.users import Users
+from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
 from pubsubd.daemon import run as daemon
@@ -561,6 +562,98 @@ async def test_a_fault_in_the_check_of_a_password_ends_its_connection_alone(
         text = b"internal-error a fault of the daemon's own, at broker.logins.Check.run\n"
         assert (await drain(victim)).split(b" ", 3)[3] == text
         assert await ask(other) == b"pub //pubsubd/ping 1 x\n"
+
+
+# Silence
+
+
+@pytest.fixture
+def one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let silence be measured by the test's clock as well."""
+    monkeypatch.setattr(session, "perf_counter", trio.current_time)
+
+
+@asynccontextmanager
+async def swept(crowd: Crowd, interval: float) -> AsyncIterator[None]:
+    """Let sweeps go on during the block, and nobody look out for input."""
+    crowd.server.look_out = 0.0
+
+    async def sweep() -> None:
+        while True:
+            await trio.sleep(interval)
+            await crowd.server.sweep()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sweep)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+BEAT = json.dumps({"type": "hub:heartbeat", "from": "a/b", "payload": {}}).encode() + b"\n"
+CONNECT = {"type": "hub:connect", "from": "a/b", "payload": {"version": "1.0"}}
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("phase", [0.01, 0.13, 0.29])
+@pytest.mark.parametrize(
+    ("said", "limit"),
+    [
+        ([b"p", b"u", b"b", b" ", b"x"], 1.0),
+        ([json.dumps(CONNECT).encode() + b"\n", *[BEAT] * 4], 1.0),
+        ([GET] * 4, 60.0),
+    ],
+    ids=["command", "heartbeat", "http"],
+)
+async def test_no_timeout_of_silence_is_early_or_late_by_more_than_a_sweep(
+    one_clock: None,
+    said: list[bytes],
+    limit: float,
+    phase: float,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with gather(dataclasses.replace(LIMITS, command_timeout=1.0)) as crowd:
+        hub = Hub(crowd.server.broker, HubLimits(heartbeat=1.0), clock=trio.current_time)
+        async with swept(crowd, 0.3):
+            stream = crowd.join(None if said[0] == b"p" else partial(HubProtocol, hub))
+            await trio.sleep(phase)
+            for text in said:
+                await stream.send_all(text)
+                await trio.sleep(limit - 0.01)
+            await stream.send_all(said[-1])
+            last = trio.current_time()
+            assert crowd.server.broker.counters.errors == {}
+            await drain(stream)
+            assert limit <= trio.current_time() - last <= limit + 0.3
+
+
+async def test_who_has_spoken_while_the_daemon_did_not_read_has_not_been_silent(
+    one_clock: None, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with gather(dataclasses.replace(LIMITS, command_timeout=1.0)) as crowd:
+        crowd.server.look_out = 0.0
+        typist, silent = crowd.join(), crowd.join()
+        for stream in (typist, silent):
+            await stream.send_all(b"pub //pubsubd/ping 4 ab")
+        await trio.testing.wait_all_tasks_blocked()
+        os.write(typist.socket.fileno(), b"cd\n")
+        autojump_clock.jump(5.0)  # as if the process had been stopped
+        await crowd.server.sweep()
+        assert await typist.receive_some(1_000) == b"pub //pubsubd/ping 4 abcd\n"
+        assert b"command-timeout" in await drain(silent)
+
+
+def test_no_timeout_of_any_listener_is_late_by_more_than_a_quarter() -> None:
+    usual = ListenerState("line", Limits())
+    assert daemon.sweep_interval([usual]) == 1.0
+    for limits, hub_limits, interval in (
+        (Limits(command_timeout=1.0), HubLimits(), 0.25),
+        (Limits(handshake_timeout=0.4), HubLimits(), 0.1),
+        (Limits(auth_timeout=2.0), HubLimits(), 0.25),
+        (Limits(), HubLimits(heartbeat=2.0), 0.5),
+        (Limits(command_timeout=1e-9), HubLimits(), 0.02),
+    ):
+        other = ListenerState("other", limits, hub_limits)
+        assert daemon.sweep_interval([usual, other]) == pytest.approx(interval)
 
 
 async def test_a_connection_in_its_last_words_does_not_hold_up_the_drain(
