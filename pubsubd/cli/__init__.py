@@ -6,6 +6,7 @@ not load what ``bench`` draws with, and ``--help`` loads click alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pubsubd import __version__
+from pubsubd.cli.streams import drop_output, open_streams
 from pubsubd.protocol.errors import ConfigError, PubsubdError
 
 if TYPE_CHECKING:
@@ -96,10 +98,12 @@ def main(caught: list[int]) -> int:
         caught: collects the signals that arrive before ``serve`` can handle them.
     """
     try:
+        open_streams()
         _pass_over_services()
         status = group.main(prog_name="pubsubd", obj=caught, standalone_mode=False)
         sys.stdout.flush()
     except BaseException as exc:  # noqa: BLE001  (the last chance to report it)
+        drop_output()
         return _tell(_alone(exc))
     return status if isinstance(status, int) else 0
 
@@ -129,9 +133,7 @@ def _tell(exc: BaseException) -> int:
     if isinstance(exc, KeyboardInterrupt | click.Abort):
         return 130
     if isinstance(exc, BrokenPipeError):
-        # The reader has closed our output. Python would complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader has closed our output
     if isinstance(exc, click.UsageError):
         exc.show()
         return exc.exit_code
@@ -141,6 +143,8 @@ def _tell(exc: BaseException) -> int:
         message, status = str(exc), 2 if isinstance(exc, ConfigError) else 1
     elif isinstance(exc, OSError) and exc.strerror:
         message, status = exc.strerror, 1  # without the number
+        if exc.errno == errno.EBADF and exc.filename is None:
+            message = "standard input or output is closed"
         if exc.filename is not None:
             message = f"{click.format_filename(exc.filename)}: {message}"
     else:
