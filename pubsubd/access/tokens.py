@@ -9,6 +9,8 @@ The daemon imports this only if it has a key: what it stands on takes 11 MiB.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +47,16 @@ _FOREVER = 2**53  # seconds since the epoch, beyond which they are no longer exa
 
 
 class KeyAuthority:
-    """Checks tokens with one key; made by :func:`load_key`."""
+    """Checks tokens with one key; made by :func:`load_key`.
 
-    def __init__(self, key: Any, algorithm: str) -> None:
+    Authorities are equal if a token of one is a token of the other; the leeway is no part of that.
+    """
+
+    def __init__(self, key: Any, algorithm: str, audiences: frozenset[str], leeway: float) -> None:
         self._key = key
         self._algorithm = algorithm
+        self._audiences = audiences
+        self._leeway = leeway
 
     def __repr__(self) -> str:
         return f"<KeyAuthority {self._algorithm}>"
@@ -57,7 +64,11 @@ class KeyAuthority:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KeyAuthority):
             return NotImplemented
-        return self._algorithm == other._algorithm and bool(self._key == other._key)
+        return (
+            self._algorithm == other._algorithm
+            and self._audiences == other._audiences
+            and bool(self._key == other._key)
+        )
 
     def __hash__(self) -> int:
         return hash(self._algorithm)
@@ -71,7 +82,7 @@ class KeyAuthority:
         claims = self._claims(token, now)
         capabilities = claims.get("capabilities")
         allowed = None if capabilities is None else frozenset(capabilities)
-        return Identity(_actor(claims), allowed, float(claims["exp"]))
+        return Identity(_actor(claims), allowed, float(claims["exp"]) + self._leeway)
 
     def refresh(self, token: str, now: float) -> tuple[str, int]:
         """Return a new token for one that is good, and when it expires, in epoch milliseconds.
@@ -110,7 +121,7 @@ class KeyAuthority:
                     "verify_exp": False,  # by our clock, below
                     "verify_nbf": False,
                     "verify_iat": False,
-                    "verify_aud": False,
+                    "verify_aud": False,  # below, in words of our own
                     "verify_sub": False,
                 },
             )
@@ -129,10 +140,11 @@ class KeyAuthority:
         for claim in ("exp", "nbf", "iat"):
             if not _is_time(claims.get(claim, 0)):
                 raise AuthError("unauthorized", f"the token's {claim} is no time")
-        if claims["exp"] <= now:
+        if claims["exp"] + self._leeway <= now:
             raise AuthError("unauthorized", "the token has expired")
-        if claims.get("nbf", 0) > now:
+        if claims.get("nbf", 0) - self._leeway > now:
             raise AuthError("unauthorized", "the token does not hold yet")
+        self._check_audience(claims.get("aud"))
         actor, capabilities = _actor(claims), claims.get("capabilities")
         if actor is not None and not isinstance(actor, str):
             raise AuthError("unauthorized", "the token's subject is no text")
@@ -141,6 +153,20 @@ class KeyAuthority:
         ):
             raise AuthError("unauthorized", "the token's capabilities are no list of texts")
         return claims
+
+    def _check_audience(self, given: Any) -> None:
+        """Refuse a token that is for others (RFC 7519, section 4.1.3)."""
+        if given is None:
+            if self._audiences:
+                raise AuthError(
+                    "unauthorized", "the token has no aud, and hub_audience asks for one"
+                )
+            return
+        named = [given] if isinstance(given, str) else given
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+            raise AuthError("unauthorized", "the token's aud is neither a text nor a list of texts")
+        if self._audiences.isdisjoint(named):
+            raise AuthError("unauthorized", "the token's aud names nobody of hub_audience")
 
 
 def _actor(claims: dict[str, Any]) -> Any:
@@ -152,15 +178,22 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _FOREVER
 
 
-def load_key(path: Path) -> KeyAuthority:
+def load_key(path: Path, audiences: Iterable[str] = (), leeway: float = 0.0) -> KeyAuthority:
     """Return what checks tokens with the key in a file.
 
     A PEM public key is used for RS256 or EdDSA, as its kind is; anything else is the shared secret
     for HS256, without line ends around it.
 
+    Args:
+        path: of the file.
+        audiences: one of them has to be in the ``aud`` of a token. If there are none, a token has
+            to be without ``aud``.
+        leeway: seconds by which the clock that ``exp`` and ``nbf`` were set by may differ.
+
     Raises:
         ConfigError: the file cannot be read, or the key not be used.
     """
+    make = partial(KeyAuthority, audiences=frozenset(audiences), leeway=leeway)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -174,7 +207,7 @@ def load_key(path: Path) -> KeyAuthority:
             raise ConfigError(
                 f"the secret in {path} has {len(secret)} bytes: {LEAST_SECRET} are the least"
             )
-        return KeyAuthority(secret, "HS256")
+        return make(secret, "HS256")
     try:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
@@ -182,9 +215,9 @@ def load_key(path: Path) -> KeyAuthority:
     if isinstance(key, RSAPublicKey):
         if key.key_size < LEAST_RSA:
             raise ConfigError(f"the RSA key in {path} has {key.key_size} bits, under {LEAST_RSA}")
-        return KeyAuthority(key, "RS256")
+        return make(key, "RS256")
     if isinstance(key, Ed25519PublicKey | Ed448PublicKey):
-        return KeyAuthority(key, "EdDSA")
+        return make(key, "EdDSA")
     raise ConfigError(f"{path} is a key for neither RS256 nor EdDSA")
 
 

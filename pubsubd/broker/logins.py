@@ -348,8 +348,7 @@ class Access:
             self.users = users
         if acl.rules != self.acl.rules:
             self.acl = acl
-        if authority != self.authority:
-            self.authority = authority
+        self.authority = authority  # an equal one may have another leeway
         self._stranger = self.acl.permission(None)
         self._guarding = False
         limited, changed, ended = False, False, 0

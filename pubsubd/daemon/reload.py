@@ -84,7 +84,7 @@ def _load_key(config: Config) -> Authority | None:
         return None
     from pubsubd.access.tokens import load_key  # noqa: PLC0415  (11 MiB that few need)
 
-    return load_key(Path(config.hub_auth))
+    return load_key(Path(config.hub_auth), config.hub_audiences, config.jwt_leeway)
 
 
 def _read_mesh(config: Config) -> MeshSettings | None:

@@ -113,6 +113,8 @@ class Config:
         tls: what is encrypted with; None for nothing.
         hub_auth: the file with the key that tokens are checked with on the hub port; None where
             none is asked for.
+        hub_audiences: one of them has to be in the ``aud`` of a token; if empty, none may be there.
+        jwt_leeway: seconds by which the clock that issued a token may differ.
         hub_hosts: names by which browsers may reach the hub port, besides localhost and addresses.
         hub_origins: web pages that may use it, besides its own, as ``https://example.org``.
         mesh: how to take part in a mesh; None for not at all.
@@ -134,6 +136,8 @@ class Config:
     acl: tuple[AclRule, ...] = ()
     tls: TlsFiles | None = None
     hub_auth: str | None = None
+    hub_audiences: tuple[str, ...] = ()
+    jwt_leeway: float = 0.0
     hub_hosts: tuple[str, ...] = ()
     hub_origins: tuple[str, ...] = ()
     mesh: MeshOptions | None = None

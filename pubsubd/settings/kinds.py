@@ -187,11 +187,13 @@ def choices(*names: str, metavar: str = "") -> Kind:
     return Kind(shown, check, lambda value: check(text(value)), choices=names)
 
 
-def lists(metavar: str) -> Kind:
-    """Return the kind of several texts."""
+def lists(metavar: str, *, single: bool = False) -> Kind:
+    """Return the kind of several texts; ``single``: a file may have one text instead of a list."""
     one = texts(metavar)
 
     def read(value: Any) -> tuple[str, ...]:
+        if single and isinstance(value, str):
+            value = [value]
         if not isinstance(value, list):
             raise ValueError(f"{_shown(value)} is not a list of texts")
         return tuple(one.from_toml(part) for part in value)

@@ -126,6 +126,8 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
         acl=() if file is None else _rules(file),
         tls=_tls(values),
         hub_auth=values["hub_auth"],
+        hub_audiences=values["hub_audience"],
+        jwt_leeway=values["jwt_leeway"],
         hub_hosts=values["hub_host"],
         hub_origins=values["hub_origin"],
         mesh=_mesh(values),
@@ -236,6 +238,13 @@ def _listener(file: File, number: int, values: Mapping[str, Any], config: Config
 
 def _check_logins(config: Config) -> None:
     """Refuse to ask for what nobody could say, and links by which clients could gain rights."""
+    if config.hub_auth is None:
+        for name, value in (
+            ("hub_audience", config.hub_audiences),
+            ("jwt_leeway", config.jwt_leeway),
+        ):
+            if value:
+                raise ConfigError(f"{name} is of no use without hub_auth")
     limited = bool(config.acl) or any(one.login for one in config.all_listeners())
     mesh = config.mesh
     if limited and mesh is not None and mesh.discover == "any" and mesh.secret_file is None:

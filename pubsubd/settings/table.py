@@ -216,6 +216,39 @@ in
                 live=True,
             ),
             Setting(
+                "hub_audience",
+                lists("NAME", single=True),
+                (),
+                "Audience (aud) that tokens must be for; may be repeated.",
+                """\
+A name of this hub in the
+.Li aud
+of tokens, as a string or a list of strings.
+A token is accepted only if its
+.Li aud
+contains one of them.
+If none is set, a token with an
+.Li aud
+is refused, because it is for somebody else.
+""",
+                live=True,
+            ),
+            Setting(
+                "jwt_leeway",
+                times(zero=True),
+                0.0,
+                "Seconds by which the clock of the issuer of tokens may differ.",
+                """\
+Seconds by which the clock of the issuer of tokens may differ: a token is accepted that long
+before its
+.Li nbf
+and after its
+.Li exp .
+60 is usual.
+""",
+                live=True,
+            ),
+            Setting(
                 "hub_host",
                 lists("NAME"),
                 (),

@@ -96,6 +96,7 @@ def test_every_default_is_one_that_a_file_and_a_flag_could_give(
         ("port = true\n", 1, "port: true is not a whole number"),
         ("# a\nport = 65536\n", 2, "port: 65536 is not in the range 0 to 65535"),
         ("hub_host = 'a'\n", 1, "hub_host: 'a' is not a list of texts"),
+        ("hub_audience = 1\n", 1, "hub_audience: 1 is not a list of texts"),
         ("hub_host = [\n  'a',\n  1,\n]\n", 1, "hub_host: 1 is not a text"),
         ("max_payload = '12 parsecs'\n", 1, "is not bytes"),
         ("max_payload = 0\n", 1, "0 is less than 1"),
@@ -200,6 +201,8 @@ def test_the_line_of_a_value_is_that_of_its_statement(seed: int, count: int) -> 
         ),
         ({"mesh_secret_file": "s"}, "mesh_secret_file is of no use without peer or mesh"),
         ({"mesh": "m", "mesh_tls_ca": "c"}, "mesh_tls_ca is of no use without mesh_tls"),
+        ({"hub_audience": ("a",)}, "hub_audience is of no use without hub_auth"),
+        ({"jwt_leeway": 60.0}, "jwt_leeway is of no use without hub_auth"),
         ({"auth": "required"}, "nobody could come in by the listener line"),
     ],
 )

@@ -54,10 +54,10 @@ def secret(tmp_path: Path) -> Authority:
     return load(tmp_path, SECRET)
 
 
-def load(tmp_path: Path, content: bytes) -> Authority:
+def load(tmp_path: Path, content: bytes, *audiences: str, leeway: float = 0.0) -> Authority:
     path = tmp_path / "key"
     path.write_bytes(content)
-    return load_key(path)
+    return load_key(path, audiences, leeway)
 
 
 def sign(**claims: Any) -> str:
@@ -104,6 +104,9 @@ def test_what_checks_with_the_same_key_is_equal(tmp_path: Path, key: bytes, othe
     assert load(tmp_path, key) != load(tmp_path, other)
     assert load(tmp_path, key) != load(tmp_path, SECRET[::-1])
     assert load(tmp_path, key) is not None
+    assert load(tmp_path, key) == load(tmp_path, key, leeway=60.0)
+    assert load(tmp_path, key, "a", "b") == load(tmp_path, key, "b", "a")
+    assert load(tmp_path, key) != load(tmp_path, key, "a")
 
 
 @pytest.mark.parametrize(
@@ -144,6 +147,37 @@ def test_a_token_that_does_not_hold_is_refused(
     secret: Authority, claims: dict[str, Any], text: str
 ) -> None:
     assert text in refused(secret, sign(**claims))
+
+
+@pytest.mark.parametrize("aud", [None, "hub", "chat", ["chat", "hub"], ["chat"], [], "", 7, [7]])
+@pytest.mark.parametrize("audiences", [(), ("hub",), ("x", "hub")])
+def test_a_token_for_others_is_refused(
+    tmp_path: Path, audiences: tuple[str, ...], aud: Any
+) -> None:
+    authority, token = load(tmp_path, SECRET, *audiences), sign(aud=aud)
+    good = not audiences if aud is None else bool(audiences) and aud in ("hub", ["chat", "hub"])
+    if good:
+        assert authority.verify(token, NOW).actor == "browser/ann"
+    else:
+        assert "aud" in refused(authority, token)
+
+
+def test_an_exchanged_token_is_for_whom_the_old_one_was(tmp_path: Path) -> None:
+    authority = load(tmp_path, SECRET, "hub")
+    new, _ = authority.refresh(sign(aud=["chat", "hub"]), NOW)
+    assert jwt.decode(new, SECRET, ["HS256"], options={"verify_aud": False, "verify_exp": False})[
+        "aud"
+    ] == ["chat", "hub"]
+    with pytest.raises(AuthError, match=r"invalid_token .*aud"):
+        authority.refresh(sign(aud="chat"), NOW)
+
+
+def test_clocks_may_differ_by_the_leeway(tmp_path: Path) -> None:
+    authority = load(tmp_path, SECRET, leeway=60.0)
+    assert authority.verify(sign(exp=NOW - 59), NOW).expires_at == NOW + 1
+    assert authority.verify(sign(nbf=NOW + 60), NOW).actor == "browser/ann"
+    assert "expired" in refused(authority, sign(exp=NOW - 60))
+    assert "not hold yet" in refused(authority, sign(nbf=NOW + 61))
 
 
 def unsigned(header: dict[str, Any], signature: bytes = b"") -> str:
