@@ -262,6 +262,89 @@ def test_the_debian_package_is_the_same_bytes_each_time_and_has_what_it_should(
     )
 
 
+# Both at once
+
+
+def dpkg(root: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run dpkg for a system below ``root`` that has nothing installed."""
+    return subprocess.run(
+        [tool("dpkg"), f"--root={root}", "--force-script-chrootless", "--force-not-root", *words],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+        text=True,
+        timeout=DEADLINE,
+    )
+
+
+@pytest.fixture
+def small_deb(tmp_path: Path) -> Path:
+    """A package of that name with one file, and the scripts of the real one."""
+    stage = tmp_path / "stage"
+    (stage / "DEBIAN").mkdir(parents=True)
+    (stage / "usr/lib/pubsubd").mkdir(parents=True)
+    (stage / "usr/lib/pubsubd/here").touch()
+    (stage / "DEBIAN/control").write_text(
+        "Package: pubsubd\nVersion: 1\nArchitecture: all\nMaintainer: m <m@localhost>\n"
+        "Description: d\n"
+    )
+    shutil.copy(ROOT / "contrib/debian/preinst", stage / "DEBIAN")
+    run(tool("dpkg-deb"), "--root-owner-group", "--build", stage, tmp_path / "pubsubd.deb")
+    return tmp_path / "pubsubd.deb"
+
+
+@pytest.fixture
+def dpkg_root(tmp_path: Path) -> Path:
+    """A system without packages."""
+    (tmp_path / "root/var/lib/dpkg/updates").mkdir(parents=True)
+    (tmp_path / "root/var/lib/dpkg/info").mkdir()
+    (tmp_path / "root/var/lib/dpkg/status").touch()
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize("prefix", ["/usr/local", "/usr"])
+def test_the_debian_package_is_refused_where_scripts_install_was(
+    prefix: str, small_deb: Path, dpkg_root: Path
+) -> None:
+    list_ = dpkg_root / prefix[1:] / "lib/pubsubd/installed"
+    list_.parent.mkdir(parents=True)
+    list_.touch()
+    done = dpkg(dpkg_root, "--unpack", small_deb)
+    assert done.returncode == 1
+    assert f"scripts/install has put pubsubd in {prefix}.\n" in done.stderr
+    assert f"First run scripts/uninstall --prefix {prefix}; it" in done.stderr
+    assert not (dpkg_root / "usr/lib/pubsubd/here").exists()
+    list_.unlink()
+    assert dpkg(dpkg_root, "--unpack", small_deb).returncode == 0
+    assert (dpkg_root / "usr/lib/pubsubd/here").exists()
+
+
+def test_scripts_install_is_refused_where_the_debian_package_is(
+    small_deb: Path, dpkg_root: Path, tmp_path: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root can install beside packages")
+    assert dpkg(dpkg_root, "--unpack", small_deb).returncode == 0
+    (tmp_path / "empty").mkdir()
+    found = {}
+    for name, words in (
+        ("install", ["--prefix", str(tmp_path / "to"), "--wheels", str(tmp_path / "empty")]),
+        ("uninstall", ["--prefix", "/usr"]),
+    ):
+        found[name] = subprocess.run(
+            [ROOT / "scripts" / name, *words],
+            capture_output=True,
+            check=False,
+            env=os.environ | {"DPKG_ADMINDIR": str(dpkg_root / "var/lib/dpkg")},
+            text=True,
+            timeout=DEADLINE,
+        )
+        assert found[name].returncode == 1
+        assert not (tmp_path / "to").exists()
+    assert "the Debian package pubsubd is installed: first run" in found["install"].stderr
+    assert "these files are the Debian package's, too" in found["uninstall"].stderr
+
+
 def test_the_command_of_the_debian_package_uses_nothing_of_its_users(
     wheels: Path, tmp_path: Path
 ) -> None:
