@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from pubsubd.client import (
     Client,
@@ -94,6 +95,12 @@ def _file(flag: str, variable: str, text: str, metavar: str = "FILE") -> _Decora
     return _option(flag, variable, text, type=click.Path(), metavar=metavar)
 
 
+def _propose_profiles(_context: click.Context, _option: click.Parameter, word: str) -> list[str]:
+    from pubsubd.cli import profiles  # noqa: PLC0415  (as below)
+
+    return [name for name in profiles.names() if name.startswith(word)]
+
+
 _OPTIONS: tuple[_Decorator, ...] = (
     _option(
         "--host",
@@ -145,35 +152,39 @@ _OPTIONS: tuple[_Decorator, ...] = (
         "Read the password for --user from the first line of this file.",
     ),
     _file("--token-file", "TOKEN_FILE", "Log in with the token in the first line of this file."),
+    _option(
+        "--profile",
+        "PROFILE",
+        "Take these options from this profile, where they are not given.",
+        metavar="NAME",
+        shell_complete=_propose_profiles,
+    ),
 )
+
+
+_NAMES = (
+    "host",
+    "port",
+    "unix",
+    "tls",
+    "tls_ca",
+    "tls_certificate",
+    "tls_key",
+    "user",
+    "password_file",
+    "token_file",
+    "profile",
+)
+_GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 def connects(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options to connect and log in; ``function`` gets them as ``target``."""
 
     @functools.wraps(function)
-    def wrapper(
-        *args: Any,
-        host: str,
-        port: int,
-        unix: str | None,
-        tls: bool,
-        tls_ca: str | None,
-        tls_certificate: str | None,
-        tls_key: str | None,
-        user: str | None,
-        password_file: str | None,
-        token_file: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        if tls_key is not None and tls_certificate is None:
-            raise click.UsageError("--tls-key needs a --tls-certificate.")
-        secure = None
-        if unix is None and (tls or tls_ca is not None or tls_certificate is not None):
-            secure = Tls(tls_ca, tls_certificate, tls_key)
-        login = _login(user, password_file, token_file)
-        target = Target(host, port, unix, secure, login)
-        return function(*args, target=target, **kwargs)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        options = {name: kwargs.pop(name) for name in _NAMES}
+        return function(*args, target=_target(**options), **kwargs)
 
     decorated: Callable[..., Any] = wrapper
     for option in reversed(_OPTIONS):
@@ -181,10 +192,39 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
+def _target(*, profile: str | None, **options: Any) -> Target:
+    """Return the daemon that options and a profile name."""
+    if profile is not None:
+        from pubsubd.cli import profiles  # noqa: PLC0415  (most commands have none)
+
+        source = click.get_current_context().get_parameter_source
+        given = [name for name in options if source(name) in _GIVEN]
+        options = profiles.fill(options, given, profile)
+    files = [options[f"tls_{name}"] for name in ("ca", "certificate", "key")]
+    if files[2] is not None and files[1] is None:
+        raise click.UsageError("--tls-key needs a --tls-certificate.")
+    wanted = options["tls"] or any(files)
+    secure = Tls(*files) if wanted and options["unix"] is None else None
+    login = _login(
+        options["user"],
+        options["password_file"],
+        options["token_file"],
+        options.get("password"),
+        options.get("token"),
+    )
+    return Target(options["host"], options["port"], options["unix"], secure, login)
+
+
 def _login(
-    user: str | None, password_file: str | None, token_file: str | None
+    user: str | None,
+    password_file: str | None,
+    token_file: str | None,
+    password: str | None,
+    token: str | None,
 ) -> Login | Token | None:
-    """Return the password or token to log in with; ask for a password that is in no file."""
+    """Return the password or token to log in with; ask for a password that is nowhere."""
+    if token is not None:
+        return _made(Token, token)
     if token_file is not None:
         if user is not None:
             raise click.UsageError(
@@ -195,8 +235,9 @@ def _login(
         if password_file is not None:
             raise click.UsageError("--password-file needs a --user.")
         return None
-    secret = _ask(user) if password_file is None else _first_line(password_file)
-    return _made(Login, user, secret)
+    if password is None:
+        password = _ask(user) if password_file is None else _first_line(password_file)
+    return _made(Login, user, password)
 
 
 def _made(make: Callable[..., _Made], *words: str) -> _Made:

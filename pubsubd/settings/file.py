@@ -50,26 +50,7 @@ def read_file(path: Path) -> File:
     Raises:
         ConfigError: it cannot be read, or something in it is wrong; with the line.
     """
-    try:
-        with path.open("rb") as opened:
-            data = opened.read(_MOST + 1)
-        text = data.decode()
-        if len(data) > _MOST:
-            raise ConfigError(f"{path} has over {_MOST} bytes")
-        found = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}, line {line}: this is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        end = f"at line {text.count(chr(10)) or 1}, at the end"
-        told = str(error).replace("at end of document", end)
-        raise ConfigError(f"{path}: {told}") from None
-    except ValueError:  # which tomllib lets pass: a number of more digits than int() takes
-        raise ConfigError(f"{path} has a number that is out of range") from None
-    except RecursionError:
-        raise ConfigError(f"{path} is nested too deeply") from None
+    text, found = read_toml(path)
     values: dict[str, Any] = {}
     file = File(path, text, values, (), ())
     for key, value in found.items():
@@ -89,6 +70,34 @@ def read_file(path: Path) -> File:
     return File(path, text, values, tuple(listeners), tuple(rules))
 
 
+def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a file, and what it says in TOML.
+
+    Raises:
+        ConfigError: it cannot be read, or is no TOML; with the line.
+    """
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(_MOST + 1)
+        text = data.decode()
+        if len(data) > _MOST:
+            raise ConfigError(f"{path} has over {_MOST} bytes")
+        return text, tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}, line {line}: this is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        end = f"at line {text.count(chr(10)) or 1}, at the end"
+        told = str(error).replace("at end of document", end)
+        raise ConfigError(f"{path}: {told}") from None
+    except ValueError:  # which tomllib lets pass: a number of more digits than int() takes
+        raise ConfigError(f"{path} has a number that is out of range") from None
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply") from None
+
+
 def _tables(file: File, key: str, found: Mapping[str, Any]) -> list[tuple[Spot, dict[str, Any]]]:
     tables = found.get(key, [])
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
@@ -100,7 +109,7 @@ def _read(file: File, spot: Spot, value: Any) -> Any:
     name = str(spot[-1])
     setting = SETTINGS.get(name)
     if setting is None:
-        raise file.error(spot, f"{name} is no setting{_near(name, SETTINGS)}")
+        raise file.error(spot, f"{name} is no setting{near(name, SETTINGS)}")
     try:
         return setting.kind.from_toml(value)
     except ValueError as error:
@@ -120,7 +129,7 @@ def _read_of_listener(file: File, spot: Spot, value: Any) -> Any:
     setting = SETTINGS.get(name)
     if setting is None:
         known = [*_OWN, *(one.name for one in SETTINGS.values() if one.listener)]
-        raise file.error(spot, f"{name} is no setting{_near(name, known)}")
+        raise file.error(spot, f"{name} is no setting{near(name, known)}")
     if not setting.listener:
         raise file.error(spot, f"{name} is not a setting of one listener, but of the daemon")
     return _read(file, spot, value)
@@ -129,14 +138,15 @@ def _read_of_listener(file: File, spot: Spot, value: Any) -> Any:
 def _read_of_rule(file: File, spot: Spot, value: Any) -> Any:
     name = str(spot[-1])
     if name not in _RULE:
-        raise file.error(spot, f"{name} is not who, publish or receive{_near(name, _RULE)}")
+        raise file.error(spot, f"{name} is not who, publish or receive{near(name, _RULE)}")
     try:
         return _RULE[name].from_toml(value)
     except ValueError as error:
         raise file.error(spot, f"{name}: {error}") from None
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def near(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the known name that may be meant by ``name``, or nothing."""
     close = difflib.get_close_matches(name, known, 1)
     return f"; perhaps {close[0]}?" if close else ""
 

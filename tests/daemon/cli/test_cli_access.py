@@ -65,6 +65,23 @@ async def test_files_and_variables_say_who_asks(tmp_path: Path) -> None:
         assert await told(port=port, PUBSUBD_TOKEN_FILE=str(token)) == (0, "")
 
 
+async def test_a_profile_says_who_asks(tmp_path: Path, certificates: Certificates) -> None:
+    folder = tmp_path / "pubsubd" / "profiles"
+    folder.mkdir(parents=True)
+    async with serving(tmp_path, certificates) as port:
+        profile = folder / "here.toml"
+        token = (tmp_path / "token").read_text().strip()
+        profile.write_text(f'port = {port}\ntls_ca = "{certificates.ca}"\ntoken = "{token}"\n')
+        profile.chmod(0o600)
+        home = {"XDG_CONFIG_HOME": str(tmp_path)}
+        assert await told("--profile=here", **home) == (0, "")
+        assert await told(PUBSUBD_PROFILE="here", **home) == (0, "")
+        profile.write_text(f'port = {port}\ntls_ca = "{certificates.ca}"\n')
+        status, error = await told("--profile=here", **home)
+        assert status == 1
+        assert error.endswith("; use --user or --token-file\n")
+
+
 async def test_tls_is_spoken_where_an_option_or_variable_says_so(
     tmp_path: Path, certificates: Certificates
 ) -> None:

@@ -6,21 +6,16 @@ there are what no honest daemon would tell.
 
 from __future__ import annotations
 
-import codecs
 import csv
-import fcntl
 import io
 import json
 import os
-import pty
 import re
 import signal
-import struct
 import subprocess
-import termios
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +31,7 @@ from pubsubd.protocol.errors import ProtocolError
 from tests.daemons import DEADLINE
 from tests.rows import row
 from tests.running import command_line, environment, pubsubd, serving
+from tests.screens import on_screen
 
 LINK = {
     "node": "b",
@@ -131,64 +127,6 @@ async def wait_settled(port: int) -> None:
             if sorted(one["links"] for one in known["daemons"]) == [1, 1] and len(edges) == 2:
                 return
             await trio.sleep(0.01)
-
-
-class Screen:
-    """A command on a terminal that is so wide."""
-
-    def __init__(self, *words: str, port: int, columns: int, term: str = "xterm") -> None:
-        self._ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self._streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-        self.seen = b""
-        try:
-            self.process = subprocess.Popen(
-                command_line(*words, port=port),
-                env=environment(TERM=term, COLUMNS="", LINES=""),
-                start_new_session=True,
-                **self._streams,
-            )
-        finally:
-            os.close(theirs)
-
-    async def wait_seen(self, pattern: str) -> None:
-        with trio.fail_after(DEADLINE):
-            while not re.search(pattern, self.text(), re.DOTALL):
-                assert await self._read(), f"it ended after {self.seen!r}"
-
-    async def wait_end(self) -> int:
-        with trio.fail_after(DEADLINE):
-            while await self._read():
-                pass
-            return await trio.to_thread.run_sync(self.process.wait, abandon_on_cancel=True)
-
-    async def _read(self) -> bool:
-        await trio.lowlevel.wait_readable(self._ours)
-        try:
-            part = os.read(self._ours, 65_536)
-        except OSError:  # what Linux says at the end
-            return False
-        self.seen += part
-        return bool(part)
-
-    def text(self) -> str:
-        """Return what has been printed, without colours and cursor movements."""
-        whole = codecs.getincrementaldecoder("utf-8")().decode(self.seen)  # a read may cut a letter
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", whole).replace("\r", "")
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        os.close(self._ours)
-
-
-@contextmanager
-def on_screen(*words: str, port: int, **more: Any) -> Iterator[Screen]:
-    screen = Screen(*words, port=port, **more)
-    try:
-        yield screen
-    finally:
-        screen.close()
 
 
 def words_of(text: str) -> list[str]:

@@ -131,6 +131,8 @@ def test_it_is_installed_upgraded_and_removed(checkout: Path, wheels: Path, tmp_
     for page in (checkout / "man").iterdir():
         assert (local / f"share/man/man{page.suffix[1:]}" / page.name).is_file()
     assert (local / "share/bash-completion/completions/pubsubd").is_file()
+    assert (local / "share/fish/vendor_completions.d/pubsubd.fish").is_file()
+    assert (local / "share/zsh/site-functions/_pubsubd").is_file()
     assert (local / "lib/sysusers.d/pubsubd.conf").is_file()
     assert (local / "lib/tmpfiles.d/pubsubd.conf").is_file()
     units = {path.name for path in (local / "lib/systemd/system").iterdir()}

@@ -24,7 +24,7 @@ import pytest
 from pubsubd.access.users import hash_password
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.statistics import Statistics
-from pubsubd.cli import COMMANDS, group
+from pubsubd.cli import COMMANDS, group, profiles
 from pubsubd.cli.formats import FIELDS
 from pubsubd.daemon import run as daemon_module
 from pubsubd.protocol import errors, limits
@@ -76,6 +76,12 @@ def section(page: str, title: str) -> str:
     """Return the source of the section or subsection ``title``, without those below it."""
     parts = re.split(r"^\.S[hs] (.*)\n", source(page), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))[title]
+
+
+def displays(page: str) -> list[str]:
+    """Return the examples of a page, as a reader sees them."""
+    found = re.findall(r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed", source(page), re.MULTILINE)
+    return [text.replace("\\e", "\\").replace("\\&", "") for text in found]
 
 
 def items(text: str, kind: str) -> list[str]:
@@ -130,6 +136,7 @@ COMMON = (
     "user",
     "password_file",
     "token_file",
+    "profile",
 )
 
 
@@ -239,7 +246,7 @@ def test_the_daemon_s_page_tells_the_variables() -> None:
 def test_the_commands_page_tells_the_variables(command: str) -> None:
     listed = items(section(COMMAND, "ENVIRONMENT"), "Ev")
     variables = [option.envvar for option in options_of(command).values() if option.envvar]
-    assert {*variables, "PUBSUBD_DEBUG"} == set(listed)
+    assert {*variables, "PUBSUBD_DEBUG", "XDG_CONFIG_HOME"} == set(listed)
 
 
 def test_the_daemon_s_page_tells_every_choice() -> None:
@@ -268,8 +275,7 @@ def shown_settings() -> Iterator[str]:
     """Yield the settings that the README and the pages show."""
     yield from re.findall(r"```toml\n(.*?)```", README, flags=re.DOTALL)
     for page in (CONF, OPERATIONS):
-        displays = re.findall(r"^\.Bd -literal.*\n((?:.*\n)*?)\.Ed", source(page), re.MULTILINE)
-        yield from (text for text in displays if re.match(r"\w+ = |\[\[", text))
+        yield from (text for text in displays(page) if re.match(r"\w+ = |\[\[", text))
 
 
 @pytest.mark.parametrize("text", list(shown_settings()), ids=lambda text: text.partition(" ")[0])
@@ -277,6 +283,18 @@ def test_settings_that_are_shown_are_good(text: str, tmp_path: Path) -> None:
     path = tmp_path / "pubsubd.toml"
     path.write_text(text, encoding="utf-8")
     assert load({}, path).values.keys() == SETTINGS.keys()
+
+
+def test_the_profile_that_is_shown_is_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profiles.folder().mkdir(parents=True)
+    (text,) = (text for text in displays(COMMAND) if text.startswith("host = "))
+    (profiles.folder() / "shown.toml").write_text(text)
+    found = profiles.fill({}, (), "shown")
+    assert list(found) == re.findall(r"^\w+", text, re.MULTILINE)
+    told = section(COMMAND, "Profiles")
+    for key in profiles.KEYS:
+        assert re.search(rf"^\.Li ([\w ,]+ )?{key}\b", told, re.MULTILINE), key
 
 
 # Limits
@@ -417,8 +435,8 @@ def examples() -> Iterator[list[tuple[str, int, bytes]]]:
 
     Before the first one may stand what kind of daemon there is, as a line of ``daemon``.
     """
-    displays = r'^(?:\.\\" daemon: (.*)\n)?\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed'
-    for kind, block in re.findall(displays, source(PROTOCOL), flags=re.MULTILINE):
+    shown = r'^(?:\.\\" daemon: (.*)\n)?\.Bd -literal.*\n((?:(?!\.).*\n)+)\.Ed'
+    for kind, block in re.findall(shown, source(PROTOCOL), flags=re.MULTILINE):
         lines = [re.fullmatch(r"([CD])(\d?): (.*)", line) for line in block.splitlines()]
         if all(lines):
             yield [("daemon", 0, kind.encode())] * bool(kind) + [
@@ -597,6 +615,38 @@ def test_an_example_of_the_readme_prints_what_it_says(
         text=True,
     )
     assert without_clients(done.stdout).rstrip("\n") == without_clients(printed).rstrip("\n")
+
+
+SESSIONS = [text for text in displays(COMMAND) if text.startswith("$ ")]
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda text: text.splitlines()[0][2:])
+def test_an_example_of_the_commands_page_prints_what_it_says(
+    session: str, daemon: Daemon, dial: Dial, tmp_path: Path, shell: Callable[[str], list[str]]
+) -> None:
+    """As the README's, in a home of its own, while somebody is subscribed to ``chat``."""
+    dial(daemon).say(b"sub chat\n")
+    commands = [line.removeprefix("$ ") for line in session.splitlines() if line.startswith("$ ")]
+    printed = [line for line in session.splitlines() if not line.startswith("$ ")]
+    done = subprocess.run(
+        shell("\n".join(["set -e", *commands, "wait"])),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=tmp_path,
+        env=environment() | {"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""},
+        timeout=DEADLINE,
+        check=True,
+        text=True,
+    )
+    assert [without_figures(line) for line in done.stdout.splitlines()] == [
+        without_figures(line) for line in printed
+    ]
+
+
+def without_figures(text: str) -> str:
+    """Return ``text`` without numbers and identifiers, which differ each time."""
+    return re.sub(r"\d[\d.,:]*", "N", re.sub(r"\b[0-9a-f]{32}\b", "ID", text))
 
 
 def without_clients(text: str) -> str:
