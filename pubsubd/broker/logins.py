@@ -396,8 +396,11 @@ def _limited(peer: Peer) -> bool:
 
 
 def origin(peer: Peer) -> str:
-    """Return what the failures of a peer are counted by: its address, of IPv6 the first half."""
-    host = peer.label.rpartition(":")[0].strip("[]").partition("%")[0]
+    """Return what the failures of a peer are counted by: its address, of IPv6 the first half.
+
+    The link-local addresses of each interface are counted together.
+    """
+    host, _, interface = peer.label.rpartition(":")[0].strip("[]").partition("%")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -406,7 +409,8 @@ def origin(peer: Peer) -> str:
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, 64), strict=False))
+    network = str(ipaddress.ip_network((address, 64), strict=False))
+    return f"{network}%{interface}" if interface else network
 
 
 def plain_actor(actor: str) -> str:

@@ -101,11 +101,21 @@ def _propose_profiles(_context: click.Context, _option: click.Parameter, word: s
     return [name for name in profiles.names() if name.startswith(word)]
 
 
+def _host(text: str) -> str:
+    """Return the host to connect to, of those that the daemon is told in the same variable."""
+    host = next(iter(text.split()), "")
+    if not host:
+        raise click.BadParameter("must not be empty")
+    return "localhost" if host == "*" else host
+
+
 _OPTIONS: tuple[_Decorator, ...] = (
     _option(
         "--host",
         "HOST",
         "The daemon's host name or address.",
+        type=_host,
+        metavar="HOST",
         default="127.0.0.1",
         show_default=True,
     ),

@@ -24,7 +24,7 @@ from pubsubd.cli.values import some_seconds
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import KIB, MIB
-from pubsubd.protocol.wire import escape
+from pubsubd.protocol.wire import escape, show_address
 
 _LARGEST = 1024 * MIB  # of an answer: it grows with the mesh
 _INTERVAL = "2"
@@ -241,7 +241,7 @@ def _draw(data: bytes, width: int) -> Group:
 
 def _summary(answer: _Answer) -> str:
     words = [
-        f"{answer.node} of the mesh {answer.mesh}, at {_address(answer.host, answer.port)}:",
+        f"{answer.node} of the mesh {answer.mesh}, at {show_address(answer.host, answer.port)}:",
         _count(len(answer.links), "link") + ",",
         _count(len(answer.daemons), "daemon") + " known",
     ]
@@ -275,7 +275,7 @@ def _traffic_cells(link: _Link) -> list[str]:
 
 def _daemon_cells(one: _Daemon) -> list[str]:
     hops = "unreachable" if one.hops is None else f"{one.hops:,}"
-    address = _address(one.host, one.port)
+    address = show_address(one.host, one.port)
     return [one.node, hops, f"{one.links:,}", f"{one.interests:,}", address]
 
 
@@ -337,10 +337,6 @@ def _titled(title: str, *, show_header: bool = True) -> Table:
 
 def _widest(column: Iterable[str | Text]) -> int:
     return max(cell_len(str(cell)) for cell in column)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _or_none(number: int | None) -> str:

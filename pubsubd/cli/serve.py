@@ -53,7 +53,7 @@ def _option(setting: Setting) -> _Decorator:
     if kind.flag:
         more = {"is_flag": True, "default": False}
     elif kind.many:
-        more = {"multiple": True, "default": (), "show_default": False}
+        more = {"multiple": True, "default": default, "show_default": bool(default)}
     elif default is not None:
         more = {"default": kind.show(default)}
     if kind.choices:

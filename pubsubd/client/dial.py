@@ -12,6 +12,8 @@ import trio
 
 from pubsubd.client.faults import ConnectError, lasting, reason
 from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.wire import show_address
+from pubsubd.transport.addresses import NO_INTERFACE, lacks_interface
 
 CONNECT_TIMEOUT = 10.0
 """Seconds that one attempt to connect may take."""
@@ -32,7 +34,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 def address(host: str, port: int, unix: str | None = None) -> str:
     """Return the address of a daemon as text."""
-    return unix if unix is not None else f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return show_address(host, port) if unix is None else unix
 
 
 async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
@@ -42,6 +44,8 @@ async def dial(host: str, port: int, unix: str | None) -> trio.abc.Stream:
         ConnectError: no connection could be made, or none within CONNECT_TIMEOUT.
     """
     where = address(host, port, unix)
+    if unix is None and lacks_interface(host):
+        raise ConnectError(where, NO_INTERFACE)
     try:
         with trio.fail_after(CONNECT_TIMEOUT):
             if unix is not None:

@@ -13,6 +13,7 @@ import trio
 from pubsubd.client.dial import CONNECT_TIMEOUT, Connect
 from pubsubd.client.faults import ConnectError, TlsError, connection_lost
 from pubsubd.protocol.errors import ConfigError
+from pubsubd.transport.addresses import without_interface
 from pubsubd.transport.tls import client_context, explain
 
 _Path: TypeAlias = str | os.PathLike[str]
@@ -83,7 +84,7 @@ class Secured:
         self._connect = connect
         self._where = where
         self._tls = tls if isinstance(tls, Tls) else None
-        self._name = (self._tls and self._tls.server_name) or host
+        self._name = (self._tls and self._tls.server_name) or without_interface(host)
         self._context = tls.context() if isinstance(tls, Tls) else tls
         self._fresh = True
 

@@ -7,6 +7,7 @@ the same way. A fault is the last event of its read, so that the messages before
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -104,7 +105,7 @@ class WebSocket:
         self._refusal = b""
         self._ended = False
         self.request = self._proto.send(
-            Request(host=host, target=path, extra_headers=list(headers))
+            Request(host=_without_interface(host), target=path, extra_headers=list(headers))
         )
         """The bytes to send first."""
 
@@ -220,3 +221,8 @@ class WebSocket:
 
 class _Refusal(msgspec.Struct):
     error: str
+
+
+def _without_interface(host: str) -> str:
+    """Return a ``Host`` without the interface of a link-local address (RFC 6874, section 3)."""
+    return re.sub("%[^]]*", "", host)

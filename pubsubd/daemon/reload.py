@@ -133,9 +133,7 @@ class Reloader:
         if self.hub is not None:
             self.hub.replace(
                 config.hub_limits,
-                hosts=frozenset(
-                    (*config.hub_hosts, *(one.host or "" for one in config.all_listeners()))
-                ),
+                hosts=frozenset((*config.hub_hosts, *config.own_names())),
                 origins=frozenset(config.hub_origins),
             )
         if self.mesher is not None and prepared.mesh is not None:

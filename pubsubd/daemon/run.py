@@ -36,7 +36,8 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import MIB, TURN
 from pubsubd.settings.config import Config, MeshOptions
-from pubsubd.transport.connection import MakeProtocol, name_address
+from pubsubd.transport.addresses import is_loopback, served
+from pubsubd.transport.connection import MakeProtocol
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.listen import (
     BoundSocket,
@@ -44,7 +45,7 @@ from pubsubd.transport.listen import (
     Refusal,
     Reserve,
     accept_all,
-    check_address,
+    check_socket,
     describe,
     listen,
     raise_descriptors,
@@ -86,8 +87,8 @@ async def run(
         early_signals: signals that came before this was called, if someone caught them.
         reload: returns what SIGHUP is to put into force, or raises ConfigError; None for nothing.
         on_backpressure: called with a slow peer and the bytes it had waiting.
-        task_status: ``started`` is called with ``{"line": {"host", "port"}, "hub": {"host",
-            "port"}, "unix", "pid"}`` (as far as they are there) once all listeners accept.
+        task_status: ``started`` is called with ``{"line": {"host", "port", "addresses"}, "hub":
+            {...}, "unix", "pid"}`` (as far as they are there) once all listeners accept.
 
     Raises:
         ConfigError: the settings cannot be used.
@@ -185,8 +186,8 @@ def check(config: Config, all_bound: Sequence[BoundSocket] = ()) -> Prepared:
         if one.unix is None:
             resolve(one, insecure=config.insecure)
         for bound in all_bound:  # a service manager may have bound it elsewhere
-            if bound.config.name == one.name and bound.listener.family != socket.AF_UNIX:
-                check_address(one, bound.listener.getsockname()[0], insecure=config.insecure)
+            if bound.config.name == one.name:
+                check_socket(one, bound.listener, insecure=config.insecure)
     return prepared
 
 
@@ -271,11 +272,16 @@ def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[BoundSo
     from pubsubd.mesh.dial import Mesher  # noqa: PLC0415
     from pubsubd.mesh.settings import read_settings  # noqa: PLC0415
 
-    for bound in all_bound:
-        if bound.config.protocol == "line" and bound.listener.family != socket.AF_UNIX:
-            host, port = bound.listener.getsockname()[:2]
-            return Mesher(server, read_settings(options, host, port))
-    raise ConfigError("a mesh needs a TCP port for the line protocol")
+    found = [
+        address
+        for bound in all_bound
+        if bound.config.protocol == "line" and bound.listener.family != socket.AF_UNIX
+        for address in served(bound.listener)
+    ]
+    if not found:
+        raise ConfigError("a mesh needs a TCP port for the line protocol")
+    host, port = min(found, key=lambda one: is_loopback(one[0]))  # one that others reach, if any
+    return Mesher(server, read_settings(options, host, port))
 
 
 async def _accept(
@@ -310,15 +316,18 @@ def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack)
 
 
 def _describe(all_bound: Sequence[BoundSocket]) -> str:
-    words = {"pid": str(os.getpid())}
+    words: dict[str, list[str]] = {}
+    families = dict[str, None]()
     for bound in all_bound:
-        address = bound.listener.getsockname()
+        shown = words.setdefault(wire.escape(bound.config.name), [])
         if bound.listener.family == socket.AF_UNIX:
-            shown = wire.escape(os.fsdecode(address))
-        else:
-            shown = name_address(*address[:2])
-        words.setdefault(wire.escape(bound.config.name), shown)
-    return " ".join(f"{key}={value}" for key, value in words.items())
+            shown.append(wire.escape(os.fsdecode(bound.listener.getsockname())))
+            continue
+        for host, port in served(bound.listener):
+            shown.append(wire.show_address(host, port))
+            families["ipv6" if ":" in host else "ipv4"] = None
+    told = {"pid": [str(os.getpid())], "families": list(families)} | words
+    return " ".join(f"{key}={','.join(values)}" for key, values in told.items() if values)
 
 
 def _keep_memory() -> None:

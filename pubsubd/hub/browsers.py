@@ -5,7 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 
-_match_host = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{0,5})?").fullmatch
+_match_host = re.compile(
+    r"(\[[0-9a-f:.]+(?:%[a-z0-9._~-]+)?\]|[a-z0-9._-]+)(?::[0-9]{0,5})?"
+).fullmatch
 _match_origin = re.compile(r"([a-z][a-z0-9+.-]*)://([a-z0-9._~:\[\]-]*)").fullmatch
 
 
@@ -14,7 +16,8 @@ def check_host(host: str | None, allowed: frozenset[str]) -> bool:
 
     A page whose owner lets its name point to this address (DNS rebinding) is recognised by that
     name; localhost and addresses are beyond anyone's DNS. ``allowed`` are further names, with or
-    without a port. A request without a Host, which only HTTP/1.0 may leave out, is no browser's.
+    without a port; ``*`` allows all. A request without a Host, which only HTTP/1.0 may leave out,
+    is no browser's.
     """
     if host is None:
         return True
@@ -28,7 +31,7 @@ def check_host(host: str | None, allowed: frozenset[str]) -> bool:
     name = name.removesuffix(".")
     if name == "localhost" or name.endswith(".localhost") or _is_address(name):
         return True
-    return any(one.lower() in (host, name) for one in allowed)
+    return any(one.lower() in ("*", host, name) for one in allowed)
 
 
 def _is_address(text: str) -> bool:

@@ -120,11 +120,6 @@ def _port(digits: str, text: str) -> int:
     return int(digits)
 
 
-def show_address(host: str, port: int) -> str:
-    """Return ``HOST:PORT``."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def format_advert(advert: Advert) -> bytes:
     """Return the data of the advert's message."""
     lines = [

@@ -19,7 +19,7 @@ from typing import TypeVar
 import trio
 
 from pubsubd.broker.turn import Steps
-from pubsubd.mesh.adverts import AdvertError, parse_first_line, show_address
+from pubsubd.mesh.adverts import AdvertError, parse_first_line
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.discovery import Network, check_target, choosing
 from pubsubd.mesh.edges import Exporter
@@ -27,6 +27,8 @@ from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MESH_LOOK_OUT, READ_SIZE, TURN
+from pubsubd.protocol.wire import show_address
+from pubsubd.transport.addresses import NO_INTERFACE, host_of, lacks_interface, without_interface
 from pubsubd.transport.connection import open_connection, tune
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
@@ -360,7 +362,7 @@ class Mesher:
 async def _resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host; raise OSError or UnicodeError if there are none."""
     found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(one[4][0]) for one in found]
+    return [host_of(one[4]) for one in found]
 
 
 async def connect(host: str, port: int) -> socket.socket:
@@ -369,6 +371,8 @@ async def connect(host: str, port: int) -> socket.socket:
     Raises:
         OSError: there is none to be had; of several addresses, what the last one said.
     """
+    if lacks_interface(host):
+        raise OSError(errno.EINVAL, NO_INTERFACE)
     found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure = OSError(errno.EADDRNOTAVAIL, "no address")
     for family, kind, protocol, _, address in found:
@@ -398,7 +402,7 @@ async def encrypt(sock: socket.socket, context: ssl.SSLContext, host: str) -> Tl
         OSError: the connection has ended.
     """
     try:
-        tls = TlsSocket(sock, context, host)
+        tls = TlsSocket(sock, context, without_interface(host))
         tls.greet()
         while not tls.secure:
             await trio.lowlevel.wait_readable(sock)

@@ -23,8 +23,8 @@ def check_target(
     """Refuse to dial a learned address that leads somewhere it should not.
 
     Without ``allowed`` networks, public addresses may be dialled, and others only if they are of
-    the same kind, loopback or private, as the ones this daemon has itself: nobody can make a
-    daemon knock at listeners behind its own firewall.
+    the same kind, loopback, link-local or private, as the ones this daemon has itself: nobody can
+    make a daemon knock at listeners behind its own firewall.
 
     Args:
         host: as it was learned.
@@ -46,6 +46,9 @@ def check_target(
         elif address.is_loopback:
             if not any(one.is_loopback for one in mine):
                 raise AdvertError(f"{host} is a loopback address")
+        elif address.is_link_local:
+            if not any(one.is_link_local for one in mine):
+                raise AdvertError(f"{host} is a link-local address")
         elif not address.is_global and not any(
             not one.is_global and not one.is_loopback for one in mine
         ):

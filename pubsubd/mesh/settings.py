@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pubsubd.mesh.adverts import AdvertError, check_node, parse_address, show_address
+from pubsubd.mesh.adverts import AdvertError, check_node, parse_address
 from pubsubd.mesh.dial import Settings
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ConfigError
+from pubsubd.protocol.wire import show_address
+from pubsubd.transport.addresses import is_everywhere, is_link_local
 from pubsubd.transport.tls import client_context
 
 if TYPE_CHECKING:
@@ -28,11 +31,11 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
     try:
         if options.advertise is not None:
             host, port = parse_address(options.advertise)
-            if _is_unspecified(host):
+            if is_everywhere(host):
                 raise ConfigError(f"{options.advertise} is no address that others could dial")
-        elif _is_unspecified(host):
+        elif is_everywhere(host) or is_link_local(host):  # an interface's name is known here only
             host = socket.gethostname()
-        node = options.node or show_address(host, port).replace("[", "").replace("]", "")
+        node = options.node or re.sub(r"[][]", "", show_address(host, port)).replace("%", "-")
         config = MeshConfig(
             node=check_node(node),
             mesh=check_node(options.name, "name of a mesh"),
@@ -59,13 +62,6 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
         if options.tls
         else None,
     )
-
-
-def _is_unspecified(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
 
 
 def _read_secret(path: Path) -> bytes:

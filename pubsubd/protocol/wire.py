@@ -81,6 +81,11 @@ def quote(text: bytes) -> str:
     return '"' + escape(text, _QUOTED).replace('"', '\\"') + '"'
 
 
+def show_address(host: str, port: int) -> str:
+    """Return ``HOST:PORT``, or ``[HOST]:PORT`` if the host is an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_utf8(text: bytes) -> bool:
     """Return whether ``text`` is valid UTF-8."""
     try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pubsubd.access.rules import AclRule
 from pubsubd.protocol.limits import HubLimits, Limits
 
 Protocol = Literal["line", "hub"]
+
+Address: TypeAlias = tuple[str, int]
+"""Host and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class ListenerConfig:
     Attributes:
         name: unlike that of any other; systemd's sockets are told apart by it.
         protocol: what is spoken.
-        host, port: the address, all of whose addresses are bound; a port of 0 takes a free one.
+        addresses: hosts and ports; see :attr:`Config.hosts`. A port of 0 takes a free one, the same
+            for all of these.
         unix: the path of a socket instead.
         login: whether a client has to say who it is.
         tls: what it is encrypted with; None for nothing.
@@ -44,8 +48,7 @@ class ListenerConfig:
 
     name: str
     protocol: Protocol
-    host: str | None = None
-    port: int = 0
+    addresses: tuple[Address, ...] = ()
     unix: str | None = None
     login: bool = False
     tls: TlsFiles | None = None
@@ -97,7 +100,8 @@ class Config:
     """The configuration of a daemon.
 
     Attributes:
-        host: a name or address, all of whose addresses are bound; None for no TCP at all.
+        hosts: names and addresses; of a name all addresses are bound, and ``*`` stands for all
+            addresses of IPv4 and IPv6. Empty for no TCP at all.
         port: of the line protocol; 0 takes a free one.
         hub_port: of the hub port, as ``port``; None for none.
         unix: path of a Unix socket, or None.
@@ -122,7 +126,7 @@ class Config:
             leave it as it is.
     """
 
-    host: str | None = "127.0.0.1"
+    hosts: tuple[str, ...] = ("127.0.0.1",)
     port: int = 9014
     hub_port: int | None = 9015
     unix: str | None = None
@@ -165,11 +169,18 @@ class Config:
             ("hub", "hub", self.hub_port),
         )
         for name, protocol, port in wanted:
-            if self.host is not None and port is not None:
-                found.append(self._listener(name, protocol, self.tls, host=self.host, port=port))
+            if self.hosts and port is not None:
+                addresses = tuple((host, port) for host in self.hosts)
+                found.append(self._listener(name, protocol, self.tls, addresses=addresses))
         if self.unix is not None:
             found.append(self._listener("unix", "line", None, unix=self.unix))
         return tuple(found)
+
+    def own_names(self) -> frozenset[str]:
+        """Return the hosts that listeners are told to listen on, as they are written."""
+        return frozenset(
+            host for one in self.all_listeners() for host, _ in one.addresses if host != "*"
+        )
 
     def _listener(
         self,
@@ -177,15 +188,13 @@ class Config:
         protocol: Protocol,
         tls: TlsFiles | None,
         *,
-        host: str | None = None,
-        port: int = 0,
+        addresses: tuple[Address, ...] = (),
         unix: str | None = None,
     ) -> ListenerConfig:
         return ListenerConfig(
             name,
             protocol,
-            host=host,
-            port=port,
+            addresses=addresses,
             unix=unix,
             login=self.login(protocol),
             tls=tls,

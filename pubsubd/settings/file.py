@@ -15,6 +15,7 @@ from pubsubd.settings.table import SETTINGS
 
 _MOST = 1024 * 1024  # bytes of a file; tomllib takes time in proportion
 _RULE = {"who": lists("NAME"), "publish": lists("NAME"), "receive": lists("NAME")}
+_ADDRESSES = lists("ADDRESS", single=True)
 _OWN = ("name", "protocol", "address", "tls")  # keys of a listener that are no settings
 
 Spot = tuple[str | int, ...]
@@ -122,10 +123,15 @@ def _read_of_listener(file: File, spot: Spot, value: Any) -> Any:
         if value is not False:
             raise file.error(spot, "tls can only be false; tls_certificate turns it on")
         return False
-    if name in _OWN:
+    if name in ("name", "protocol"):
         if not isinstance(value, str) or not value.isprintable() or not value:
             raise file.error(spot, f"{name}: {value!r} is not a text")
         return value
+    if name == "address":
+        try:
+            return _ADDRESSES.from_toml(value)
+        except ValueError as error:
+            raise file.error(spot, f"address: {error}") from None
     setting = SETTINGS.get(name)
     if setting is None:
         known = [*_OWN, *(one.name for one in SETTINGS.values() if one.listener)]

@@ -187,9 +187,15 @@ def choices(*names: str, metavar: str = "") -> Kind:
     return Kind(shown, check, lambda value: check(text(value)), choices=names)
 
 
-def lists(metavar: str, *, single: bool = False) -> Kind:
-    """Return the kind of several texts; ``single``: a file may have one text instead of a list."""
-    one = texts(metavar)
+def lists(metavar: str, *, single: bool = False, empty: bool = False) -> Kind:
+    """Return the kind of several texts.
+
+    Args:
+        metavar: what stands for one in help texts.
+        single: whether a file may have one text instead of a list.
+        empty: whether a text may be empty.
+    """
+    one = texts(metavar, empty=empty)
 
     def read(value: Any) -> tuple[str, ...]:
         if single and isinstance(value, str):

@@ -13,7 +13,7 @@ from typing import Any, cast
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.protocol.limits import HubLimits, Limits
-from pubsubd.settings.config import Config, ListenerConfig, MeshOptions, Protocol, TlsFiles
+from pubsubd.settings.config import Address, Config, ListenerConfig, MeshOptions, Protocol, TlsFiles
 from pubsubd.settings.file import File, read_file
 from pubsubd.settings.table import SETTINGS
 
@@ -75,7 +75,7 @@ class Settings:
             if not SETTINGS[name].live and new.values[name] != value
         ]
         before, after = (
-            {one.name: (one.protocol, one.host, one.port, one.unix) for one in config.listeners}
+            {one.name: (one.protocol, one.addresses, one.unix) for one in config.listeners}
             for config in (self.config, new.config)
         )
         stuck += [
@@ -113,7 +113,7 @@ def load(given: Mapping[str, Any], path: Path | None = None) -> Settings:
 
 def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | None) -> Config:
     config = Config(
-        host=values["host"] or None,
+        hosts=_hosts(values["host"]),
         port=values["port"],
         hub_port=None if values["no_hub"] else values["hub_port"],
         unix=values["unix"],
@@ -150,6 +150,12 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
         config = replace(config, listeners=listeners)
     _check_logins(config)
     return config
+
+
+def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
+    if "" in texts and len(texts) > 1:
+        raise ConfigError("host: an empty one stands for no TCP, and goes with no other")
+    return tuple(filter(None, texts))
 
 
 def _rules(file: File) -> tuple[AclRule, ...]:
@@ -200,19 +206,18 @@ def _listener(file: File, number: int, values: Mapping[str, Any], config: Config
         setting = SETTINGS.get(key)
         if setting is not None and setting.listener not in ("both", protocol):
             raise file.error((*spot, key), f"{key} is not a setting of a {protocol} listener")
-    address = table.get("address")
-    if address is None:
-        raise file.error(spot, "address is missing: HOST:PORT, or unix:PATH")
-    host, port, unix = None, 0, None
-    if address.startswith("unix:"):
-        unix = address.removeprefix("unix:")
-    else:
-        host, colon, digits = address.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        number = digits.isascii() and digits.isdigit() and len(digits) <= 5
-        if not (colon and host and number and int(digits) < 65_536):
-            raise file.error((*spot, "address"), f"address: {address[:80]!r} is no HOST:PORT")
-        port = int(digits)
+    texts = table.get("address", ())
+    if not texts:
+        raise file.error(spot, "address is missing: HOST:PORT, a list of these, or unix:PATH")
+    addresses: tuple[Address, ...] = ()
+    unix = texts[0].removeprefix("unix:") if texts[0].startswith("unix:") else None
+    try:
+        if unix is None:
+            addresses = tuple(map(_address, texts))
+        elif len(texts) > 1:
+            raise ValueError("a Unix socket has a listener of its own")
+    except ValueError as error:
+        raise file.error((*spot, "address"), f"address: {error}") from None
     own = {**values, **table}
     tls: TlsFiles | None = None
     if "tls_certificate" in table:  # its own, with nothing of the other one's
@@ -226,14 +231,22 @@ def _listener(file: File, number: int, values: Mapping[str, Any], config: Config
     return ListenerConfig(
         name=table.get("name", protocol),
         protocol=cast("Protocol", protocol),
-        host=host,
-        port=port,
+        addresses=addresses,
         unix=unix,
         login=config.login(cast("Protocol", protocol), table.get("auth")),
         tls=tls,
         limits=Limits(**{name: own[name] for name in _LIMITS}),
         hub_limits=HubLimits(**{name: own[f"hub_{name}"] for name in _HUB_LIMITS}),
     )
+
+
+def _address(text: str) -> Address:
+    host, colon, digits = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    number = digits.isascii() and digits.isdigit() and len(digits) <= 5
+    if not (colon and host and number and int(digits) < 65_536):
+        raise ValueError(f"{text[:80]!r} is no HOST:PORT")
+    return host, int(digits)
 
 
 def _check_logins(config: Config) -> None:

@@ -63,12 +63,21 @@ SECTIONS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
         (
             Setting(
                 "host",
-                texts("TEXT", empty=True),
-                "127.0.0.1",
-                "Name or address to listen on; an empty one for no TCP.",
+                lists("HOST", single=True, empty=True),
+                ("127.0.0.1",),
+                "Name or address to listen on, * for all; may be repeated. An empty one: no TCP.",
                 """\
 Name or address to listen on.
+May be given several times, and as a list in the file.
 A name is resolved once, and all its addresses are used.
+.Li 0.0.0.0
+stands for all IPv4 addresses,
+.Li ::
+for all IPv6 addresses, and
+.Li *
+for both.
+A link-local IPv6 address needs its interface:
+.Li fe80::1%eth0 .
 If the text is empty, the daemon does not listen on TCP.
 An address other than loopback needs
 .Sy insecure
@@ -252,12 +261,14 @@ and after its
                 "hub_host",
                 lists("NAME"),
                 (),
-                "A host name that browsers may use for the hub port; may be repeated.",
+                "A host name that browsers may use for the hub port, * for all; may be repeated.",
                 """\
 Host name that browsers may use to reach the hub port, in addition to
 .Li localhost ,
 .Sy host
-and numeric addresses.
+and numeric addresses;
+.Li *
+allows all, which lets any web page whose name is made to point here use the port.
 May be given several times.
 """,
                 live=True,
@@ -760,6 +771,8 @@ How long a Synap subscriber without a connection is kept while no request names 
                 "Link to this daemon; may be repeated.",
                 """\
 Link to this daemon, and keep trying for ever.
+IPv6 addresses are in brackets, link-local ones with their interface:
+.Li [fe80::1%eth0]:9014 .
 May be given several times.
 """,
                 live=True,
@@ -886,8 +899,8 @@ Discovered daemons are dialled until this daemon has this many links.
                 "Where other daemons can dial this one.  [default: where it listens]",
                 """\
 Address at which other daemons can dial this one.
-The default is where it listens, with the name of the machine if it listens on all
-addresses.
+The default is where it listens, beyond loopback if it can, with the name of the machine
+if it listens on all addresses or on a link-local one.
 """,
             ),
             Setting(

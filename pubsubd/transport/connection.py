@@ -151,11 +151,6 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
 
 
-def name_address(host: str, port: int) -> str:
-    """Return ``HOST:PORT`` as it stands in logs."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 class Connection:
     """A connection, from its socket to its peer.
 

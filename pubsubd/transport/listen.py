@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import ipaddress
 import os
 import pwd
 import resource
@@ -23,8 +22,18 @@ import trio
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import Limits
+from pubsubd.protocol.wire import show_address
 from pubsubd.settings.config import ListenerConfig
-from pubsubd.transport.connection import MakeProtocol, name_address, open_connection, tune
+from pubsubd.transport.addresses import (
+    NO_INTERFACE,
+    host_of,
+    is_everywhere,
+    is_loopback,
+    lacks_interface,
+    served,
+    text_of,
+)
+from pubsubd.transport.connection import MakeProtocol, open_connection, tune
 from pubsubd.transport.own_file import OwnFile
 from pubsubd.transport.server import Server
 from pubsubd.transport.tasks import guarded
@@ -106,8 +115,7 @@ def listen(
     for one in listeners:
         if one.name in inherited:
             for sock in inherited[one.name]:
-                if sock.family != socket.AF_UNIX:
-                    check_address(one, sock.getsockname()[0], insecure=insecure)
+                check_socket(one, sock, insecure=insecure)
                 found.append(BoundSocket(one, sock, inherited=True))
         elif one.unix is not None:
             found.append(BoundSocket(one, _listen_unix(one.unix, stack)))
@@ -115,7 +123,7 @@ def listen(
             found += [BoundSocket(one, sock) for sock in _listen_tcp(one, stack, insecure=insecure)]
     for bound in found:
         if not bound.inherited:
-            bound.listener.listen(_BACKLOG)
+            _attempt(bound.listener.listen, _BACKLOG, _label(bound.listener.getsockname()))
         bound.listener.setblocking(False)
     return found
 
@@ -123,14 +131,17 @@ def listen(
 def _listen_tcp(
     one: ListenerConfig, stack: contextlib.ExitStack, *, insecure: bool
 ) -> list[socket.socket]:
-    port, found = one.port, []
+    free, found = 0, []
     for family, address in resolve(one, insecure=insecure):
         sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        _bind(sock, (address, port), f"{address}:{port}")
-        port = sock.getsockname()[1]  # with port 0, all addresses take the same one
+        host, port, *more = address
+        where = (host, port or free, *more)
+        _attempt(sock.bind, where, _label(where))
+        if not port:
+            free = sock.getsockname()[1]  # with port 0, all addresses take the same one
         found.append(sock)
     return found
 
@@ -138,7 +149,7 @@ def _listen_tcp(
 def _listen_unix(path: str, stack: contextlib.ExitStack) -> socket.socket:
     _remove_stale(Path(path))
     sock = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-    _bind(sock, path, path)
+    _attempt(sock.bind, path, path)
     stack.callback(OwnFile(Path(path)).remove)
     return sock
 
@@ -146,36 +157,76 @@ def _listen_unix(path: str, stack: contextlib.ExitStack) -> socket.socket:
 def describe(all_bound: Sequence[BoundSocket]) -> dict[str, Any]:
     """Return the addresses of listening sockets.
 
-    They are ``{NAME: {"host", "port"} or {"unix"}, ..., "unix", "pid"}``: of each listener the
-    first one, and in ``unix`` the path of the first Unix socket.
+    They are ``{NAME: {"host", "port", "addresses"} or {"unix"}, ..., "unix", "pid"}``: of each
+    listener the first address and the texts of all, and in ``unix`` the path of the first Unix
+    socket.
     """
     ports: dict[str, Any] = {"pid": os.getpid()}
+    unix: dict[str, Any] = {}
     for bound in all_bound:
-        address = bound.listener.getsockname()
-        if bound.listener.family != socket.AF_UNIX:
-            ports.setdefault(bound.config.name, {"host": address[0], "port": address[1]})
+        told = ports.setdefault(bound.config.name, {})
+        if bound.listener.family == socket.AF_UNIX:
+            path = os.fsdecode(bound.listener.getsockname())
+            told.setdefault("unix", path)
+            unix.setdefault("unix", path)
             continue
-        path = os.fsdecode(address)
-        ports.setdefault("unix", path)
-        ports.setdefault(bound.config.name, {"unix": path})
-    return ports
+        for host, port in served(bound.listener):
+            told.setdefault("host", host)
+            told.setdefault("port", port)
+            told.setdefault("addresses", []).append(show_address(host, port))
+    return ports | unix
 
 
-def resolve(one: ListenerConfig, *, insecure: bool) -> Sequence[tuple[int, str]]:
-    """Return the addresses that a listener is to be bound to, each with its family.
+def resolve(one: ListenerConfig, *, insecure: bool) -> Sequence[tuple[int, Any]]:
+    """Return the socket addresses that a listener is to be bound to, each with its family.
 
     Raises:
         ConfigError: there is none, or one that is open to others than this machine.
     """
-    host = one.host or ""
+    found: dict[tuple[int, Any], None] = {}
+    for host, port in one.addresses:
+        if lacks_interface(host):
+            raise ConfigError(f"cannot listen on {show_address(host, port)}: {NO_INTERFACE}")
+        for name in _all_addresses() if host == "*" else (host,):
+            for family, address in _look_up(name, port):
+                check_address(one, host_of(address), insecure=insecure)
+                found[family, address] = None
+    # One that is for all addresses takes those of the others as well.
+    wide = {(family, address[1]) for family, address in found if is_everywhere(address[0])}
+    return [
+        (family, address)
+        for family, address in found
+        if is_everywhere(address[0]) or (family, address[1]) not in wide
+    ]
+
+
+def _all_addresses() -> list[str]:
+    """Return what stands for all addresses, of the families that this machine has."""
+    found = []
+    for family, host in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+            found.append(host)
+    return found
+
+
+def _look_up(host: str, port: int) -> list[tuple[int, Any]]:
     try:
-        found = socket.getaddrinfo(host, one.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError, OverflowError) as error:
         raise ConfigError(f"cannot resolve {host!r}: {error}") from None
-    addresses = list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))
-    for _, address in addresses:
-        check_address(one, address, insecure=insecure)
-    return addresses
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def check_socket(one: ListenerConfig, sock: socket.socket, *, insecure: bool) -> None:
+    """Refuse a listening socket that others than this machine reach, unless it is safe.
+
+    Raises:
+        ConfigError: there is no login, or no TLS.
+    """
+    if sock.family != socket.AF_UNIX:
+        for host, _ in served(sock):
+            check_address(one, host, insecure=insecure)
 
 
 def check_address(one: ListenerConfig, address: str, *, insecure: bool) -> None:
@@ -184,7 +235,7 @@ def check_address(one: ListenerConfig, address: str, *, insecure: bool) -> None:
     Raises:
         ConfigError: there is no login, or no TLS.
     """
-    if insecure or ipaddress.ip_address(address.partition("%")[0]).is_loopback:
+    if insecure or is_loopback(address):
         return
     danger = ""
     if not one.login:
@@ -195,9 +246,13 @@ def check_address(one: ListenerConfig, address: str, *, insecure: bool) -> None:
         raise ConfigError(f"{address} is not loopback, and {danger}; --insecure allows that")
 
 
-def _bind(listener: socket.socket, address: Any, label: str) -> None:
+def _label(address: Any) -> str:
+    return os.fsdecode(address) if isinstance(address, str | bytes) else text_of(address)
+
+
+def _attempt(call: Callable[[Any], object], argument: Any, label: str) -> None:
     try:
-        listener.bind(address)
+        call(argument)
     except OSError as error:
         raise OSError(error.errno, f"cannot listen on {label}: {error.strerror or error}") from None
 
@@ -323,7 +378,7 @@ def _admit(sock: socket.socket, address: Any, listener: Listener, server: Server
             server.broker.faults.end(peer, error)
         return
     tune(sock)
-    label, tls = name_address(*address[:2]), listener.state.tls
+    label, tls = text_of(address), listener.state.tls
     open_connection(server, sock if tls is None else TlsSocket(sock, tls), label, listener.make)
 
 

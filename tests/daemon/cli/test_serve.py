@@ -153,6 +153,12 @@ def test_a_host_without_an_address_is_refused() -> None:
     assert "nonsense.invalid" in told
 
 
+def test_a_variable_has_several_hosts() -> None:
+    with serve("--port=0", "--no-hub", PUBSUBD_HOST="127.0.0.2 ::1") as process:
+        assert re.search(r" line=127\.0\.0\.2:(\d+),\[::1\]:\1\n", ready(process))
+        assert end(process)[0] == 0
+
+
 def test_without_anything_to_listen_on_it_is_refused() -> None:
     status, told = failed("--host=")
     assert status == 2

@@ -41,17 +41,17 @@ from tests.rights import PASSWORD, rules_in
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 async def test_a_host_that_is_not_loopback_is_refused_unless_it_is_wanted(host: str) -> None:
     with pytest.raises(ConfigError, match="not loopback"):
-        await run(Config(host=host, port=0, hub_port=None))
+        await run(Config(hosts=(host,), port=0, hub_port=None))
 
 
 async def test_nothing_to_listen_on_is_refused() -> None:
     with pytest.raises(ConfigError, match="nothing to listen on"):
-        await run(Config(host=None))
+        await run(Config(hosts=()))
 
 
 async def test_a_host_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot resolve"):
-        await run(Config(host="no such host", hub_port=None))
+        await run(Config(hosts=("no such host",), hub_port=None))
 
 
 async def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
@@ -67,12 +67,12 @@ async def test_a_file_where_the_unix_socket_should_be_is_left_alone(tmp_path: Pa
     path = tmp_path / "precious"
     path.write_text("text")
     with pytest.raises(OSError, match="cannot listen on"):
-        await run(Config(host=None, unix=str(path)))
+        await run(Config(hosts=(), unix=str(path)))
     assert path.read_text() == "text"
 
 
 async def test_a_unix_socket_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
-    config = Config(host=None, unix=str(tmp_path / "socket"))
+    config = Config(hosts=(), unix=str(tmp_path / "socket"))
     async with trio.open_nursery() as nursery:
         await nursery.start(run, config)
         with pytest.raises(OSError, match="cannot listen on"):

@@ -388,7 +388,7 @@ async def test_a_reload_that_fails_in_a_way_nobody_thought_of_is_counted() -> No
 
 
 def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
-    safe = ListenerConfig("line", "line", "127.0.0.1", 0)
+    safe = ListenerConfig("line", "line", (("127.0.0.1", 0),))
     with socket.socket() as sock:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
         bound = [BoundSocket(safe, sock, inherited=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -230,6 +231,20 @@ def test_sockets_are_taken_by_their_names(
         one.close()
     log = (tmp_path / "log").read_text()
     assert f"line=127.0.0.1:{line_port} hub=127.0.0.1:{hub_port}" in log
+
+
+def test_a_socket_for_both_families_is_told_as_both_and_ipv4_is_plain(
+    activated: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    activated("line", [f"[::]:{port}"], "--insecure", "--no-hub")
+    line = connect(port)
+    line.say(b"sub a\n" + frame("//pubsubd/explain", b"a"))
+    _, answer = line.hear_frame()
+    assert json.loads(answer)["receivers"][0]["peer"] == line.label
+    line.close()
+    log = (tmp_path / "log").read_text()
+    assert f"families=ipv4,ipv6 line=0.0.0.0:{port},[::]:{port}\n" in log
 
 
 def test_a_unix_socket_of_the_manager_is_taken_and_left(

@@ -108,7 +108,7 @@ def test_the_sockets_are_those_that_the_daemon_would_listen_on() -> None:
     for one in Config().all_listeners():
         found = unit(SOCKETS[one.name])
         assert found["FileDescriptorName"] == [one.name]
-        assert found["ListenStream"] == [f"{one.host}:{one.port}"]
+        assert found["ListenStream"] == [f"{host}:{port}" for host, port in one.addresses]
         assert found["Service"] == ["pubsubd.service"]
     assert set(unit(UNITS[0])["Sockets"][0].split()) == set(SOCKETS.values())
 

@@ -63,7 +63,7 @@ def test_all_settings_can_stand_in_a_file_and_arrive_as_they_are(
     }
     path = write("".join(f"{key} = {text}\n" for key, text in texts.items()))
     config = load({}, path).config
-    assert config.host == "127.0.0.2"
+    assert config.hosts == ("127.0.0.2",)
     assert config.limits.max_pending == 2 * MIB
     assert config.limits.max_payload == 4 * KIB
     assert config.limits.stall_timeout == 1.0
@@ -103,7 +103,8 @@ def test_every_default_is_one_that_a_file_and_a_flag_could_give(
         ("drain_timeout = nan\n", 1, "is not a number of seconds"),
         ("slow_consumer = 'wait'\n", 1, "'wait' is not one of throttle, disconnect, drop"),
         ("insecure = 1\n", 1, "1 is not true or false"),
-        ("[host]\na = 1\n", 1, "a table is not a text"),
+        ("[host]\na = 1\n", 1, "a table is not a list of texts"),
+        ("host = ['::1', 7]\n", 1, "host: 7 is not a text"),
         ("\nhost = 'a\\\n", 2, "at the end"),
         ("users_file = ''\n", 1, "must not be empty"),
         ("users_file = 'a\tb'\n", 1, "cannot be printed"),
@@ -114,6 +115,13 @@ def test_every_default_is_one_that_a_file_and_a_flag_could_give(
         ("[[listener]]\naddress = '127.0.0.1:1'\n", 1, "protocol has to be line or hub"),
         ("[[listener]]\nprotocol = 'line'\n", 1, "address is missing"),
         ("[[listener]]\nprotocol = 'line'\naddress = '9014'\n", 3, "is no HOST:PORT"),
+        ("[[listener]]\nprotocol = 'line'\naddress = ['a:1', 'b']\n", 3, "'b' is no HOST:PORT"),
+        ("[[listener]]\nprotocol = 'line'\naddress = []\n", 1, "address is missing"),
+        (
+            "[[listener]]\nprotocol = 'line'\naddress = ['unix:/a', 'b:1']\n",
+            3,
+            "a Unix socket has a listener of its own",
+        ),
         (
             "[[listener]]\nprotocol = 'line'\naddress = 'a:1'\n\nhub_rate = 1\n",
             5,
@@ -199,6 +207,7 @@ def test_the_line_of_a_value_is_that_of_its_statement(seed: int, count: int) -> 
             {"tls_certificate": "c", "tls_client_required": True},
             "tls_client_required is of no use without tls_client_ca",
         ),
+        ({"host": ("", "::1")}, "an empty one stands for no TCP, and goes with no other"),
         ({"mesh_secret_file": "s"}, "mesh_secret_file is of no use without peer or mesh"),
         ({"mesh": "m", "mesh_tls_ca": "c"}, "mesh_tls_ca is of no use without mesh_tls"),
         ({"hub_audience": ("a",)}, "hub_audience is of no use without hub_auth"),
@@ -222,7 +231,7 @@ def test_a_listener_has_what_its_table_says_and_the_rest_of_the_daemon(
         users_file = "u"
         [[listener]]
         protocol = "line"
-        address = "127.0.0.1:1"
+        address = ["127.0.0.1:1", "[::1]:1"]
         tls = false
         auth = "none"
         max_pending = 2000
@@ -238,15 +247,14 @@ def test_a_listener_has_what_its_table_says_and_the_rest_of_the_daemon(
         """
     )
     line, public, own = load({}, path).config.all_listeners()
-    assert (line.name, line.host, line.port, line.login, line.tls) == (
+    assert (line.name, line.addresses, line.login, line.tls) == (
         "line",
-        "127.0.0.1",
-        1,
+        (("127.0.0.1", 1), ("::1", 1)),
         False,
         None,
     )
     assert (line.limits.max_pending, line.limits.max_payload) == (2000, 100)
-    assert (public.host, public.port, public.login, public.hub_limits.rate) == ("::1", 2, True, 7)
+    assert (public.addresses, public.login, public.hub_limits.rate) == ((("::1", 2),), True, 7)
     assert public.tls is not None
     assert (own.unix, own.tls, own.login) == ("/run/x", None, True)
 

@@ -434,7 +434,7 @@ def test_failures_are_remembered_of_so_many_addresses_only(
         ("[2001:db8::1:2:3]:5000", "2001:db8::/64"),
         ("[2001:db8::9]:5000", "2001:db8::/64"),
         ("[::ffff:192.0.2.1]:5000", "192.0.2.1"),
-        ("[fe80::1%eth0]:5000", "fe80::/64"),
+        ("[fe80::1%eth0]:5000", "fe80::/64%eth0"),
         ("unix", "unix/None"),
         ("mesh/a", "mesh/a/None"),
     ],

@@ -471,6 +471,7 @@ ALLOWED = frozenset(["hub.example.org", "Other.example:9015", ""])
         "10.1.2.3",
         "[::1]",
         "[fe80::1:2]:9015",
+        "[fe80::1%eth0]:9015",
         "hub.example.org",
         "HUB.example.org.:80",
         "other.example:9015",
@@ -502,11 +503,17 @@ def test_a_host_that_is_nobody_elses_name_is_served(host: str | None) -> None:
         "[evil.example]",
         "[127.0.0.1",
         "::1",
-        "[fe80::1%eth0]",
+        "[fe80::1%]",
+        "[fe80::1%a]b]",
     ],
 )
 def test_any_other_host_is_refused(host: str) -> None:
     assert not check_host(host, ALLOWED)
+
+
+def test_any_name_is_served_where_all_are_allowed() -> None:
+    assert check_host("any.example:9015", frozenset("*"))
+    assert not check_host("x@localhost", frozenset("*"))
 
 
 @pytest.mark.parametrize(
