@@ -1,6 +1,6 @@
 """Is the daemon in this container alive? Status 0 if /healthz on its hub port says so.
 
-The port, and whether it speaks TLS, are told by the variables that tell the daemon.
+The address, and whether TLS is spoken there, are in the same variables as for the daemon.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import urllib.request
 from http.client import HTTPException
 
 SECONDS = 4  # less than the engine gives
+EVERYWHERE = {"": "127.0.0.1", "*": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def check() -> None:
     """Raise OSError or HTTPException unless the daemon says that it is alive."""
+    host, *_ = os.environ.get("PUBSUBD_HOST", "").split() or [""]
+    host = EVERYWHERE.get(host, host)
+    if ":" in host:
+        host = f"[{host}]"
     port = os.environ.get("PUBSUBD_HUB_PORT", "9015")
     scheme, context = "http", None
     if os.environ.get("PUBSUBD_TLS_CERTIFICATE"):
@@ -27,7 +32,7 @@ def check() -> None:
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
-    with opener.open(f"{scheme}://127.0.0.1:{port}/healthz", timeout=SECONDS) as answer:
+    with opener.open(f"{scheme}://{host}:{port}/healthz", timeout=SECONDS) as answer:
         answer.read()
 
 

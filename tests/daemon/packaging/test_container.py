@@ -51,12 +51,12 @@ def test_it_builds_in_one_stage_and_runs_in_another() -> None:
 
 def test_its_ports_and_variables_are_the_daemons() -> None:
     _, _, second = stages()
-    ports = {str(one.port) for one in Config().all_listeners()}
+    ports = {str(port) for one in Config().all_listeners() for _, port in one.addresses}
     assert set(of("EXPOSE", second)[0].split()) == ports
     text = (CONTAINER / "Containerfile").read_text(encoding="utf-8")
     variables = {setting.variable for setting in SETTINGS.values()}
     assert set(re.findall(r"PUBSUBD_\w+", text + HEALTHCHECK.read_text("utf-8"))) <= variables
-    assert "PUBSUBD_HOST=0.0.0.0" in shlex.split(of("ENV", second)[0])
+    assert "PUBSUBD_HOST=*" in shlex.split(of("ENV", second)[0])
     flags = {setting.flag for setting in SETTINGS.values()} | {"--config"}
     # Flags of the daemon, among those of the engines.
     assert {"--config"} <= set(re.findall(r"--[a-z-]+", text)) & flags
@@ -99,8 +99,9 @@ def healthy(port: int, **variables: str) -> bool:
 def test_the_health_check_tells_a_living_daemon_from_a_dead_one(
     start: Callable[..., Daemon],
 ) -> None:
-    daemon = start()
-    assert healthy(daemon.hub[1])
+    daemon = start("--host=127.0.0.1", "--host=::1", "--host=127.0.0.2")
+    for host in ("", "*", "0.0.0.0", "::", "127.0.0.2 ::1"):
+        assert healthy(daemon.hub[1], PUBSUBD_HOST=host), host
     assert not healthy(daemon.address[1])  # the line port, which speaks no HTTP
     daemon.stop()
     assert not healthy(daemon.hub[1])

@@ -159,6 +159,8 @@ def default_of(command: str, option: click.Option) -> str | None:
     shown = option.get_default(click.Context(command_of(command)))
     if option.secondary_opts and option.default is not None:
         return (option.opts if shown else option.secondary_opts)[0].removeprefix("--")
+    if isinstance(shown, tuple):
+        return " ".join(shown) or None
     if option.is_flag or option.secondary_opts or not isinstance(shown, str | int | float):
         return None
     return str(shown)
