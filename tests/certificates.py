@@ -65,6 +65,11 @@ class Certificates:
         """Return another certificate for a server, at each call a new one."""
         return self._authority.sign(hosts[0], hosts, server=True)
 
+    def lasting_server(self, since: float, until: float, *hosts: str) -> Pair:
+        """Return a server's certificate that is valid between two times, in days from now."""
+        period = {"since": since * _DAY, "until": until * _DAY}
+        return self._authority.sign("localhost", hosts, server=True, **period)
+
     def expired_server(self) -> Pair:
         """Return a server's certificate that held until yesterday."""
         return self._authority.sign("localhost", _LOCAL, server=True, until=-_DAY)
@@ -150,12 +155,18 @@ class _Authority:
         self.path.write_bytes(certificate.public_bytes(Encoding.PEM))
 
     def sign(
-        self, name: str, hosts: tuple[str, ...] = (), *, server: bool, until: timedelta = _DAY
+        self,
+        name: str,
+        hosts: tuple[str, ...] = (),
+        *,
+        server: bool,
+        since: timedelta = -7 * _DAY,
+        until: timedelta = _DAY,
     ) -> Pair:
         key = generate_private_key(SECP256R1())
         purpose = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
         builder = (
-            _builder(_name(name), self._name, key, until)
+            _builder(_name(name), self._name, key, until, since)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
@@ -181,7 +192,11 @@ class _Authority:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: EllipticCurvePrivateKey, until: timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: EllipticCurvePrivateKey,
+    until: timedelta,
+    since: timedelta = -7 * _DAY,
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -190,7 +205,7 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 7 * _DAY)
+        .not_valid_before(now + since)
         .not_valid_after(now + until)
     )
 

@@ -297,6 +297,16 @@ class Metrics:
             "code",
             {code: errors[code] for code in AUTH_CODES},
         )
+        reloader = self._sources.reloader
+        if reloader is not None and reloader.reminders.files:
+            family = GaugeMetricFamily(
+                "pubsubd_tls_not_after_timestamp_seconds",
+                "When the first certificate of a file in use expires, in seconds since the epoch.",
+                labels=("listener", "setting"),
+            )
+            for file in reloader.reminders.files:
+                family.add_metric((file.listener, file.setting), file.not_after)
+            yield family
 
     def _hub(self) -> Iterator[Metric]:
         hub = self._sources.hub

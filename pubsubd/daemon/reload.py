@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pubsubd.access.rules import Acl
 from pubsubd.access.users import Users, load_users
 from pubsubd.broker.turn import Steps
+from pubsubd.daemon.certificates import CertificateFile, Reminders, read_files
 from pubsubd.protocol.limits import Limits
 from pubsubd.transport.listen import raise_descriptors
 from pubsubd.transport.tls import server_context
@@ -47,6 +48,7 @@ class Prepared:
     acl: Acl
     authority: Authority | None
     mesh: MeshSettings | None
+    certificates: tuple[CertificateFile, ...]
 
 
 def prepare(config: Config) -> Prepared:
@@ -76,6 +78,7 @@ def prepare(config: Config) -> Prepared:
         Acl(config.acl),
         _load_key(config),
         _read_mesh(config),
+        read_files(config),
     )
 
 
@@ -104,6 +107,7 @@ class Reloader:
         hub, mesher: of the daemon, if it has them.
         failed: whether settings were read since that had a fault.
         applied: when those in force were put into force, in seconds since the epoch.
+        reminders: of certificates in force that have to be renewed.
     """
 
     def __init__(self, server: Server) -> None:
@@ -113,6 +117,7 @@ class Reloader:
         self.mesher: Mesher | None = None
         self.failed = False
         self.applied = 0.0
+        self.reminders = Reminders()
 
     def apply(self, prepared: Prepared, over: Callable[[], bool] = lambda: False) -> Steps[None]:
         """Let settings hold from now on, for connections that are open, too.
@@ -141,6 +146,7 @@ class Reloader:
         yield from server.broker.access.replacing(
             users=prepared.users, acl=prepared.acl, authority=prepared.authority, over=over
         )
+        self.reminders.replace(prepared.certificates)
         self.failed, self.applied = False, time.time()
 
 

@@ -139,6 +139,7 @@ async def run(
                 start("metrics", load)
             start("sweep", partial(_sweep, reloader, sweeps))
             start("statistics", partial(_publish_statistics, server))
+            start("certificates", reloader.reminders.run)
             start("manager", partial(_tell_manager, reloader, notifier))
             read = None if reload is None else partial(_read_again, reload, all_bound)
             keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)

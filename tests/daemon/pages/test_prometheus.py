@@ -13,6 +13,7 @@ import pytest
 
 from pubsubd.daemon.metrics import AUTH_CODES, MAX_LINKS
 from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
+from tests.certificates import Certificates
 from tests.daemon.pages.test_pages import OPERATIONS, rendered, source
 from tests.daemons import DEADLINE, ROOT, Daemon, tool, wait_until
 from tests.scrapes import Scrape, scrape
@@ -24,10 +25,11 @@ MINE = re.compile(r"\b(?:pubsubd|process)_\w+")
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scrape]:
+def told(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[Scrape]:
     """What a daemon with a link tells: every family has samples."""
     directory = tmp_path_factory.mktemp("mesh")
-    daemons = [Daemon(directory / "a", "--node", "a", "--mesh-heartbeat", "0.2")]
+    tls = ("--mesh-tls", f"--mesh-tls-ca={certificates.ca}")
+    daemons = [Daemon(directory / "a", "--node", "a", "--mesh-heartbeat", "0.2", *tls)]
     try:
         to = "{}:{}".format(*daemons[0].address)
         daemons.append(

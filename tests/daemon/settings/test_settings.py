@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +25,10 @@ from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.settings.file import line_of, read_file
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
-from tests.certificates import Certificates
+from tests.certificates import Certificates, Pair
 from tests.daemon.transport.test_tls import Secure
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, error_codes, frame, wait_until
+from tests.scrapes import scrape
 
 Start = Callable[..., Daemon]
 Dial = Callable[..., Line]
@@ -480,6 +482,39 @@ def test_a_reload_lets_new_connections_see_another_certificate_and_keeps_the_old
     for line in (old, new):
         line.ping()
         line.close()
+
+
+def test_the_log_and_the_metrics_say_when_certificates_expire(
+    write: Callable[[str], Path], start: Start, certificates: Certificates
+) -> None:
+    def text(pair: Pair) -> str:
+        return (
+            '[[listener]]\nprotocol = "hub"\naddress = "127.0.0.1:0"\n[[listener]]\n'
+            'protocol = "line"\naddress = "127.0.0.1:0"\n'
+            f'tls_certificate = "{pair.certificate}"\ntls_key = "{pair.key}"\n'
+            f'tls_client_ca = "{certificates.ca}"\n'
+        )
+
+    expired = certificates.expired_server()
+    daemon = start(f"--config={write(text(expired))}", ports=False)
+    log = daemon.wait_log("event=ready")
+    assert log.count("event=certificate-") == 2
+    assert f'event=certificate-invalid detail="tls_certificate {expired.certificate}: the' in log
+    expires = f'event=certificate-expires detail="tls_client_ca {certificates.ca}: the certificate'
+    assert f"{expires} of CN=authority expires in less than a day, on 20" in log
+    write(text(certificates.lasting_server(-1, 365, "127.0.0.1")))
+    reload(daemon)
+    assert daemon.log.count("event=certificate-invalid") == 1
+    assert daemon.log.count(expires) == 2
+    told = scrape(daemon).samples["pubsubd_tls_not_after_timestamp_seconds"]
+    days = {labels: (at - time.time()) / 86_400 for labels, at in told.items()}
+    assert days == {
+        ("listener=line", "setting=tls_certificate"): pytest.approx(365, abs=0.1),
+        ("listener=line", "setting=tls_client_ca"): pytest.approx(1, abs=0.1),
+    }
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
 
 
 def test_a_reload_changes_the_log_level(write: Callable[[str], Path], start: Start) -> None:
