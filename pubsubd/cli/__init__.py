@@ -28,6 +28,7 @@ COMMANDS = {
     "pub": "Publish messages.",
     "sub": "Print the messages whose names contain a text.",
     "passwd": "Set a user's password, or create a token.",
+    "ping": "Measure the time of a round trip to the daemon.",
     "stats": "Show the daemon's counters.",
     "explain": "Show who would receive a name, and why.",
     "peers": "Show the daemon's links, and the daemons it knows.",

@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.client import Client
 from pubsubd.mesh.edges import FORMATS, EdgesError, Row
 from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import escape
@@ -86,22 +87,26 @@ def command(target: Target, form: str, output: str | None) -> None:
 
 
 async def _ask(target: Target) -> list[Row]:
-    """Return all rows, page by page.
+    async with target.connect(max_payload=_LARGEST) as client:
+        return await ask_edges(client)
+
+
+async def ask_edges(client: Client) -> list[Row]:
+    """Return all rows that the daemon has, page by page.
 
     Raises:
         EdgesError: the answer is not what it should be.
     """
     rows: list[Row] = []
     offset: int | None = 0
-    async with target.connect(max_payload=_LARGEST) as client:
-        while offset is not None:
-            answer = await client.request("//pubsubd/edges", str(offset))
-            try:
-                page = msgspec.json.decode(answer, type=_Page)
-            except msgspec.DecodeError as exc:
-                raise EdgesError(f"the daemon's answer has no edges: {escape(str(exc))}") from exc
-            rows += map(msgspec.structs.asdict, page.edges)
-            if page.following is not None and page.following <= offset:
-                raise EdgesError("the daemon's pages of edges do not advance")
-            offset = page.following
+    while offset is not None:
+        answer = await client.request("//pubsubd/edges", str(offset))
+        try:
+            page = msgspec.json.decode(answer, type=_Page)
+        except msgspec.DecodeError as exc:
+            raise EdgesError(f"the daemon's answer has no edges: {escape(str(exc))}") from exc
+        rows += map(msgspec.structs.asdict, page.edges)
+        if page.following is not None and page.following <= offset:
+            raise EdgesError("the daemon's pages of edges do not advance")
+        offset = page.following
     return rows

@@ -27,6 +27,7 @@ from pubsubd.client import (
     Token,
     open_client,
 )
+from pubsubd.client.dial import address
 from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.protocol.wire import escape
 
@@ -52,6 +53,11 @@ class Target:
     unix: str | None = None
     tls: Tls | None = None
     login: Login | Token | None = None
+
+    @property
+    def where(self) -> str:
+        """Its address, for people."""
+        return address(self.host, self.port, self.unix)
 
     @asynccontextmanager
     async def connect(

@@ -15,19 +15,19 @@ import trio
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pubsubd.cli.edges import ask_edges
+from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.values import some_seconds
+from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.protocol.wire import escape, show_address
 
 _LARGEST = 1024 * MIB  # of an answer: it grows with the mesh
-_INTERVAL = "2"
 _ROOM = 10  # cells of the last column, whose texts may be wrapped
 
 
@@ -91,36 +91,44 @@ class _Page(msgspec.Struct):
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
+@watches
 @click.option(
-    "--watch",
-    "-w",
-    type=some_seconds,
-    is_flag=False,
-    flag_value=_INTERVAL,
-    metavar="[SECONDS]",
-    help=f"Repeat until Ctrl-C, every {_INTERVAL} seconds or at this interval.",
+    "--graph",
+    type=click.Choice(list(FORMS)),
+    help="Print the whole mesh as a graph for Graphviz or Mermaid.",
 )
 @connects
-def command(target: Target, as_json: bool, watch: float | None) -> None:
+def command(target: Target, as_json: bool, watch: float | None, graph: str | None) -> None:
     """Show the daemon's links to other daemons, and all daemons that it knows."""
+    if graph is not None and (as_json or watch is not None):
+        raise click.UsageError("--graph excludes --json and --watch.")
     # The reader may close our output; click would call that a failure.
     with contextlib.suppress(BrokenPipeError):
-        trio.run(_show, target, as_json, watch)
+        trio.run(_show, target, as_json, watch, graph)
 
 
-async def _show(target: Target, as_json: bool, watch: float | None) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+async def _show(target: Target, as_json: bool, watch: float | None, graph: str | None) -> None:
     async with target.connect(max_payload=_LARGEST) as client:
-        if watch is not None and console.is_terminal and not (as_json or console.is_dumb_terminal):
-            await _keep_drawing(client, console, watch)
+
+        async def draw(width: int) -> Group:
+            return _draw(_read_answer(await _ask(client)), width)
+
+        if graph is not None:
+            answer = _read_answer(await _ask(client))
+            links = links_of(await ask_edges(client))
+            daemons = [one.node for one in answer.daemons]
+            click.echo(FORMS[graph](answer.node, daemons, links), nl=False)
+            return
+        if watch is not None and can_redraw() and not as_json:
+            await keep_drawing(draw, watch)
+        console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
         while True:
-            answer = await _ask(client)
             if as_json:
-                click.echo(json.dumps(json.loads(answer)))
+                click.echo(json.dumps(json.loads(await _ask(client))))
             else:
                 # Not printed by rich, for which a closed pipe is a failure.
                 with console.capture() as captured:
-                    console.print(_draw(answer, console.width))
+                    console.print(await draw(console.width))
                 click.echo(captured.get(), nl=False)
             if watch is None:
                 return
@@ -157,28 +165,21 @@ def _read_page(answer: bytes) -> _Page:
         raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
 
 
-async def _keep_drawing(client: Client, console: Console, seconds: float) -> None:
-    """Draw each answer over the last one, for ever, on the alternate screen."""
-    drawn = _draw(await _ask(client), console.width)
-    with Live(drawn, console=console, auto_refresh=False, screen=True) as live:
-        while True:
-            await trio.sleep(seconds)
-            answer = await _ask(client)
-            live.update(_draw(answer, console.width), refresh=True)
+def _read_answer(data: bytes) -> _Answer:
+    try:
+        return msgspec.json.decode(data, type=_Answer)
+    except msgspec.DecodeError as exc:
+        raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
 
 
 # Drawing
 
 
-def _draw(data: bytes, width: int) -> Group:
+def _draw(answer: _Answer, width: int) -> Group:
     """Return an answer for a terminal that is ``width`` cells wide.
 
     The most wanted tables come first, because a watched screen shows only what fits.
     """
-    try:
-        answer = msgspec.json.decode(data, type=_Answer)
-    except msgspec.DecodeError as exc:
-        raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
     now = time.time()
     shown: list[Text | Table] = [
         Text(escape(_summary(answer)), overflow="fold"),

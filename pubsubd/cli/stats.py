@@ -1,9 +1,11 @@
-"""``pubsubd stats``: the daemon's counters, as a table or as it sends them."""
+"""``pubsubd stats``: the daemon's counters, as a table or as it sends them, and their rates."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -14,33 +16,103 @@ from rich.text import Text
 
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.tables import show
+from pubsubd.cli.watching import can_redraw, keep_drawing, watches
+from pubsubd.client import Client
 from pubsubd.protocol.wire import escape
+
+_RATED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
+
+_Stats = Mapping[str, Any]
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
+@watches
 @connects
-def command(target: Target, as_json: bool) -> None:
-    """Show the daemon's counters."""
-    answer = trio.run(_ask, target)
-    if as_json:
-        click.echo(json.dumps(json.loads(answer)))
-        return
-    table = Table(box=box.SIMPLE, show_header=False)
+def command(target: Target, as_json: bool, watch: float | None) -> None:
+    """Show the daemon's counters.
+
+    With --watch, also what has come and gone per second: on a terminal in the table, and
+    otherwise as one line per interval.
+    """
+    # The reader may close our output; click would call that a failure.
+    with contextlib.suppress(BrokenPipeError):
+        trio.run(_show, target, as_json, watch)
+
+
+async def _show(target: Target, as_json: bool, watch: float | None) -> None:
+    async with target.connect() as client:
+        if watch is None:
+            stats = await _ask(client)
+            if as_json:
+                click.echo(json.dumps(stats))
+            else:
+                show(_table(stats))
+        elif as_json or not can_redraw():
+            await _print_lines(client, watch, as_json)
+        else:
+            await _keep_drawing(client, watch)
+
+
+async def _ask(client: Client) -> _Stats:
+    found: _Stats = json.loads(await client.request("//pubsubd/stats"))
+    return found
+
+
+async def _print_lines(client: Client, seconds: float, as_json: bool) -> None:
+    """Print a line per interval, for ever; the first one when the first interval is over."""
+    before = await _ask(client)
+    while True:
+        await trio.sleep(seconds)
+        now = await _ask(client)
+        found = rates(before, now)
+        if as_json:
+            click.echo(json.dumps({**now, "rates": found}))
+        else:
+            time = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            shown = " ".join(f"{key}_s={rate}" for key, rate in found.items())
+            click.echo(
+                f"time={time} connections={now['connections']} {shown}"
+                f" backlog_bytes={now['backlog_bytes']}"
+            )
+        before = now
+
+
+async def _keep_drawing(client: Client, seconds: float) -> None:
+    before: _Stats | None = None
+
+    async def draw(_width: int) -> Table:
+        nonlocal before
+        now = await _ask(client)
+        table = _table(now, {} if before is None else rates(before, now))
+        before = now
+        return table
+
+    await keep_drawing(draw, seconds)
+
+
+def rates(before: _Stats, now: _Stats) -> dict[str, float]:
+    """Return what was counted per second from one snapshot to the next, by the daemon's clock."""
+    seconds = max(now["uptime_s"] - before["uptime_s"], 0.001)  # its resolution
+    return {key: round((now[key] - before[key]) / seconds, 1) for key in _RATED}
+
+
+def _table(stats: _Stats, per_second: Mapping[str, float] | None = None) -> Table:
+    """Return the counters, and beside them their rates if there are any."""
+    table = Table(box=box.SIMPLE, show_header=per_second is not None)
     table.add_column(style="cyan")
-    table.add_column(justify="right")
-    for key, value in json.loads(answer).items():
+    table.add_column("total", justify="right")
+    if per_second is not None:
+        table.add_column("a second", justify="right")
+    for key, value in stats.items():
         if isinstance(value, dict):
             for code, count in value.items():
                 table.add_row(Text(escape(f"{key}: {code}")), Text(_readable(key, count)))
         else:
-            table.add_row(Text(escape(key)), Text(_readable(key, value)))
-    show(table)
-
-
-async def _ask(target: Target) -> bytes:
-    async with target.connect() as client:
-        return await client.request("//pubsubd/stats")
+            rate = (per_second or {}).get(key)
+            more = [] if rate is None else [f"{rate:,.1f}"]
+            table.add_row(Text(escape(key)), Text(_readable(key, value)), *more)
+    return table
 
 
 def _readable(key: str, value: Any) -> str:

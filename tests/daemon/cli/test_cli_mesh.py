@@ -7,6 +7,7 @@ there are what no honest daemon would tell.
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import os
@@ -28,7 +29,7 @@ from pubsubd.client import open_client
 from pubsubd.daemon import run as daemon
 from pubsubd.mesh.edges import COLUMNS
 from pubsubd.protocol.errors import ProtocolError
-from tests.daemons import DEADLINE
+from tests.daemons import DEADLINE, tool
 from tests.rows import row
 from tests.running import command_line, environment, pubsubd, serving
 from tests.screens import on_screen
@@ -191,6 +192,35 @@ async def test_peers_of_a_lonely_daemon_are_few_words(monkeypatch: pytest.Monkey
     assert done.stdout == (
         b"a of the mesh m, at h:1: no links, no daemons known (the mesh is changing)\n"
     )
+
+
+@pytest.mark.parametrize("form", ["dot", "mermaid"])
+async def test_a_graph_has_the_links_of_real_daemons(form: str) -> None:
+    async with linked() as (port, _):
+        done = await pubsubd("peers", "--graph", form, port=port)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if form == "dot":
+        drawn = await trio.run_process(
+            [tool("dot"), "-Tplain"], stdin=done.stdout, capture_stdout=True
+        )
+        kinds = [line.split()[:3] for line in drawn.stdout.decode().splitlines()]
+        assert [one[:2] for one in kinds if one[0] == "node"] == [["node", "a"], ["node", "b"]]
+        assert ["edge", "a", "b"] in kinds
+    else:
+        text = re.sub(r'\|"[\d.]+ ms"\|', "", done.stdout.decode())
+        assert words_of(text)[1:4] == ['n0["a"]', 'n1["b"]', "n0 --- n1"]
+
+
+async def test_dot_reads_hostile_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = 'a"]; "b\\'
+    hostile = hostile_peers() | {"node": name, "daemons": []}
+    edges = {"edges": [row(src=name, dst=HOSTILE)], "next": None}
+    async with answering(monkeypatch, peers=hostile, edges=edges) as port:
+        done = await pubsubd("peers", "--graph=dot", port=port)
+    drawn = await trio.run_process([tool("dot"), "-Tsvg"], stdin=done.stdout, capture_stdout=True)
+    labels = re.findall(r"<text[^>]*>(.*?)</text>", drawn.stdout.decode())
+    shown = [html.unescape(label) for label in labels]
+    assert sorted(shown) == sorted([r"\x1b[31m\x9b[red]\n", 'a"]; "b\\\\', "0.25 ms"])
 
 
 def hostile_peers() -> dict[str, Any]:

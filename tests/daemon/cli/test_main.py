@@ -103,6 +103,8 @@ def test_every_command_explains_itself_and_each_of_its_options(name: str) -> Non
         ["serve", "--port", "65536"],
         ["stats", "--port", "0"],
         ["bench", "--timeout", "0"],
+        ["ping", "--interval", "0"],
+        ["peers", "--graph", "dot", "--json"],
     ],
 )
 def test_wrong_usage_is_told_with_status_2(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 
 import click
 import pytest
@@ -11,7 +13,9 @@ import trio
 
 from pubsubd.cli import bench
 from pubsubd.client import open_client
-from tests.running import pubsubd, serving
+from tests.daemons import DEADLINE
+from tests.running import pubsubd, serving, start
+from tests.screens import on_screen
 
 
 async def test_stats_are_a_table() -> None:
@@ -29,6 +33,49 @@ async def test_stats_are_the_daemons_json_object_on_request() -> None:
         done = await pubsubd("stats", "--json", port=port)
     assert done.stdout.count(b"\n") == 1
     assert json.loads(done.stdout)["connections"] == 1
+
+
+async def test_watched_stats_are_a_line_with_rates_per_interval() -> None:
+    async with serving() as port, trio.open_nursery() as nursery:
+        words = ("stats", "--watch=0.01")
+        process = await start(nursery, *words, port=port, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        said = b""
+        with trio.fail_after(DEADLINE):
+            while said.count(b"\n") < 2:
+                said += await process.stdout.receive_some()
+        nursery.cancel_scope.cancel()
+    for line in said.decode().splitlines()[:2]:
+        assert re.fullmatch(
+            r"time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ connections=1 messages_in_s=0\.0"
+            r" messages_out_s=[\d.]+ bytes_in_s=[\d.]+ bytes_out_s=[\d.]+ backlog_bytes=0",
+            line,
+        )
+
+
+async def test_watched_stats_are_the_daemons_json_objects_with_rates_on_request() -> None:
+    async with serving() as port, trio.open_nursery() as nursery:
+        words = ("stats", "--json", "--watch=0.01")
+        process = await start(nursery, *words, port=port, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        said = b""
+        with trio.fail_after(DEADLINE):
+            while b"\n" not in said:
+                said += await process.stdout.receive_some()
+        nursery.cancel_scope.cancel()
+    stats = json.loads(said.splitlines()[0])
+    assert stats["connections"] == 1
+    assert stats["rates"]["messages_out"] > 0
+
+
+async def test_watched_stats_replace_each_other_on_a_terminal() -> None:
+    async with serving() as port:
+        with on_screen("stats", "-w", "0.05", port=port) as screen:
+            await screen.wait_seen(r"total +a second.*messages_out +\d+ +[1-9][\d.]*")
+            screen.process.send_signal(signal.SIGINT)
+            assert await screen.wait_end() == 130
+    assert b"\x1b[?1049h" in screen.seen
+    assert b"\x1b[?1049l" in screen.seen
 
 
 async def test_explain_shows_who_would_receive_a_name_and_why() -> None:

@@ -7,8 +7,10 @@ printed there.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import json
 import os
 import re
 import shutil
@@ -541,14 +543,22 @@ def fences(language: str) -> list[str]:
 CONSOLES = fences("console")
 
 
+Shell = Callable[[str], list[str]]
+
+
 @pytest.fixture
-def shell(daemon: Daemon, tmp_path: Path) -> Callable[[str], list[str]]:
-    """Return a function that makes the command for a line of the README.
+def shell(daemon: Daemon, tmp_path: Path) -> Shell:
+    """Return a function that makes the command for a line of the README."""
+    return shell_of(daemon, tmp_path)
+
+
+def shell_of(daemon: Daemon, directory: Path) -> Shell:
+    """Return a function that makes the command for a line of a page.
 
     It finds ``pubsubd`` and the daemon, whose port is another one.
     """
-    bin_ = tmp_path / "bin"
-    bin_.mkdir()
+    bin_ = directory / "bin"
+    bin_.mkdir(parents=True)
     (bin_ / "pubsubd").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pubsubd "$@"\n')
     (bin_ / "pubsubd").chmod(0o755)
     port, hub = str(daemon.address[1]), str(daemon.hub[1])
@@ -561,7 +571,7 @@ def shell(daemon: Daemon, tmp_path: Path) -> Callable[[str], list[str]]:
 
 
 def test_the_readme_opens_with_a_session_that_works_as_printed(
-    daemon: Daemon, dial: Dial, tmp_path: Path, shell: Callable[[str], list[str]]
+    daemon: Daemon, dial: Dial, tmp_path: Path, shell: Shell
 ) -> None:
     tool("nc")
     first, second = CONSOLES[:2]
@@ -593,7 +603,7 @@ def test_the_readme_opens_with_a_session_that_works_as_printed(
 
 @pytest.mark.parametrize("console", CONSOLES[2:], ids=lambda c: c.splitlines()[0])
 def test_an_example_of_the_readme_prints_what_it_says(
-    console: str, daemon: Daemon, tmp_path: Path, shell: Callable[[str], list[str]]
+    console: str, daemon: Daemon, tmp_path: Path, shell: Shell
 ) -> None:
     """As it is printed, in one bash, which waits for nothing but what the example waits for."""
     for name in ("nc", "curl"):
@@ -624,10 +634,12 @@ SESSIONS = [text for text in displays(COMMAND) if text.startswith("$ ")]
 
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda text: text.splitlines()[0][2:])
 def test_an_example_of_the_commands_page_prints_what_it_says(
-    session: str, daemon: Daemon, dial: Dial, tmp_path: Path, shell: Callable[[str], list[str]]
+    session: str, daemon: Daemon, start: Start, dial: Dial, tmp_path: Path, shell: Shell
 ) -> None:
     """As the README's, in a home of its own, while somebody is subscribed to ``chat``."""
     dial(daemon).say(b"sub chat\n")
+    if "peers" in session:
+        shell = shell_of(linked(start), tmp_path / "linked")
     commands = [line.removeprefix("$ ") for line in session.splitlines() if line.startswith("$ ")]
     printed = [line for line in session.splitlines() if not line.startswith("$ ")]
     done = subprocess.run(
@@ -644,6 +656,21 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
     assert [without_figures(line) for line in done.stdout.splitlines()] == [
         without_figures(line) for line in printed
     ]
+
+
+def linked(start: Start) -> Daemon:
+    """Return a daemon with a link whose round trip it knows."""
+    a = start("--node", "a", "--mesh-heartbeat", "0.1")
+    start("--node", "b", "--peer", f"127.0.0.1:{a.address[1]}", "--mesh-heartbeat", "0.1")
+
+    def measured() -> bool:
+        with contextlib.closing(Line(a.address)) as line:
+            line.say(b"pub //pubsubd/edges 0 \n")
+            rows = json.loads(line.hear_frame()[1])["edges"]
+        return len(rows) == 2 and None not in [row["rtt_ms"] for row in rows]
+
+    wait_until(measured, "both ends have measured their link")
+    return a
 
 
 def without_figures(text: str) -> str:
