@@ -80,8 +80,9 @@ class Exchange(Reconnecting[bytes]):
         address: the client's own.
         headers: returns more headers of the request for a WebSocket.
         hello: returns the metadata of ``hub:connect``.
-        restore: called when the hub has accepted a connection, to post the first requests; tasks in
-            the nursery that it gets end with the connection.
+        restore: called when the hub has accepted a connection, to post the first requests, with a
+            nursery whose tasks end with the connection, and what the hub has said of itself. One of
+            them has to call :meth:`announce`.
 
     The others are those of :func:`~pubsubd.client.open_hub_client`.
     """
@@ -95,7 +96,7 @@ class Exchange(Reconnecting[bytes]):
         address: str,
         headers: Callable[[], Sequence[tuple[bytes, bytes]]],
         hello: Callable[[], Mapping[str, Any]],
-        restore: Callable[[trio.Nursery], None],
+        restore: Callable[[trio.Nursery, Connected], None],
         max_message: int,
         **more: Any,
     ) -> None:
@@ -200,6 +201,14 @@ class Exchange(Reconnecting[bytes]):
         self._outbox.append(request)
         self._outbox_size += len(request.text)
         self._outbox_fed.unpark()
+
+    async def wait(self, request: Request) -> Incoming:
+        """Return the answer to a posted request, and read on for it; raise the error."""
+        return await self._wait_for(request.wait)
+
+    def announce(self) -> None:
+        """Take note that everything is restored."""
+        self._announce()
 
     def forget(self, request: Request) -> None:
         """Stop waiting for the answer to a posted request."""
@@ -325,7 +334,7 @@ class Exchange(Reconnecting[bytes]):
             self.stop(DisconnectedError(text), final=False)
             return
         self._most = connected.max_message_size
-        self._restore(nursery)
+        self._restore(nursery, connected)
         for kept in waiting:
             self._renew(kept)
         self._met.set()

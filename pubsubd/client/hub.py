@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from pubsubd.client.hub_messages import (
     Acknowledged,
     Actors,
     Broadcast,
+    Connected,
     Delivered,
     HubMessage,
     Incoming,
@@ -27,6 +28,7 @@ from pubsubd.client.hub_messages import (
     Refreshed,
     Registered,
     Subscribed,
+    SubscribedAll,
     Topic,
     Topics,
     convert,
@@ -50,6 +52,7 @@ MAX_MESSAGE = 8 * MIB
 TTL = 300.0
 """Lifetime of a registration in seconds; it is renewed three times as often."""
 
+_ENVELOPE = 2_048  # bytes of a message around its topics, at most
 _RIGHTS = ("send", "receive", "discover")  # that a connection says it wants
 
 
@@ -58,8 +61,8 @@ class Subscription:
 
     Attributes:
         topic: the topic, as it was given.
-        id: the hub's identifier for it. It is empty until the subscription is active, and changes
-            with each connection.
+        id: the hub's identifier for it. It changes with each connection, and is empty while the
+            hub has not confirmed the subscription on the present one.
     """
 
     __slots__ = ("id", "topic")
@@ -387,7 +390,7 @@ class HubClient:
 
     def statistics(self) -> Statistics:
         """Return a snapshot. ``published`` counts all messages to others, published or sent."""
-        return self._exchange.statistics(len(self._topics))
+        return self._exchange.statistics(sum(bool(one.id) for one in self._topics.values()))
 
     # What the methods are made of
 
@@ -416,16 +419,24 @@ class HubClient:
         # Registering again renews, whatever has become of the registration.
         return self._exchange.post(self._exchange.request("hub:register", self._registration))
 
-    def _restore(self, nursery: trio.Nursery) -> None:
+    def _restore(self, nursery: trio.Nursery, connected: Connected) -> None:
         if self._registration is not None:
             request = self._register()
             self._registering = self._registering or request
             nursery.start_soon(self._understand, self._stay_registered, request)
-        waiting = [
-            (topic, self._exchange.post(self._request_topic(topic))) for topic in self._topics
+        for subscription in self._topics.values():
+            subscription.id = ""
+        # Several at once, or those after the first hundred would be over the rate of the hub.
+        posted = [
+            (topics, self._exchange.post(self._request_topics(topics)))
+            for topics in portions(self._topics, connected.max_topics, connected.max_message_size)
         ]
-        if waiting:
-            nursery.start_soon(self._understand, self._stay_subscribed, waiting)
+        nursery.start_soon(self._understand, self._subscribe_again, posted)
+
+    def _request_topics(self, topics: list[str]) -> Request:
+        if len(topics) == 1:
+            return self._request_topic(topics[0])
+        return self._exchange.request("hub:subscribe", {"topics": topics, "durable": False})
 
     async def _understand(self, task: Callable[..., Awaitable[None]], argument: Any) -> None:
         """Run a task of the connection; an answer that it cannot read ends the connection."""
@@ -459,29 +470,62 @@ class HubClient:
             self._renewal = max(held / 3000, 0.01)
         return self._renewal
 
-    async def _stay_subscribed(self, waiting: list[tuple[str, Request]]) -> None:
-        for topic, first in waiting:
-            request = first
-            while topic in self._topics:
+    async def _subscribe_again(self, posted: list[tuple[list[str], Request]]) -> None:
+        """Wait until everything is subscribed again; ask again for what was over a rate."""
+        for asked, first in posted:
+            topics, request = asked, first
+            while topics:
                 try:
-                    answer = await request.wait()
+                    self._take_subscribed(topics, await self._exchange.wait(request))
+                    break
                 except DaemonError as error:
                     wait = _retry_after(error)
                     if wait is None:
                         self._exchange.object(error)
                         break
                     await trio.sleep(wait)
-                    request = self._exchange.post(self._request_topic(topic))
-                else:
-                    if topic in self._topics:
-                        told = convert(answer.payload, Subscribed)
-                        self._topics[topic].id = told.subscription_id
-                    break
+                    topics = [topic for topic in topics if topic in self._topics]
+                    if topics:
+                        request = self._exchange.post(self._request_topics(topics))
+        self._exchange.announce()
+
+    def _take_subscribed(self, topics: list[str], answer: Incoming) -> None:
+        if len(topics) == 1:
+            told = convert(answer.payload, Subscribed)
+            found = {topics[0]: told.subscription_id}
+        else:
+            all_told = convert(answer.payload, SubscribedAll)
+            found = {one.topic: one.subscription_id for one in all_told.subscriptions}
+            for error in all_told.errors():
+                self._exchange.object(error)
+        for topic, identifier in found.items():
+            if topic in self._topics:
+                self._topics[topic].id = identifier
 
     async def _open(self) -> None:
         await self._exchange.wait_met()
         if self._registering is not None:
             await self._registering.wait()
+
+
+def portions(topics: Iterable[str], most: int, max_size: int) -> list[list[str]]:
+    """Return the topics, as many together as fit into one message.
+
+    Args:
+        topics: what is to be subscribed.
+        most: topics of one message.
+        max_size: bytes of one message.
+    """
+    found: list[list[str]] = []
+    room = 0
+    for topic in topics:
+        size = 6 * len(topic) + 3  # as JSON at most, with its quotes and a comma
+        if not found or len(found[-1]) >= most or size > room:
+            found.append([])
+            room = max_size - _ENVELOPE
+        found[-1].append(topic)
+        room -= size
+    return found
 
 
 def _object(answer: Incoming) -> dict[str, Any]:
@@ -542,9 +586,10 @@ async def open_hub_client(
             counts 160 bytes extra. One read of 128 KiB or one message may exceed it. While a call
             waits for an answer, up to four times as much is buffered.
         on_disconnect: called with the reason each time a connection ends.
-        on_connect: called each time the client has reconnected. If one of these two handlers
-            raises an exception, it is logged to the logger ``pubsubd.client`` and counted in
-            ``statistics().faults``, and the client goes on.
+        on_connect: called each time the client has reconnected, when the hub has answered all
+            subscriptions; one that it refuses is raised where messages are read. If one of these
+            two handlers raises an exception, it is logged to the logger ``pubsubd.client`` and
+            counted in ``statistics().faults``, and the client goes on.
         connect: a function that makes a connection to host and port, instead of TCP.
 
     Raises:

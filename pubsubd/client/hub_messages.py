@@ -151,6 +151,14 @@ class Connected(Struct, rename="camel"):
 
     max_message_size: int = 1024 * 1024
     heartbeat_interval: float = 30_000
+    capabilities: Any = None
+
+    @property
+    def max_topics(self) -> int:
+        """Topics that one ``hub:subscribe`` may have in ``topics``; 0 if the hub knows no such."""
+        found = self.capabilities if isinstance(self.capabilities, dict) else {}
+        most = found.get("maxTopicsPerRequest")
+        return most if isinstance(most, int) else 0
 
 
 class Registered(Struct, rename="camel"):
@@ -189,6 +197,35 @@ class Subscribed(Struct, rename="camel"):
     """``hub:subscribed``."""
 
     subscription_id: str
+
+
+class NotSubscribed(Struct):
+    """A topic that the hub refuses."""
+
+    topic: str
+    code: str = "internal_error"
+    message: str = ""
+
+
+class SubscribedTopic(Struct, rename="camel"):
+    """A topic that the hub accepts."""
+
+    topic: str
+    subscription_id: str
+
+
+class SubscribedAll(Struct):
+    """``hub:subscribed``, for several topics."""
+
+    subscriptions: list[SubscribedTopic]
+    refused: list[NotSubscribed] = []
+
+    def errors(self) -> list[DaemonError]:
+        """Return the errors of the topics that are refused."""
+        return [
+            DaemonError(printable(one.code), printable(one.message), {"topic": one.topic})
+            for one in self.refused
+        ]
 
 
 class Outgoing(Struct, rename={"sender": "from", "correlation_id": "correlationId"}):

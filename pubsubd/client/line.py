@@ -294,6 +294,7 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
         if self._substrings:
             self._outbox.insert(0, b"".join([b"sub %b\n" % text for text in self._substrings]))
         self._go_on()
+        self._announce()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, stream)

@@ -33,7 +33,7 @@ class Reconnecting(State[Item]):
         connect: makes a connection.
         reconnect: whether to make another one when that breaks.
         on_disconnect: called with the reason when a connection ends.
-        on_connect: called when a connection is there again.
+        on_connect: called when a connection is there again, and all subscriptions are.
         more: for :class:`State`.
     """
 
@@ -80,6 +80,9 @@ class Reconnecting(State[Item]):
         self._connected = True
         self._connections += 1
         self._outbox_open.unpark_all()
+
+    def _announce(self) -> None:
+        """Tell the program that it has reconnected."""
         if self._connections > 1:
             self._call("on_connect", self._on_connect)
 

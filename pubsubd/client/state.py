@@ -46,6 +46,7 @@ class Statistics:
     """Published messages that the daemon has confirmed, or that a flush has reported as lost."""
     received: int
     subscriptions: int
+    """Those that the client restores; on the hub port, those that the hub has confirmed."""
     buffered_messages: int
     buffered_bytes: int
     """Including an overhead of 160 bytes per message."""

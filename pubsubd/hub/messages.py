@@ -163,13 +163,32 @@ class BroadcastMetadata(Struct, rename="camel"):
     target_capability: str | None = None
 
 
+MAX_TOPICS = 1_000
+"""Topics of one hub:subscribe."""
+
+TopicTexts = Annotated[list[TopicText], Meta(extra_json_schema={"maxItems": MAX_TOPICS})]
+
+
 class Subscribe(Struct, rename="camel"):
-    """hub:subscribe, hub:unsubscribe (where either will do) and hub:topic_info."""
+    """hub:subscribe: one topic, or several at once."""
+
+    topic: TopicText | None = None
+    topics: TopicTexts | None = None
+    actor_address: str | None = None
+    durable: bool = False
+
+
+class Unsubscribe(Struct, rename="camel"):
+    """hub:unsubscribe, where either will do."""
 
     topic: TopicText | None = None
     subscription_id: str | None = None
-    actor_address: str | None = None
-    durable: bool = False
+
+
+class TopicInfo(Struct):
+    """hub:topic_info."""
+
+    topic: TopicText | None = None
 
 
 class Publish(Struct, gc=False):

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
+from pubsubd.hub.messages import MAX_TOPICS
+
 CODES = (
     "version_mismatch",
     "unauthorized",
@@ -27,6 +29,7 @@ class Capabilities(Struct, rename="camel"):
     """``capabilities`` of hub:connected in dialect A."""
 
     max_actors_per_instance: int
+    max_topics_per_request: int = MAX_TOPICS
     supports_backpressure: bool = True
     supported_content_types: tuple[str, ...] = ("application/json",)
 
@@ -146,6 +149,21 @@ class Subscribed(Struct, rename="camel"):
     topic: str
     subscription_id: str
     subscribed_at: int
+
+
+class NotSubscribed(Struct):
+    """A topic that a hub:subscribe of several was refused, with what hub:error would say of it."""
+
+    topic: str
+    code: str
+    message: str
+
+
+class SubscribedAll(Struct):
+    """hub:subscribed after a hub:subscribe of several topics."""
+
+    subscriptions: list[Subscribed]
+    refused: list[NotSubscribed]
 
 
 class Published(Struct, rename="camel"):

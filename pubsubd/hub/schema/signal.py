@@ -60,7 +60,7 @@ REPLIES: dict[str, tuple[type[Struct], ...]] = {
     "hub:delivery_ack": (r.DeliveryAck, r.Published),
     "hub:unknown_actor": (r.UnknownActor,),
     "hub:broadcast_ack": (r.BroadcastAck,),
-    "hub:subscribed": (r.Subscribed,),
+    "hub:subscribed": (r.Subscribed, r.SubscribedAll),
     "hub:published": (r.Published,),
     "hub:unsubscribed": (r.Unsubscribed,),
     "hub:topic_list": (r.TopicList,),
@@ -141,7 +141,7 @@ _NEEDED: dict[str, list[Schema]] = {
         {"allOf": [has("payload", "type"), _addressed("to")]},
     ],
     "hub:broadcast": [has("payload", "type")],
-    "hub:subscribe": [has("payload", "topic")],
+    "hub:subscribe": [has("payload", "topic"), has("payload", "topics")],
     "hub:publish": [
         {"allOf": [has("payload", "topic"), has("payload", "type")]},
         {"allOf": [has("payload", "topic"), _MESSAGE_WITH_TYPE]},

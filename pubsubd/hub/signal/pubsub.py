@@ -16,6 +16,7 @@ from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import (
     RefusedError,
     checked_type,
+    error_code,
     key_of,
     read_payload,
     shown,
@@ -35,9 +36,46 @@ _encode = msgspec.json.Encoder().encode
 
 
 def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
-    """Subscribe a topic, or a wildcard over topics."""
+    """Subscribe a topic, or a wildcard over topics; or several of both."""
+    topics = payload.topics
+    if topics is None:
+        given = payload.actor_address or text_of(message.sender)
+        signal.reply(message, "hub:subscribed", _subscribe(signal, payload.topic or "", given))
+        return
+    if payload.topic is not None:
+        raise RefusedError("internal_error", "payload has either topic or topics")
+    if len(topics) > m.MAX_TOPICS:
+        raise RefusedError("internal_error", f"over {m.MAX_TOPICS} topics in one message")
+    signal.connection.step = _subscribe_all(signal, message, payload, topics)
+
+
+def _subscribe_all(
+    signal: Signal, message: m.Incoming, payload: m.Subscribe, topics: list[str]
+) -> Iterator[None]:
+    """Subscribe topics in steps; one that is refused keeps no other from being subscribed."""
+    hub = signal.connection.hub
+    over = hub.broker.delivery.turn.over
+    given = payload.actor_address or text_of(message.sender)
+    answer = r.SubscribedAll([], [])
+    for topic in topics:
+        if over():
+            yield
+        try:
+            answer.subscriptions.append(_subscribe(signal, topic, given))
+        except (RefusedError, TopicError) as error:
+            code = error_code(error)
+            hub.broker.counters.errors[f"hub:{code}"] += 1
+            answer.refused.append(r.NotSubscribed(topic, code, str(error)))
+    signal.reply(message, "hub:subscribed", answer)
+
+
+def _subscribe(signal: Signal, topic: str, given: str | None) -> r.Subscribed:
+    """Subscribe one topic, under the actor ``given`` if that is one of the connection's.
+
+    Raises:
+        RefusedError, TopicError: it must not be subscribed.
+    """
     connection, hub = signal.connection, signal.connection.hub
-    topic = payload.topic or ""
     subscription = signal.topics.get(topic)
     if subscription is not None and signal.is_over(topic, subscription):
         signal.drop_topic(topic)
@@ -52,16 +90,14 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
             connection.subscriptions.check_patterns(1, Form.HUB)
         else:
             hub.policy.check_name(held, connection.peer.permission)
-        given = payload.actor_address or text_of(message.sender)
         actor = hub.registry.get(key_of(given), hub.ticks()) if given else None
         if actor is None or actor.connection is not connection:
             actor = signal.latest_actor()
         subscription = signal.add_topic(topic, held, actor)
-    subscribed = r.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
-    signal.reply(message, "hub:subscribed", subscribed)
+    return r.Subscribed(topic=topic, subscription_id=subscription.id, subscribed_at=hub.now())
 
 
-def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
+def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Unsubscribe) -> None:
     """End a subscription, given by its topic or its id."""
     wanted = payload.topic or payload.subscription_id or ""
     if not wanted:
@@ -186,7 +222,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
     )
 
 
-def topic_info(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None:
+def topic_info(signal: Signal, message: m.Incoming, payload: m.TopicInfo) -> None:
     """Answer with the record of a topic."""
     hub, rights = signal.connection.hub, signal.connection.peer.permission
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)

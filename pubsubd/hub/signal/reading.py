@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from pubsubd.hub.actors import canonical
+from pubsubd.hub.topics import ForbiddenError
 
 _json = msgspec.json.decode
 
@@ -46,6 +47,13 @@ class RefusedError(Exception):
         self.code = code
         self.text = text
         self.details = details or {}
+
+
+def error_code(error: Exception) -> str:
+    """Return the code of the hub:error that answers a message."""
+    if isinstance(error, RefusedError):
+        return error.code
+    return "unauthorized" if isinstance(error, ForbiddenError) else "internal_error"
 
 
 def read_payload(raw: Raw, type_: type[Payload]) -> Payload:

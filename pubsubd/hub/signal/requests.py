@@ -11,8 +11,8 @@ from pubsubd.hub import messages as m
 from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
 from pubsubd.hub.signal.base import Signal
-from pubsubd.hub.signal.reading import RefusedError, read_payload, shown
-from pubsubd.hub.topics import ForbiddenError, TopicError
+from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown
+from pubsubd.hub.topics import TopicError
 from pubsubd.protocol.errors import ProtocolError
 
 Carry = Callable[[Signal, m.Incoming, Any], None]
@@ -30,9 +30,9 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
     "hub:broadcast": (messaging.broadcast, m.Send, "broadcast"),
     "hub:subscribe": (pubsub.subscribe, m.Subscribe, "subscribe"),
     "hub:publish": (pubsub.publish, m.Publish, "publish"),
-    "hub:unsubscribe": (pubsub.unsubscribe, m.Subscribe, ""),
+    "hub:unsubscribe": (pubsub.unsubscribe, m.Unsubscribe, ""),
     "hub:list_topics": (pubsub.list_topics, m.Discover, "discover"),
-    "hub:topic_info": (pubsub.topic_info, m.Subscribe, "discover"),
+    "hub:topic_info": (pubsub.topic_info, m.TopicInfo, "discover"),
     "hub:queue_stats": (lifecycle.queue_stats, m.Nothing, ""),
     "hub:metrics": (lifecycle.metrics, m.Nothing, ""),
     "hub:refresh_token": (lifecycle.refresh_token, m.Token, ""),
@@ -59,7 +59,5 @@ def handle(signal: Signal, message: m.Incoming) -> None:
         signal.error(error.code, error.text, error.details, message)
         if error.closes:
             signal.connection.close(ProtocolError("unauthorized", error.text), tell=True)
-    except ForbiddenError as error:
-        signal.error("unauthorized", str(error), message=message)
     except (TopicError, PatternError) as error:
-        signal.error("internal_error", str(error), message=message)
+        signal.error(error_code(error), str(error), message=message)

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import jwt
@@ -984,6 +985,7 @@ async def serve_again(
     port: int = 0,
     *,
     task_status: trio.TaskStatus[tuple[dict[str, int], Callable[[], Awaitable[None]]]],
+    **limits: Any,
 ) -> None:
     """Run a daemon as a task: starts with its ports and how to stop it."""
     stopped = trio.Event()
@@ -993,7 +995,7 @@ async def serve_again(
             scope.cancel()
             await stopped.wait()
 
-        async with serving(port) as ports:
+        async with serving(port, **limits) as ports:
             task_status.started((ports, stop))
             await trio.sleep_forever()
     stopped.set()
@@ -1026,6 +1028,55 @@ async def test_a_daemon_that_comes_back_finds_actor_and_subscriptions_as_they_we
         nursery.cancel_scope.cancel()
     assert events[0] in ("DisconnectedError", "DaemonError")
     assert events[1:] == ["connected"]
+
+
+async def test_more_topics_than_the_rate_allows_are_there_again_before_the_program_is_told(
+    at_once: None,
+) -> None:
+    again = trio.Event()
+    async with trio.open_nursery() as nursery:
+        ports, stop = await nursery.start(serve_again)
+        async with open_hub_client(port=ports["hub"], on_connect=again.set) as ann:
+            for number in range(1_100):
+                await ann.subscribe(f"topic{number}")
+            await stop()
+            limits = {"rate": 1.0, "burst": 3}
+            ports, _ = await nursery.start(partial(serve_again, ports["hub"], **limits))
+            await again.wait()
+            assert ann.statistics().subscriptions == 1_100
+            async with open_client(port=ports["line"]) as bob:
+                for number in range(1_100):
+                    await bob.publish(f"topic{number}", "n")
+                await bob.flush()
+            heard = [(await anext(ann)).topic for _ in range(1_100)]
+            assert heard == [f"topic{number}" for number in range(1_100)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_only_what_the_hub_has_confirmed_is_reported(at_once: None) -> None:
+    events: list[str] = []
+    hub = Hub()
+    hub.welcome["capabilities"] = {"maxTopicsPerRequest": 2}
+    async with meeting(hub, on_connect=lambda: events.append("connected")) as client:
+        kept = {topic: await client.subscribe(topic) for topic in "abcde"}
+        hub.mute.add("hub:subscribe")
+        await hub.break_off()
+        first, second, third = await hub.wait_heard("hub:subscribe", 3)
+        payloads = [one["payload"] for one in (first, second, third)]
+        assert [one.get("topics") for one in payloads] == [["a", "b"], ["c", "d"], None]
+        assert payloads[2]["topic"] == "e"
+        assert (client.statistics().subscriptions, kept["a"].id) == (0, "")
+        several = [{"topic": topic, "subscriptionId": topic * 3} for topic in "ab"]
+        await hub.reply(first, "hub:subscribed", {"subscriptions": several, "refused": []})
+        refused = [{"topic": "c", "code": "unauthorized", "message": "no right"}]
+        several = [{"topic": "d", "subscriptionId": "ddd"}]
+        await hub.reply(second, "hub:subscribed", {"subscriptions": several, "refused": refused})
+        told = await refusal(anext(client))
+        assert (told.code, told.details) == ("unauthorized", {"topic": "c"})
+        assert (client.statistics().subscriptions, events) == (3, [])
+        await hub.reply(third, "hub:subscribed", {"subscriptionId": "eee"})
+        await until(lambda: events == ["connected"])
+        assert [one.id for one in kept.values()] == ["aaa", "bbb", "", "ddd", "eee"]
 
 
 async def test_what_was_under_way_is_told_and_not_sent_again(at_once: None) -> None:

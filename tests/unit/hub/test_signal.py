@@ -52,6 +52,7 @@ def test_in_a_connecting_tells_the_session_and_the_limits(room: Room) -> None:
     assert payload["heartbeatInterval"] == 30_000
     assert payload["capabilities"] == {
         "maxActorsPerInstance": 50_000,
+        "maxTopicsPerRequest": 1_000,
         "supportsBackpressure": True,
         "supportedContentTypes": ["application/json"],
     }
@@ -647,6 +648,50 @@ def test_an_actor_that_leaves_during_a_broadcast_is_left_out(room: Room) -> None
 
 
 # Topics
+
+
+def test_several_topics_are_subscribed_by_one_message_in_steps(room: Room) -> None:
+    topics = ["", *[f"t{number}" for number in range(50)], "a b", "t7", "x/+"]
+    room.register_a("bob")
+    room.shorten_turns(5)
+    (answer,) = told_in_turns(room, "bob", message_a("hub:subscribe", {"topics": topics}))
+    assert answer["type"] == "hub:subscribed"
+    subscribed, refused = answer["payload"]["subscriptions"], answer["payload"]["refused"]
+    assert [one["topic"] for one in subscribed] == [*topics[1:51], "t7", "x/+"]
+    assert len({one["subscriptionId"] for one in subscribed}) == 51
+    assert [(one["topic"], one["code"]) for one in refused] == [
+        ("", "internal_error"),
+        ("a b", "internal_error"),
+    ]
+    assert room.broker.counters.errors["hub:internal_error"] == 2
+    assert all(one["message"] for one in refused)
+    room.register_a("ann")
+    room.ask("ann", message_a("hub:publish", {"topic": "t49", "type": "n"}))
+    assert len(room.hears("bob")) == 1
+
+
+def told_in_turns(room: Room, name: str, message: dict[str, Any]) -> list[Any]:
+    """Say a message that takes several turns; return what comes."""
+    assert len(room.turns(name, message)) > 5
+    return room.hears(name)
+
+
+def test_topics_of_one_message_count_once_and_are_not_without_a_bound(room: Room) -> None:
+    room.connect_a("bob")
+    for payload, text in (
+        ({"topics": ["t"] * 1_001}, "over 1000 topics in one message"),
+        ({"topics": ["t"], "topic": "t"}, "payload has either topic or topics"),
+        ({"topics": "t"}, "payload: "),
+        ({"topics": [1]}, "payload: "),
+    ):
+        answer = room.ask("bob", message_a("hub:subscribe", payload))
+        assert answer["payload"]["code"] == "internal_error"
+        assert answer["payload"]["message"].startswith(text)
+    assert room.broker.router.subscriptions == 0
+    for _ in range(96):
+        answer = room.ask("bob", message_a("hub:subscribe", {"topics": ["a", "b", "c"]}))
+        assert answer["type"] == "hub:subscribed"
+    assert room.ask("bob", message_a("hub:heartbeat"))["payload"]["code"] == "rate_limited"
 
 
 def test_publishing_reaches_subscribers_flat_and_is_counted(room: Room) -> None:
