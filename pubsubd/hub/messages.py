@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from pubsubd.protocol.limits import MAX_TOPICS
+
 HUB = "cloudflare/signal-hub"
 """The hub's own address, in the bare form; in the other one it is ``@(cloudflare/signal-hub)``."""
 
@@ -162,9 +164,6 @@ class BroadcastMetadata(Struct, rename="camel"):
 
     target_capability: str | None = None
 
-
-MAX_TOPICS = 1_000
-"""Topics of one hub:subscribe."""
 
 TopicTexts = Annotated[list[TopicText], Meta(extra_json_schema={"maxItems": MAX_TOPICS})]
 

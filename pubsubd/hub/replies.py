@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct, field
 
-from pubsubd.hub.messages import MAX_TOPICS
+from pubsubd.protocol.limits import MAX_TOPICS
 
 CODES = (
     "version_mismatch",

@@ -114,6 +114,9 @@ ANSWER = 256 * KIB
 HUB_TURN = 512
 """Messages of one connection of the hub port that are worked off before others get a turn."""
 
+MAX_TOPICS = 1_000
+"""Topics of one hub:subscribe: an answer of 100 to 500 KiB."""
+
 SlowConsumer = Literal["throttle", "disconnect", "drop"]
 
 

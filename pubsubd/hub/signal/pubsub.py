@@ -23,7 +23,7 @@ from pubsubd.hub.signal.reading import (
     text_of,
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
-from pubsubd.protocol.limits import ANSWER
+from pubsubd.protocol.limits import ANSWER, MAX_TOPICS
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.wildcards import Pattern
 
@@ -44,8 +44,8 @@ def subscribe(signal: Signal, message: m.Incoming, payload: m.Subscribe) -> None
         return
     if payload.topic is not None:
         raise RefusedError("internal_error", "payload has either topic or topics")
-    if len(topics) > m.MAX_TOPICS:
-        raise RefusedError("internal_error", f"over {m.MAX_TOPICS} topics in one message")
+    if len(topics) > MAX_TOPICS:
+        raise RefusedError("internal_error", f"over {MAX_TOPICS} topics in one message")
     signal.connection.step = _subscribe_all(signal, message, payload, topics)
 
 
