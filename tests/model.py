@@ -132,7 +132,7 @@ class Model:
                 self._fail(peer, "http-request", closes=True)
             else:
                 self._fail(peer, "unknown-command")
-        elif fault := name_fault(text):
+        elif gap and (fault := name_fault(text)):
             self._fail(peer, fault)
         elif verb == b"unsub":
             if text in peer.substrings:

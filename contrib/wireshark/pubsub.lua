@@ -15,6 +15,7 @@
 local VERSION = "1"
 local MAX_LINE, MAX_NAME, MAX_DIGITS = 1088, 1024, 10
 local MAX_TYPED = 65536 -- bytes of data without a length
+local MAX_TELNET = 256 -- bytes at the start of a read that may be telnet's
 local SHOWN = 4 -- commands of a segment that the list of packets names
 
 local pubsub = Proto("pubsub", "Publish/subscribe line protocol")
@@ -34,6 +35,7 @@ field("length", "uint32", "Length", base.DEC, nil, nil, "Bytes of data")
 field("data", "bytes", "Data")
 field("text", "string", "Data as text")
 field("substring", "string", "Substring")
+field("telnet", "bytes", "Telnet", base.NONE, "Commands of telnet's, or the daemon's refusal of them")
 field("line", "string", "Line", base.NONE, "A line that is no command")
 field("request", "string", "Request", base.NONE, "What comes after //pubsubd/")
 field("violation", "string", "Violation", base.NONE, "The daemon's code for what is wrong here")
@@ -508,6 +510,13 @@ local function line(tvb, tree, offset, state, stop)
     local item = tree:add(pubsub, tvb(offset, total), "line")
     local verb, rest = text:match("^(%a+) (.*)$")
     verb = verb and verb:lower()
+    local bare = text:lower()
+    if bare == "sub" or bare == "unsub" then
+        text_item(item, f.verb, tvb(offset, #text), bare)
+        item:set_text(bare .. ", all names")
+        note(state, bare)
+        return total
+    end
     if verb == "sub" or verb == "unsub" then
         text_item(item, f.verb, tvb(offset, #verb), verb)
         if #rest > 0 then
@@ -523,10 +532,9 @@ local function line(tvb, tree, offset, state, stop)
     end
     text_item(item, f.line, tvb(offset, total), text)
     item:set_text(short(text))
-    local alone = not state.relayed and text:lower()
-    if alone == "help" or alone == "?" or alone == "quit" or alone == "exit" then
-        note(state, alone)
-        state.ending = alone == "quit" or alone == "exit"
+    if bare == "help" or bare == "?" or bare == "quit" or bare == "exit" then
+        note(state, bare)
+        state.ending = bare == "quit" or bare == "exit"
         return total
     end
     if text:find(" HTTP/1%.[01]$") or text:find(" HTTP/2%.0$") then
@@ -539,8 +547,7 @@ local function line(tvb, tree, offset, state, stop)
         end
     end
     local code, why = "unknown-command", "it is not pub, sub or unsub"
-    local bare = text:lower()
-    if bare == "sub" or bare == "unsub" or bare == "pub" or bare == "pub " then
+    if bare == "pub" or bare == "pub " then
         code, why = "bad-name", "it is missing"
     elseif verb == "pub" then
         local name, digits = rest:match("^([^ ]*) ?([^ ]*)")
@@ -590,6 +597,33 @@ function command(tvb, tree, offset, state)
     return line(tvb, tree, offset, state, stop)
 end
 
+-- Returns where what telnet sends by itself ends, at the start of a read or of the daemon's answer.
+local function telnet_end(raw)
+    local at = 0
+    while at < math.min(#raw, MAX_TELNET) do
+        local first, second = raw:byte(at + 1, at + 2)
+        local size = 2
+        if first == 4 then -- Ctrl-D
+            size = 1
+        elseif first ~= 255 or not second or second < 240 or second == 255 then
+            break
+        elseif second == 250 then -- an option's parameters, up to IAC SE
+            local stop = raw:find("\255\240", at + 1, true)
+            if not stop or stop + 1 > MAX_TELNET then
+                break
+            end
+            size = stop + 1 - at
+        elseif second > 250 then
+            size = 3
+        end
+        if at + size > #raw then
+            break
+        end
+        at = at + size
+    end
+    return at
+end
+
 -- TLS begins with a record of one of four kinds and of version 3, which no command does.
 local function encrypted(raw)
     return raw:find("^[\20-\23]\3") ~= nil
@@ -622,9 +656,19 @@ local function dissect(tvb, pinfo, tree)
     end
 
     local state = { raw = raw, stop = length, info = {}, more = 0 }
-    local offset = 0
+    local offset = telnet_end(raw)
+    if offset > 0 then
+        root:add(f.telnet, tvb(0, offset))
+        note(state, "telnet")
+    end
     while offset < length do
-        local taken, lacking = command(tvb, root, offset, state)
+        local taken, lacking
+        if raw:find("^\255[\252\254].", offset + 1) then -- a refusal, between two frames
+            root:add(f.telnet, tvb(offset, 3))
+            taken = 3
+        else
+            taken, lacking = command(tvb, root, offset, state)
+        end
         if not taken then
             local whole = tvb:reported_len() == length
             if whole and pinfo.can_desegment > 0 then

@@ -64,6 +64,7 @@ _OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no r
 _HELP = b"""\
 each command is a line:
   sub chat               receive the messages whose names contain "chat"
+  sub                    receive all messages
   pub chat/main - hello  publish "hello"; instead of -, give the length of data in bytes
   unsub chat             receive them no longer
   quit                   close the connection"""

@@ -54,7 +54,9 @@ def command(target: Target, name: str, as_json: bool) -> None:
 
 def _reasons(receiver: dict[str, Any]) -> str:
     """Return the subscriptions that match, one line for each kind."""
-    lines = [" ".join(map(escape, receiver["substrings"]))]
+    substrings = [escape(text) for text in receiver["substrings"] if text]
+    everything = "" in receiver["substrings"]
+    lines = [" ".join(substrings), "(everything)" if everything else ""]
     if receiver.get("exact"):
         lines.append("(exact) " + escape(receiver["as"]))
     if patterns := receiver.get("patterns"):

@@ -32,7 +32,8 @@ def parse_format(text: str, *, terminal: bool) -> Format:
     return _template(text, terminal=terminal)
 
 
-def _now() -> str:
+def now() -> str:
+    """Return the time in UTC, in ISO 8601 with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -50,7 +51,7 @@ def _raw(message: Message) -> bytes:
 
 def _json(message: Message) -> bytes:
     shown: dict[str, object] = {
-        "time": _now(),
+        "time": now(),
         "name": message.name,
         "length": len(message.data),
     }
@@ -79,7 +80,7 @@ def _template(text: str, *, terminal: bool) -> Format:
         if terminal:
             name, data = escape(name), escape(message.data)
         shown = template.format(
-            name=name, data=data, length=len(message.data), time=_now() if timed else ""
+            name=name, data=data, length=len(message.data), time=now() if timed else ""
         )
         return shown.encode("utf-8", "surrogateescape")
 

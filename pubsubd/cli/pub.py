@@ -15,6 +15,7 @@ from functools import partial
 import click
 import trio
 
+from pubsubd.cli.formats import now
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.values import seconds, show_size, size, some_seconds
 from pubsubd.client.line import Client
@@ -23,6 +24,7 @@ from pubsubd.protocol.wire import escape
 
 _LOOK = 0.05  # seconds between two looks for receivers: a fifth of the requests that are allowed
 _Read = Callable[[int], Awaitable[bytes]]
+_Fill = Callable[[int, str, bytes], tuple[str, bytes]]
 
 
 @click.command()
@@ -61,6 +63,11 @@ _Read = Callable[[int], Awaitable[bytes]]
     help="Time from the start of one message to the start of the next.",
 )
 @click.option(
+    "--template",
+    is_flag=True,
+    help="In NAME and data, replace {n} by the number of the message, and {time} by the time.",
+)
+@click.option(
     "--wait-for",
     type=click.IntRange(min=1),
     metavar="N",
@@ -90,6 +97,7 @@ def command(
     chunk: int | None,
     count: int,
     interval: float,
+    template: bool,
     wait_for: int | None,
     timeout: float | None,
     max_payload: int,
@@ -107,6 +115,7 @@ def command(
       tail -f log | pubsubd pub logs/web --lines
       pubsubd pub backup --chunk 256KiB <backup.tar
       pubsubd pub chat/main hello --wait-for 1 --timeout 10
+      pubsubd pub load/{n} '{"sent": "{time}"}' --template --count 60 --interval 1
     """  # noqa: D301  (click wants the character)
     if data is not None and (path is not None or lines or chunk is not None):
         raise click.UsageError("DATA excludes --file, --lines and --chunk.")
@@ -134,14 +143,16 @@ def command(
             messages = _chunks(read, chunk)
         else:
             messages = _whole(read, max_payload, title, count)
-        wait = partial(_wait_for, name, wait_for or 0, timeout)
-        trio.run(_publish, target, name, messages, interval, max_payload, wait)
+        fill = fill_in if template else _leave
+        wait = partial(_wait_for, fill(1, name, b"")[0], wait_for or 0, timeout)
+        trio.run(_publish, target, name, messages, fill, interval, max_payload, wait)
 
 
 async def _publish(
     target: Target,
     name: str,
     messages: AsyncIterator[bytes],
+    fill: _Fill,
     interval: float,
     max_payload: int,
     wait: Callable[[Client], Awaitable[None]],
@@ -149,12 +160,26 @@ async def _publish(
     async with target.connect(max_payload=max_payload) as client:
         await wait(client)
         due = trio.current_time()
+        number = 0
         async for data in messages:
+            number += 1
             if interval:
                 await trio.sleep_until(due)
                 due = max(due + interval, trio.current_time())
-            await client.publish(name, data)
+            await client.publish(*fill(number, name, data))
         # Leaving waits until the daemon has carried out everything, and raises if it did not.
+
+
+def fill_in(number: int, name: str, data: bytes) -> tuple[str, bytes]:
+    """Return a name and data with ``{n}`` and ``{time}`` replaced; other braces stay."""
+    for field, value in (("{n}", str(number)), ("{time}", now())):
+        name = name.replace(field, value)
+        data = data.replace(field.encode(), value.encode())
+    return name, data
+
+
+def _leave(_number: int, name: str, data: bytes) -> tuple[str, bytes]:
+    return name, data
 
 
 async def _wait_for(

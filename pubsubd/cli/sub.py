@@ -6,31 +6,49 @@ of our output slows the daemon down, or is cut off, as any slow consumer.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import click
 import trio
 
+from pubsubd.cli.dump import MAX_FILES, Dump
 from pubsubd.cli.formats import Format, parse_format
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import wait_closed
-from pubsubd.cli.values import some_seconds
+from pubsubd.cli.summary import Summary
+from pubsubd.cli.tables import drawn
+from pubsubd.cli.values import size, some_seconds
+from pubsubd.client import Message
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import MIB
 
 _LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
 
 
-def _format(text: str) -> Format:
+def _format(text: str) -> str:
     try:
-        return parse_format(text, terminal=sys.stdout.isatty())
+        parse_format(text, terminal=False)
     except ValueError as exc:
         raise click.BadParameter(str(exc)) from None
+    return text
 
 
 @click.command()
-@click.argument("substrings", metavar="SUBSTRING...", nargs=-1, required=True)
+@click.argument("substrings", metavar="SUBSTRING...", nargs=-1)
+@click.option(
+    "--all", "everything", is_flag=True, help="Print all messages that are published at the daemon."
+)
+@click.option(
+    "--not",
+    "excluded",
+    metavar="SUBSTRING",
+    multiple=True,
+    help="Pass over messages whose names contain this; may be repeated.",
+)
 @click.option(
     "--count", type=click.IntRange(min=1), metavar="N", help="End after this many messages."
 )
@@ -53,6 +71,34 @@ def _format(text: str) -> Format:
     help="text, raw, json, or a template with {name}, {data}, {length} or {time}.",
 )
 @click.option(
+    "--summary",
+    "summarised",
+    is_flag=True,
+    help="Print no messages, but at the end a table of the names, with counts and rates.",
+)
+@click.option(
+    "--every",
+    type=some_seconds,
+    metavar="SECONDS",
+    help="Print the --summary at this interval, too.",
+)
+@click.option(
+    "--dump",
+    "folder",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Write the data of each message to a new file in DIR, and print the file's path.",
+)
+@click.option(
+    "--dump-size",
+    "room",
+    type=size(least=1),
+    metavar="SIZE",
+    default="1GiB",
+    show_default=True,
+    help="End with status 1 when all files of --dump together would be larger than this.",
+)
+@click.option(
     "--reconnect/--no-reconnect",
     default=True,
     show_default=True,
@@ -62,12 +108,18 @@ def _format(text: str) -> Format:
 def command(
     target: Target,
     substrings: tuple[str, ...],
+    everything: bool,
+    excluded: tuple[str, ...],
     count: int | None,
     timeout: float | None,
-    form: Format,
+    form: str,
+    summarised: bool,
+    every: float | None,
+    folder: str | None,
+    room: int,
     reconnect: bool,
 ) -> None:
-    """Print the messages whose names contain a SUBSTRING.
+    """Print the messages whose names contain a SUBSTRING, or --all.
 
     \b
     Formats:
@@ -86,29 +138,96 @@ def command(
     \b
     Examples:
       pubsubd sub chat/ logs/
+      pubsubd sub --all --not chat/ --format '{time} {length:>8} {name}'
       pubsubd sub files/picture --count 1 --format raw >picture.png
-      pubsubd sub / --format '{time} {length:>8} {name}'
+      pubsubd sub files/ --dump received
+      pubsubd sub --all --summary --timeout 10
     """  # noqa: D301  (click wants the character)
-    complete = True
-    try:
-        complete = trio.run(_print, target, substrings, count, timeout, form, reconnect)
-    except* BrokenPipeError:
-        pass  # the reader has closed our output
+    if "" in substrings:
+        raise click.UsageError("A SUBSTRING is empty; --all is for all messages.")
+    if not substrings and not everything:
+        raise click.UsageError("Give a SUBSTRING, or --all for all messages.")
+    if "" in excluded:
+        raise click.UsageError("--not excludes everything if its SUBSTRING is empty.")
+    if every is not None and not summarised:
+        raise click.UsageError("--every is for --summary.")
+    if form != "text" and folder is not None and not summarised:
+        raise click.UsageError("--dump writes the data as it is, without --format.")
+    if form not in ("text", "json") and summarised:
+        raise click.UsageError("--summary has the formats text and json.")
+    wanted = Wanted(substrings, everything, excluded, count, timeout)
+    with ExitStack() as stack:
+        output = Output(parse_format(form, terminal=sys.stdout.isatty()), as_json=form == "json")
+        if folder is not None:
+            output.dump = stack.enter_context(Dump(folder, count or MAX_FILES, room))
+        if summarised:
+            output.summary = Summary()
+        try:
+            complete = trio.run(_print, target, wanted, output, every, reconnect)
+        except* BrokenPipeError:
+            complete = True  # the reader has closed our output
     if not complete:
         raise click.ClickException(f"timed out after {timeout:g} s")
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The messages to print: ``count`` of them at most, for ``timeout`` seconds at most."""
+
+    substrings: tuple[str, ...]
+    everything: bool
+    excluded: tuple[str, ...]
+    count: int | None
+    timeout: float | None
+
+    def among(self, messages: list[Message]) -> list[Message]:
+        """Return those of ``messages`` that nothing excludes."""
+        if not self.excluded:
+            return messages
+        return [one for one in messages if not any(text in one.name for text in self.excluded)]
+
+
+@dataclass(slots=True)
+class Output:
+    """What is done with the messages: printed in a format, unless they are dumped or summarised."""
+
+    form: Format
+    as_json: bool
+    dump: Dump | None = None
+    summary: Summary | None = None
+
+    def take(self, messages: list[Message]) -> None:
+        """Print, dump or count messages."""
+        if self.summary is not None:
+            self.summary.add(messages)
+        if self.dump is not None:
+            self._dump(self.dump, messages)
+        elif self.summary is None:
+            _write(b"".join(map(self.form, messages)))
+
+    def _dump(self, dump: Dump, messages: list[Message]) -> None:
+        paths: list[bytes] = []
+        try:
+            paths += (os.fsencode(dump.write(message)) + b"\n" for message in messages)
+        finally:
+            if self.summary is None:
+                _write(b"".join(paths))
+
+    def report(self, summary: Summary, *, last: bool) -> None:
+        """Print a summary."""
+        if self.as_json:
+            _write(summary.as_json(last=last).encode() + b"\n")
+        else:
+            _write(drawn(summary.table(last=last)))
+
+
 async def _print(
-    target: Target,
-    substrings: tuple[str, ...],
-    count: int | None,
-    timeout: float | None,  # noqa: ASYNC109  (the command's own meaning)
-    form: Format,
-    reconnect: bool,
+    target: Target, wanted: Wanted, output: Output, every: float | None, reconnect: bool
 ) -> bool:
     """Return whether as many messages as requested have arrived."""
-    left = count
+    left = wanted.count
     closed = False
+    summary = output.summary
 
     async def notice_closed(scope: trio.CancelScope) -> None:
         nonlocal closed
@@ -116,7 +235,7 @@ async def _print(
         closed = True
         scope.cancel()
 
-    with trio.move_on_after(float("inf") if timeout is None else timeout) as scope:
+    with trio.move_on_after(math.inf if wanted.timeout is None else wanted.timeout) as scope:
         async with (
             trio.open_nursery() as nursery,
             target.connect(
@@ -127,18 +246,32 @@ async def _print(
             ) as client,
         ):
             nursery.start_soon(notice_closed, scope)
-            await client.subscribe(*substrings)
+            await client.subscribe(*wanted.substrings, everything=wanted.everything)
             if sys.stderr.isatty():
                 click.echo("pubsubd: subscribed", err=True)
-            while left is None or left > 0:
-                messages = (await client.receive())[:left]
-                _write(b"".join(map(form, messages)))
-                if left is not None:
-                    left -= len(messages)
+            if summary is not None:
+                summary.begin()
+                if every is not None:
+                    nursery.start_soon(_report_every, every, output, summary)
+            try:
+                while left is None or left > 0:
+                    messages = wanted.among(await client.receive())[:left]
+                    output.take(messages)
+                    if left is not None:
+                        left -= len(messages)
+            finally:
+                if summary is not None and not closed:
+                    output.report(summary, last=True)
             nursery.cancel_scope.cancel()
     if closed:
         raise BrokenPipeError
     return left is None or left <= 0
+
+
+async def _report_every(seconds: float, output: Output, summary: Summary) -> None:
+    while True:
+        await trio.sleep(seconds)
+        output.report(summary, last=False)
 
 
 def _write(output: bytes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
@@ -71,6 +71,12 @@ def _name_bytes(name: str | bytes, what: str) -> bytes:
     raw = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else bytes(name)
     wire.check_name(raw, what)
     return raw
+
+
+def _substrings(texts: Iterable[str | bytes], everything: bool) -> dict[bytes, None]:
+    """Return what is subscribed, each once; the empty substring is for everything."""
+    raw = dict.fromkeys(_name_bytes(text, "substring") for text in texts)
+    return {b"": None, **raw} if everything else raw
 
 
 class _Question:
@@ -179,8 +185,12 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
 
     # Subscribing
 
-    async def subscribe(self, *substrings: str | bytes) -> None:
+    async def subscribe(self, *substrings: str | bytes, everything: bool = False) -> None:
         """Subscribe to all messages whose names contain one of ``substrings``.
+
+        With ``everything``, subscribe to all messages that are published at the daemon. What other
+        daemons have comes only with a substring that begins with ``//fwd/``, and what the daemon
+        publishes itself with one that begins with ``//pubsubd/``.
 
         Returns when the subscriptions are active. If the call is cancelled, they may or may not be.
 
@@ -191,16 +201,16 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
             DisconnectedError: the client has ended.
             BufferFullError: see :meth:`request`.
         """
-        raw = dict.fromkeys(_name_bytes(text, "substring") for text in substrings)
+        raw = _substrings(substrings, everything)
         new = [text for text in raw if text not in self._substrings]
         self._substrings.update(dict.fromkeys(new))
-        commands = b"".join([b"sub %b\n" % text for text in new])
+        commands = b"".join([wire.subscription(b"sub", text) for text in new])
         while True:
             try:
                 await self._ping(commands, subscribing=True)
             except DaemonError as error:
                 if error.code == "too-many-subscriptions":
-                    await self.unsubscribe(*new)
+                    await self._unsubscribe(new)
                     raise
                 if error.code == "login-required":
                     for text in new:
@@ -215,21 +225,24 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
                 return
             commands = b""  # the new connection begins with all subscriptions
 
-    async def unsubscribe(self, *substrings: str | bytes) -> None:
+    async def unsubscribe(self, *substrings: str | bytes, everything: bool = False) -> None:
         """Remove subscriptions. Messages that are already on their way still arrive.
 
         Raises:
             ProtocolError: ``not-subscribed``: one of them does not exist; nothing was changed.
             DaemonError, DisconnectedError: the client has ended.
         """
-        raw = dict.fromkeys(_name_bytes(text, "substring") for text in substrings)
+        raw = _substrings(substrings, everything)
         for text in raw:
             if text not in self._substrings:
                 raise ProtocolError("not-subscribed", f"{wire.quote(text)} is not subscribed")
-        for text in raw:
+        await self._unsubscribe(raw)
+
+    async def _unsubscribe(self, substrings: Iterable[bytes]) -> None:
+        for text in substrings:
             del self._substrings[text]
         if self._connected:
-            await self._put(b"".join([b"unsub %b\n" % text for text in raw]))
+            await self._put(b"".join([wire.subscription(b"unsub", text) for text in substrings]))
         else:
             self._check()
             await trio.lowlevel.checkpoint()
@@ -292,7 +305,8 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
         self._reason = None
         if self._substrings:
-            self._outbox.insert(0, b"".join([b"sub %b\n" % text for text in self._substrings]))
+            commands = [wire.subscription(b"sub", text) for text in self._substrings]
+            self._outbox.insert(0, b"".join(commands))
         self._go_on()
         self._announce()
         try:

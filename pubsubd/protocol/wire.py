@@ -4,6 +4,8 @@
     sub <substring><LF>
     unsub <substring><LF>
 
+``sub`` and ``unsub`` alone mean the empty substring, which every name contains.
+
 The daemon's hot loop is in :mod:`pubsubd.broker.broker`; it comes here for what it has
 not seen before. Clients use :class:`Decoder`.
 
@@ -132,6 +134,11 @@ def check_size(size: int, max_payload: int) -> None:
         raise ProtocolError("payload-too-large", f"{size} bytes of data, over {max_payload}")
 
 
+def subscription(verb: bytes, substring: bytes) -> bytes:
+    """Return a whole ``sub`` or ``unsub`` command; the empty substring is for all names."""
+    return b"%b %b\n" % (verb, substring) if substring else verb + b"\n"
+
+
 def header(name: bytes, size: int) -> bytes:
     """Return ``pub <name> <size> ``."""
     return b"pub %b %d " % (name, size)
@@ -215,7 +222,8 @@ def parse_header(head: bytes) -> tuple[bytes, bytes]:
 def parse_line(line: bytes) -> tuple[bytes, bytes]:
     """Return the verb and the substring of a line without its end.
 
-    The verb is ``b"sub"`` or ``b"unsub"``, or, without a substring, ``b"help"`` or ``b"quit"``.
+    The verb is ``b"sub"``, ``b"unsub"``, ``b"help"`` or ``b"quit"``. The substring is empty for the
+    last two, and for the first two where they are alone.
 
     Raises:
         ProtocolError: for every other line, a ``pub`` that has no header included.
@@ -223,7 +231,11 @@ def parse_line(line: bytes) -> tuple[bytes, bytes]:
     verb, gap, rest = line.partition(b" ")
     verb = verb.lower()
     if verb in (b"sub", b"unsub"):
-        check_name(rest, "substring")
+        if gap and not rest:  # as a script writes it whose variable is empty
+            text = f"the substring is missing; {verb.decode()} alone is for all names"
+            raise ProtocolError("bad-name", text)
+        if gap:
+            check_name(rest, "substring")
         return verb, rest
     if not gap and verb in _ALONE:
         return _ALONE[verb], b""

@@ -101,6 +101,9 @@ class Answers:
         """
         names = self.names
         work, hits = len(names) // _SCANNED, 0
+        if not substring:
+            self.clear()
+            return work
         at = names.find(substring)
         while at >= 0:
             hits += 1

@@ -81,7 +81,7 @@ class SubstringIndex(Generic[Value]):
         self.work = 0
 
     def add(self, pattern: bytes, value: Value) -> None:
-        """Add ``pattern``, 1 byte or more, which is not there yet."""
+        """Add ``pattern``, which is not there yet. An empty one is contained in every name."""
         self.values[pattern] = value
         self._most = max(self._most, len(self.values))
         length = len(pattern)

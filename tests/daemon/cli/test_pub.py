@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -120,6 +121,23 @@ async def test_a_name_that_is_not_legal_is_one_clear_line(name: str | bytes) -> 
     assert done.returncode == 1
     assert done.stderr.startswith((b"pubsubd: bad-name", b"pubsubd: name-too-long"))
     assert done.stderr.count(b"\n") == 1
+
+
+async def test_a_template_has_the_number_and_the_time_and_leaves_other_braces() -> None:
+    async with listening() as (port, client):
+        words = ["n/{n}", '{"n": {n}, "at": "{time}", {x}}', "--template", "--count=2"]
+        assert (await pubsubd("pub", *words, port=port)).returncode == 0
+        for number in (1, 2):
+            name, data = await anext(client)
+            assert name == f"n/{number}"
+            assert re.fullmatch(
+                rf'{{"n": {number}, "at": "\d{{4}}-\d\d-\d\dT[\d:.]+Z", {{x}}}}', data.decode()
+            )
+        words = ["n", "--template", "--lines"]
+        await pubsubd("pub", *words, port=port, stdin=b"a{n}\xff\nb{n}\n")
+        assert await heard(client) == [b"a1\xff", b"b2"]
+        assert (await pubsubd("pub", "n", "{n}{time}", port=port)).returncode == 0
+        assert await heard(client) == [b"{n}{time}"]
 
 
 async def test_an_interval_lies_between_two_messages() -> None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import trio
 
+from pubsubd.cli.dump import Dump
 from pubsubd.cli.formats import parse_format
+from pubsubd.cli.summary import MAX_NAMES, SHOWN, Summary
+from pubsubd.cli.tables import drawn
 from pubsubd.client import Client, Message, open_client
 from tests.daemons import DEADLINE
 from tests.running import (
@@ -200,6 +206,152 @@ async def test_a_substring_that_is_not_legal_is_one_clear_line() -> None:
         done = await pubsubd("sub", "a b", port=port)
         assert done.returncode == 1
         assert done.stderr == b'pubsubd: bad-name a space in the substring "a b"\n'
+
+
+async def test_all_messages_of_the_daemon_are_printed_but_those_that_are_excluded() -> None:
+    async with publishing() as (port, client), trio.open_nursery() as nursery:
+        words = ["sub", "--all", "--not=log/", "--not=\u00e9", "--count=2"]
+        process = await start(nursery, *words, port=port, stdout=subprocess.PIPE)
+        await wait_subscribed(port, "anything")
+        for name in ("log/web", "a/log/", "caf\u00e9", "x", "\u732b"):
+            await client.publish(name, b"1")
+        await client.flush()
+        assert await Sub(process).out() == "x 1\n\u732b 1\n".encode()
+        assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ([], "Give a SUBSTRING, or --all for all messages."),
+        ([""], "A SUBSTRING is empty; --all is for all messages."),
+        (["x", "--not="], "--not excludes everything if its SUBSTRING is empty."),
+        (["x", "--every=1"], "--every is for --summary."),
+        (["x", "--dump=d", "--format=raw"], "--dump writes the data as it is, without --format."),
+        (["x", "--summary", "--format=raw"], "--summary has the formats text and json."),
+    ],
+)
+async def test_options_that_make_no_sense_are_wrong_usage(words: list[str], text: str) -> None:
+    done = await pubsubd("sub", *words, port=1)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().endswith(f"Error: {text}\n")
+
+
+async def test_a_summary_is_printed_at_intervals_and_when_it_is_interrupted() -> None:
+    words = ["--summary", "--every=0.01", "--format=json"]
+    async with publishing() as (port, client), subscribing(port, *words) as sub:
+        await say(client, [b"one", b"three"])
+        heard = b""
+        while b'"messages": 2' not in heard:
+            heard = await sub.out(until=b"\n")
+        sub.process.send_signal(signal.SIGINT)
+        *_, last = (await sub.out()).splitlines()
+        assert await sub.process.wait() == 130
+    report = json.loads(last)
+    seconds = report.pop("seconds")
+    rates = {
+        "messages_per_s": pytest.approx(2 / seconds, rel=0.1),
+        "bytes_per_s": pytest.approx(8 / seconds, rel=0.1),
+    }
+    nothing = dict.fromkeys(("messages", "bytes", "messages_per_s", "bytes_per_s"), 0)
+    counts = {"messages": 2, "bytes": 8, **rates}
+    assert report == {**counts, "names": [{"name": "n/1", **counts}], "other_names": nothing}
+
+
+def test_a_summary_tells_rates_since_the_last_one_and_in_the_end_of_all_time() -> None:
+    now = 0.0
+    summary = Summary(clock=lambda: now)
+    told = []
+    for seconds, messages, last in ((2, 8, False), (1, 1, False), (1, 0, True)):
+        now += seconds
+        summary.add([Message("a", b"xyz")] * messages)
+        report = json.loads(summary.as_json(last=last))
+        told.append((report["seconds"], report["messages"], report["messages_per_s"]))
+        assert report["bytes_per_s"] == 3 * report["messages_per_s"]
+    assert told == [(2, 8, 4), (3, 9, 1), (4, 9, 2.25)]
+
+
+def test_a_summary_counts_so_many_names_and_shows_the_busiest() -> None:
+    summary = Summary()
+    summary.add([Message(f"name{number}", b"x") for number in range(MAX_NAMES + 5)])
+    summary.add([Message("name7", b"x"), Message("name\x1b8", b"x")])
+    assert len(summary.names) == MAX_NAMES
+    report = json.loads(summary.as_json(last=True))
+    assert (report["messages"], report["other_names"]["messages"]) == (MAX_NAMES + 7, 6)
+    lines = drawn(summary.table(last=True)).decode().split("\n")
+    rows = [line.split()[:3] for line in lines if line.strip(" \u2500")]
+    assert rows[:2] == [["name", "messages", "bytes"], ["name7", "2", "2"]]
+    assert len(rows) == SHOWN + 3
+    assert rows[-2:] == [["other", "names", "9,966"], ["total", "10,007", "10,007"]]
+    few = Summary()
+    few.add([Message("\x1b[2J", b"")])
+    assert "\\x1b[2J" in drawn(few.table(last=True)).decode()
+
+
+NAMES = [
+    "../../x",
+    "/etc/passwd",
+    "n/\u00e9",
+    "a\x1b[2J\0",
+    "n" * 1024,
+    "\u00e9" * 500,
+    ".",
+    "-rf",
+    "~",
+]
+
+
+async def test_each_message_is_a_file_whatever_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    words = ["sub", "--all", f"--dump={folder}", f"--count={len(NAMES)}"]
+    (tmp_path / "x").write_text("untouched")
+    async with publishing() as (port, client), trio.open_nursery() as nursery:
+        process = await start(nursery, *words, port=port, stdout=subprocess.PIPE)
+        await wait_subscribed(port, "n")
+        for number, name in enumerate(NAMES):
+            await client.publish(name, b"%d\n\0" % number)
+        await client.flush()
+        told = [Path(os.fsdecode(line)) for line in (await Sub(process).out()).splitlines()]
+        assert await process.wait() == 0
+    assert sorted(told) == sorted(folder.iterdir())
+    assert [path.read_bytes() for path in told] == [b"%d\n\0" % n for n in range(len(NAMES))]
+    assert [path.name for path in told[:4]] == [
+        "00000001-..%2F..%2Fx",
+        "00000002-%2Fetc%2Fpasswd",
+        "00000003-n%2F%C3%A9",
+        "00000004-a%1B%5B2J%00",
+    ]
+    assert (tmp_path / "x").read_text() == "untouched"
+    assert sorted(os.listdir(tmp_path)) == ["in", "x"]
+
+
+def test_a_dump_goes_on_after_what_is_there_and_writes_over_nothing(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    folder = tmp_path / "in"
+    for expected in ("00000001-n", "00000002-n"):
+        with Dump(str(folder), 1, 10) as dump:
+            assert dump.write(Message("n", b"data")) == folder / expected
+    (folder / "00000003-n").symlink_to(outside)
+    with Dump(str(folder), 1, 10) as dump:
+        assert dump.write(Message("n", b"data")) == folder / "00000004-n"
+        (folder / "00000005-n").symlink_to(outside)
+        dump._files = 2
+        with pytest.raises(FileExistsError):
+            dump.write(Message("n", b"x"))
+    assert not outside.exists()
+
+
+def test_a_dump_has_so_many_files_and_bytes(tmp_path: Path) -> None:
+    with Dump(str(tmp_path), 2, 10) as dump:
+        dump.write(Message("n", b"12345"))
+        with pytest.raises(click.ClickException, match=r"over 10 bytes in .*; --dump-size allows"):
+            dump.write(Message("n", b"123456"))
+    with Dump(str(tmp_path), 2, 10) as dump:
+        dump.write(Message("n", b""))
+        dump.write(Message("n", b""))
+        with pytest.raises(click.ClickException, match=r"2 files in .* are the most without --c"):
+            dump.write(Message("n", b""))
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 # Formats

@@ -291,6 +291,22 @@ async def test_unsubscribing_ends_it_and_spares_the_others() -> None:
         assert await anext(client) == Message("b", b"yes")
 
 
+async def test_everything_is_a_subscription_of_its_own() -> None:
+    async with serving() as port, open_client(port=port) as client:
+        await client.subscribe("a", everything=True)
+        for name in ("a", "//x/y", "z"):
+            await client.publish(name, b"1")
+        assert [(await anext(client)).name for _ in range(3)] == ["a", "//x/y", "z"]
+        await client.unsubscribe(everything=True)
+        for name in ("z", "a"):
+            await client.publish(name, b"2")
+        assert (await anext(client)).name == "a"
+        with pytest.raises(ProtocolError, match="not-subscribed"):
+            await client.unsubscribe(everything=True)
+        with pytest.raises(ProtocolError, match="bad-name"):
+            await client.subscribe("")
+
+
 async def test_unsubscribing_what_is_not_subscribed_is_refused_here() -> None:
     async with clients(1) as (client,):
         await client.subscribe("a")
@@ -617,7 +633,7 @@ async def test_subscriptions_are_renewed_with_one_send(at_once: None) -> None:
             on_disconnect=lambda why: events.append(type(why).__name__),
             on_connect=lambda: events.append("connected"),
         ) as ann:
-            await ann.subscribe(*(f"topic{number}/" for number in range(1000)))
+            await ann.subscribe(*(f"topic{number}/" for number in range(1000)), everything=True)
             await ann.unsubscribe("topic500/")
             await ann.flush()
             sends.clear()
@@ -626,11 +642,13 @@ async def test_subscriptions_are_renewed_with_one_send(at_once: None) -> None:
             async with open_client(port=port) as bob:
                 while not await count_receivers(bob, "topic999/"):
                     pass
-                assert not await count_receivers(bob, "topic500/")
+                await bob.publish("anything", b"back, too")
+                assert await anext(ann) == Message("anything", b"back, too")
                 await bob.publish("topic7/x", b"back")
                 assert await anext(ann) == Message("topic7/x", b"back")
         nursery.cancel_scope.cancel()
-    assert [send.count(b"sub ") for send in sends] == [999]
+    assert [(send.count(b"sub\n"), send.count(b"sub ")) for send in sends] == [(1, 999)]
+    assert b"topic500/" not in sends[0]
     assert events == ["DisconnectedError", "connected"]
 
 

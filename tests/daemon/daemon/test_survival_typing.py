@@ -91,7 +91,6 @@ STAYS = [
     (b"pub \xff\xfe 1 a\n", "bad-name"),
     (b"pub a\rb 1 a\n", "bad-name"),
     (b"pub " + b"n" * 1025 + b" 1 a\n", "name-too-long"),
-    (b"sub\n", "bad-name"),
     (b"sub \n", "bad-name"),
     (b"sub a b\n", "bad-name"),
     (b"sub  a\n", "bad-name"),
@@ -100,7 +99,8 @@ STAYS = [
     (b"sub \xc3\n", "bad-name"),
     (b"sub \xed\xa0\x80\n", "bad-name"),  # a surrogate
     (b"sub " + b"n" * 1025 + b"\n", "name-too-long"),
-    (b"unsub\n", "bad-name"),
+    (b"unsub\n", "not-subscribed"),
+    (b"unsub \n", "bad-name"),
     (b"unsub a\n", "not-subscribed"),
     (b"unsub \xff\n", "bad-name"),
     (b"hello\n", "unknown-command"),

@@ -68,7 +68,7 @@ def test_all_that_there_is_has_a_field(tmp_path: Path) -> None:
     write(tmp_path / "a.pcap", [[Segment(EVERYTHING)]])
     (found,) = fields(tmp_path / "a.pcap", FIELDS)
     assert {name.removeprefix("pubsub."): values for name, values in found.items() if values} == {
-        "verb": ["sub", "unsub"] + ["pub"] * 18,
+        "verb": ["sub", "unsub", *["pub"] * 3, "sub", *["pub"] * 15],
         "name": [
             *("chat/mé", "//x/y", "x", "//pubsubd/error", *["//pubsubd/hello"] * 4),
             *("//pubsubd/heartbeat", *["//pubsubd/auth"] * 3, "//pubsubd/relay"),
@@ -81,9 +81,9 @@ def test_all_that_there_is_has_a_field(tmp_path: Path) -> None:
         "data": found["pubsub.data"],  # compared below
         "text": found["pubsub.text"],
         "substring": ["chat", "chat"],
-        "line": ["hello", "sub", "pub x -5 sub y"],
+        "line": ["hello", "pub x -5 sub y"],
         "request": ["error", *["hello"] * 4, "heartbeat", *["auth"] * 3, "relay"],
-        "violation": ["unknown-command", "bad-name", "bad-length", "bad-name"],
+        "violation": ["unknown-command", "bad-length", "bad-name"],
         "error.code": ["unknown-command"],
         "error.text": ['"hello" is not pub, sub or unsub'],
         "auth.name": ["alice"],
@@ -238,6 +238,25 @@ def test_what_daemons_do_not_say_to_each_other_is_marked(tmp_path: Path) -> None
     for (name, data, what), one in zip(NOT_SAID, found, strict=True):
         assert any(what in told for told in one["_ws.expert.message"]), (name, data, one)
         assert one["pubsub.substring"] == ["after"]
+
+
+def test_what_telnet_sends_by_itself_is_told_apart_from_commands(tmp_path: Path) -> None:
+    ctrl_c, refusal = b"\xff\xf4\xff\xfd\x06", b"\xff\xfc\x06"
+    size = b"\xff\xfb\x1f\xff\xfa\x1f\0\x50\0\x18\xff\xf0"
+    stream = [
+        Segment(ctrl_c + b"\x04sub a\r\n"),
+        Segment(refusal + frame("a", b"x") + refusal, client=False),
+        Segment(size),
+        Segment(b"unsub a\r\n"),
+        Segment(b"\xffa\n"),
+    ]
+    write(tmp_path / "a.pcap", [stream])
+    wanted = ["pubsub.telnet", "pubsub.verb", "pubsub.violation"]
+    (found,) = fields(tmp_path / "a.pcap", wanted)
+    telnet = [ctrl_c + b"\x04", refusal, refusal, size]
+    assert found["pubsub.telnet"] == [part.hex() for part in telnet]
+    assert found["pubsub.verb"] == ["sub", "pub", "unsub"]
+    assert found["pubsub.violation"] == ["unknown-command"]
 
 
 def test_names_are_utf8_where_the_daemon_says_so(tmp_path: Path) -> None:

@@ -150,6 +150,19 @@ def test_what_comes_from_another_daemon_is_for_those_who_ask_for_forwarded_names
     assert web["b"].mesh.links["a"].messages_in == 1
 
 
+def test_sub_alone_is_for_what_is_published_here_and_not_for_what_other_daemons_have() -> None:
+    web = build(["ab"])
+    web["b"].say("sub", b"sub\n")
+    web["b"].say("both", b"sub\nsub //fwd/\n")
+    web.run()
+    web["a"].say("pub", b"pub //x 1 1\n")
+    web["b"].say("pub", b"pub //x 1 2\npub y 1 3\n")
+    web.run()
+    here = [(b"//x", b"2"), (b"y", b"3")]
+    assert web["b"].hears("sub") == here
+    assert sorted(web["b"].hears("both")) == sorted([(b"//fwd/x", b"1"), *here])
+
+
 def test_runs_keep_their_order_whoever_wants_them() -> None:
     web = build(["ab", "bc"])
     web["b"].say("sub", b"sub //fwd/x\n")

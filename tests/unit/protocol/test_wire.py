@@ -33,6 +33,14 @@ def test_other_names_are_refused_with_a_code(name: bytes, code: str) -> None:
     assert caught.value.code == code
 
 
+def test_sub_alone_is_for_all_names_and_a_substring_that_is_missing_is_a_mistake() -> None:
+    for verb in (b"sub", b"unsub"):
+        assert wire.parse_line(verb.upper()) == (verb, b"")
+        assert wire.subscription(verb, b"") == verb + b"\n"
+        with pytest.raises(ProtocolError, match=f"{verb.decode()} alone is for all names"):
+            wire.parse_line(verb + b" ")
+
+
 @pytest.mark.parametrize("digits", [b"0", b"005", b"1048576", b"9999999999"])
 def test_a_length_is_one_to_ten_digits(digits: bytes) -> None:
     assert wire.parse_length(digits) == int(digits)

@@ -27,7 +27,7 @@ from tests.tables import Table
 
 texts = st.text(alphabet="ab/.", min_size=1, max_size=6).map(str.encode)
 substrings = st.one_of(
-    texts, st.sampled_from([b"//", b"//fwd/", b"fwd", b"//a", b"/a/b", b"//pubsubd/", b"s"])
+    texts, st.sampled_from([b"//", b"//fwd/", b"fwd", b"//a", b"/a/b", b"//pubsubd/", b"s", b""])
 )
 common = st.sampled_from([b"//fwd/a", b"//a", b"a.b", b"a/b", b"//pubsubd", b"//pubsubd/s"])
 names = st.one_of(
