@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -251,6 +252,7 @@ async def _print(
                 click.echo("pubsubd: subscribed", err=True)
             if summary is not None:
                 summary.begin()
+                nursery.start_soon(_end_at_sigterm)
                 if every is not None:
                     nursery.start_soon(_report_every, every, output, summary)
             try:
@@ -266,6 +268,12 @@ async def _print(
     if closed:
         raise BrokenPipeError
     return left is None or left <= 0
+
+
+async def _end_at_sigterm() -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for number in signals:
+            raise SystemExit(128 + number)  # as the shell tells it; the summary is printed first
 
 
 async def _report_every(seconds: float, output: Output, summary: Summary) -> None:

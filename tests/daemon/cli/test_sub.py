@@ -237,16 +237,19 @@ async def test_options_that_make_no_sense_are_wrong_usage(words: list[str], text
     assert done.stderr.decode().endswith(f"Error: {text}\n")
 
 
-async def test_a_summary_is_printed_at_intervals_and_when_it_is_interrupted() -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_summary_is_printed_at_intervals_and_when_it_is_interrupted(
+    number: int, status: int
+) -> None:
     words = ["--summary", "--every=0.01", "--format=json"]
     async with publishing() as (port, client), subscribing(port, *words) as sub:
         await say(client, [b"one", b"three"])
         heard = b""
         while b'"messages": 2' not in heard:
             heard = await sub.out(until=b"\n")
-        sub.process.send_signal(signal.SIGINT)
+        sub.process.send_signal(number)
         *_, last = (await sub.out()).splitlines()
-        assert await sub.process.wait() == 130
+        assert await sub.process.wait() == status
     report = json.loads(last)
     seconds = report.pop("seconds")
     rates = {
