@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pubsubd.files.whole import read_whole
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.protocol.wire import escape
 
@@ -171,9 +172,8 @@ def load_users(path: Path) -> Users:
         ConfigError: it cannot be read, or a line not be used.
     """
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read().decode()
+        data, found = read_whole(path)
+        text, mode = data.decode(), found.st_mode
     except OSError as error:
         raise ConfigError(f"cannot read the users file {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -21,6 +19,7 @@ from pubsubd.access.users import (
     make_token,
     parse_users,
 )
+from pubsubd.files.whole import locked, write_whole
 from pubsubd.protocol.errors import ConfigError
 
 
@@ -76,7 +75,7 @@ def _ask(name: str, *, from_stdin: bool) -> str:
 def _change(file: Path, name: str, stored: str | None) -> None:
     """Add a line for a user, or remove all of them."""
     path = file.resolve()  # keep a symbolic link in place
-    with _alone(path.parent):
+    with locked(path.parent), locked(path):  # the file alone may be mounted in several folders
         try:
             with path.open("rb") as old:
                 text, kept = old.read().decode(), os.fstat(old.fileno())
@@ -88,37 +87,15 @@ def _change(file: Path, name: str, stored: str | None) -> None:
         new = edit(text, name, stored)
         if stored is None and new == text:
             raise click.ClickException(f"{file} has no user {name}")
-        _write(path, new, kept)
+        write_whole(path, new.encode(), mode=0o600, prepare=partial(_keep, kept))
 
 
-@contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Lock the directory against other changes of a users file."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _keep(kept: os.stat_result | None, descriptor: int) -> None:
+    """Give a file the owner of the one before.
 
-
-def _write(path: Path, text: str, kept: os.stat_result | None) -> None:
-    """Replace a file in one step and keep its owner.
-
-    Only the owner can read it, and the group if it could read the old one.
+    Only the owner can read it, and the group if it could read that one.
     """
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-    ) as file:
-        try:
-            file.write(text)
-            file.flush()
-            if kept is not None:
-                with contextlib.suppress(PermissionError):
-                    os.fchown(file.fileno(), kept.st_uid, kept.st_gid)
-                    os.fchmod(file.fileno(), kept.st_mode & 0o640 | 0o600)
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    if kept is not None:
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, kept.st_uid, kept.st_gid)
+            os.fchmod(descriptor, kept.st_mode & 0o640 | 0o600)

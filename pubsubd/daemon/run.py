@@ -17,7 +17,6 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +31,8 @@ from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
 from pubsubd.daemon.reload import Prepared, Reloader, prepare
 from pubsubd.daemon.systemd import Notifier, take_sockets
+from pubsubd.files.own import OwnFile
+from pubsubd.files.whole import locked, write_whole
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import MIB, TURN
@@ -51,7 +52,6 @@ from pubsubd.transport.listen import (
     raise_descriptors,
     resolve,
 )
-from pubsubd.transport.own_file import OwnFile
 from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded
 
@@ -306,14 +306,14 @@ async def _run_within(scope: trio.CancelScope, run: Callable[[], Awaitable[objec
 
 
 def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=path.name, delete=False, encoding="utf-8"
-    ) as file:
-        json.dump(ports, file)
-        file.write("\n")
-    Path(file.name).chmod(0o644)
-    Path(file.name).rename(path)
+    with locked(path, 0.1):
+        write_whole(path, json.dumps(ports).encode() + b"\n", prepare=_let_all_read)
     stack.callback(OwnFile(path).remove)
+
+
+def _let_all_read(descriptor: int) -> None:
+    with contextlib.suppress(PermissionError):  # it may be another user's
+        os.fchmod(descriptor, 0o644)
 
 
 def _describe(all_bound: Sequence[BoundSocket]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import trio
 
 from pubsubd.broker.listener_state import ListenerState
+from pubsubd.files.own import OwnFile
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import Limits
 from pubsubd.protocol.wire import show_address
@@ -34,7 +35,6 @@ from pubsubd.transport.addresses import (
     text_of,
 )
 from pubsubd.transport.connection import MakeProtocol, open_connection, tune
-from pubsubd.transport.own_file import OwnFile
 from pubsubd.transport.server import Server
 from pubsubd.transport.tasks import guarded
 from pubsubd.transport.tls import TlsSocket

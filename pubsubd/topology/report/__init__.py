@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pubsubd.files.whole import write_whole
 from pubsubd.topology.report.data import Coverage, MeshReport, Report
 from pubsubd.topology.report.page import render
 from pubsubd.topology.report.schema import as_json, encode, schema
@@ -29,16 +30,8 @@ __all__ = [
 def write_report(report: Report, out: Path) -> None:
     """Write ``report.json`` and ``report.html`` to the directory ``out``.
 
-    Each one is there completely or not at all.
-
     Raises:
         OSError: a file could not be written.
     """
     for name, data in (("report.json", encode(report)), ("report.html", render(report).encode())):
-        part = out / f".{name}.part"
-        try:
-            part.write_bytes(data)
-            part.replace(out / name)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        write_whole(out / name, data)
