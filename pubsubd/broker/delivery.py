@@ -36,7 +36,8 @@ MAX_UNSENT = 64
 """Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
 
 _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
-_RENDERED_AT_ONCE = 128  # messages that a peer which renders them is given in one piece
+_AT_ONCE = 128  # messages that are rendered without looking at the clock
+_TOGETHER = 1024  # messages that are rendered one step after the other, and sent together
 
 Notes = tuple[bytes, list[object]]
 
@@ -65,6 +66,7 @@ class Delivery:
         self.faults = Faults(clock)
         self.turn = Turn()
         self.unsent: deque[Unsent] = deque()
+        self._rendering: Unsent | None = None  # the one that is rendered at present
         self.on_unsent: Callable[[Unsent], None] = lambda _unsent: None
         self.speaker: Peer | None = None
         self.vouching = False
@@ -265,7 +267,7 @@ class Delivery:
             targets.enqueued = 0
         later: dict[int, tuple[bytes, list[Sink]]] = {}
         try:
-            self._send_now(touched, later, messages > _RENDERED_AT_ONCE)
+            self._send_now(touched, later, messages > _AT_ONCE)
         except Exception as error:  # noqa: BLE001  (nothing that was put is left behind)
             self.faults.note(error, "delivery")
             for targets in touched:
@@ -312,7 +314,7 @@ class Delivery:
                     ids = tuple(map(id, pending))
                     data = joined.get(ids) or joined.setdefault(ids, b"".join(pending))
                 pending.clear()
-                if late or (many and peer.renders):
+                if late or (many and peer.prepare):
                     later.setdefault(id(data), (data, []))[1].append(peer)
                     continue
                 try:
@@ -320,15 +322,15 @@ class Delivery:
                 except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
                     self.faults.end(peer, error)
                 sent += 1
-                if peer.renders or not sent & 3:
+                if peer.prepare or not sent & 3:
                     late = over()
 
     def _send_later(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
         """Send to peers in further turns; at once, if that cannot be arranged."""
         pieces: deque[tuple[bytes, list[Sink]]] = deque()
         for data, peers in groups:
-            plain = [peer for peer in peers if not peer.renders]
-            rendering = [peer for peer in peers if peer.renders]
+            plain = [peer for peer in peers if peer.prepare is None]
+            rendering = [peer for peer in peers if peer.prepare is not None]
             if plain:
                 pieces.append((data, plain))
             if rendering:
@@ -345,40 +347,61 @@ class Delivery:
             self.unsent.append(unsent)
 
     def _send_next(self, unsent: Unsent) -> None:
-        """Send to one peer more, or one part more to those who render it."""
+        """Send to one peer more, or render some more of what it is sent."""
         data, peers = unsent.pieces[0]
+        peer = peers[unsent.at]
         if not unsent.part:
-            stop = len(data)
-            if peers[0].renders:
-                try:
-                    stop = wire.skip_frames(data, unsent.start, _RENDERED_AT_ONCE)
-                except Exception as error:  # noqa: BLE001  (they get it in one piece)
-                    self.faults.note(error, "delivery")
+            stop = self._together(data, unsent.start) if unsent.renders else len(data)
             unsent.part, unsent.start = data[unsent.start : stop], stop
-        part, peer = unsent.part, peers[unsent.at]
+        part = unsent.part
+        try:
+            if peer.prepare is not None and not peer.prepare(part):
+                return
+            peer.send(part)
+        except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+            self.faults.end(peer, error)
         unsent.at += 1
         if unsent.at == len(peers):
             unsent.at, unsent.part = 0, b""
             if unsent.start == len(data):
                 unsent.pieces.popleft()
                 unsent.start = 0
+
+    def _together(self, data: bytes, start: int) -> int:
+        """Return the end of the messages at ``start`` that are rendered and sent together."""
+        if data.count(b"\n", start) <= _TOGETHER:  # each message has one at its end
+            return len(data)
         try:
-            peer.send(part)
-        except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
-            self.faults.end(peer, error)
+            return wire.skip_frames(data, start, _TOGETHER)
+        except Exception as error:  # noqa: BLE001  (they get the rest in one piece)
+            self.faults.note(error, "delivery")
+            return len(data)
 
     def send_some(self) -> Unsent:
-        """Go on with the first of what is :attr:`unsent`, until the turn is over; return it."""
+        """Go on with one of what is :attr:`unsent`, until the turn is over; return it.
+
+        Of those that are rendered one part after the other is sent to all of its receivers, so
+        that the renderings of a single one are kept.
+        """
         before = self.speaker, self.notes
         unsent = self.unsent.popleft()
+        under_way = self._rendering
+        if under_way is not None and unsent.renders and unsent is not under_way:
+            self.unsent.append(unsent)
+            self.unsent.remove(under_way)
+            unsent = under_way
         try:
             self.speaker, self.notes = unsent.speaker, unsent.notes
             while unsent.pieces and not self.turn.over():
                 self._send_next(unsent)
         finally:
             self.speaker, self.notes = before
+            if unsent is under_way:
+                self._rendering = None
             if unsent.pieces:
                 self.unsent.append(unsent)  # the others have theirs first
+                if unsent.part and unsent.renders:
+                    self._rendering = unsent
             else:
                 unsent.done()
         return unsent
@@ -409,6 +432,11 @@ class Unsent:
         self.start = 0
         self.at = 0
         self.done: Callable[[], None] = lambda: None
+
+    @property
+    def renders(self) -> bool:
+        """Whether the first piece is for peers that render it."""
+        return self.pieces[0][1][0].prepare is not None
 
 
 class _Run:

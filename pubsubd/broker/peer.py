@@ -20,6 +20,10 @@ def stay(code: str, text: str) -> None:
     """End nothing: for peers that nobody can close."""
 
 
+def _ready(_data: bytes) -> bool:
+    return True
+
+
 class Link(Protocol):
     """The receiver of input from a peer that is another daemon.
 
@@ -87,7 +91,8 @@ class Peer:
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
         remote: False: it is not another daemon that is reached over links.
-        renders: whether messages are put into another form for it, as on the hub port.
+        prepare: renders some of what it is sent next, as on the hub port, and returns whether all
+            of it is rendered; set by the owner. None if it is sent frames as they are.
         listener: what holds for it, as for all connections of its listener.
         identity: who it is; None for one who has not logged in, empty for somebody without a name.
         credential: by what it has logged in, for :class:`~pubsubd.broker.logins.Access` to tell
@@ -132,10 +137,10 @@ class Peer:
         "patterns",
         "pending",
         "permission",
+        "prepare",
         "publish_filter",
         "refusals",
         "relayed",
-        "renders",
         "requests",
         "send",
         "step",
@@ -186,12 +191,14 @@ class Peer:
         self.outside_since: float | None = None
         self.job: Job | None = None
         self.step: Steps[bytes | None] | None = None
-        self.renders = False
+        self.prepare: Callable[[bytes], bool] | None = None
         self.requests: Bucket | None = None
 
     def discard_all(self) -> None:
         """Throw away whatever it is given from now on, because it is leaving."""
         self.send, self.end = discard, stay
+        if self.prepare is not None:
+            self.prepare = _ready
 
     def release(self) -> None:
         """Let go of all that is held for a peer that has left and is closed."""

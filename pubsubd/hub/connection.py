@@ -102,7 +102,7 @@ class HubConnection:
     ) -> None:
         self.hub = hub
         self.peer = hub.broker.join(label, self._deliver, self.end, listener or hub.listener)
-        self.peer.renders = True
+        self.peer.prepare = self._prepare
         self.sender = address(self.peer)
         self.reader: LineReader | WebSocketReader | HttpReader | None = None
         self.framing: Framing = NDJSON
@@ -193,6 +193,13 @@ class HubConnection:
             self._size = 0
             self.hub.touched.pop(self, None)
             self._send(data)
+
+    def _prepare(self, data: bytes) -> bool:
+        """Render some more of what is delivered next: the peer's ``prepare``."""
+        if self.left:
+            return True
+        batch, wrapped = self.hub.prepare(data), self.wrapped
+        return all(batch.prepare(form, wrapped) for form in self.subscriptions.forms)
 
     def _deliver(self, data: bytes | Pieces) -> None:
         """Take line frames from the broker: the peer's ``send``."""

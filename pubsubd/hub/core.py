@@ -19,7 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, cast
 
 from pubsubd.access.identity import Authority
@@ -35,6 +35,7 @@ from pubsubd.hub.topic_table import TopicTable
 from pubsubd.protocol.limits import MIB, HubLimits
 
 _KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept
+_NOTHING = b"", Batch((), 0)
 _BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
 
 
@@ -118,6 +119,7 @@ class HubCore:
         self.undelivered = 0
         self.slow_consumers = 0
         self._batches: dict[int, tuple[bytes, Batch]] = {}
+        self._prepared: tuple[bytes, Batch] = _NOTHING
 
     @property
     def authority(self) -> Authority | None:
@@ -145,21 +147,31 @@ class HubCore:
         known = self._batches.get(id(chunk))
         if known is not None:
             return known[1]
+        if self._prepared[0] is chunk:
+            return self._prepared[1]
         batches = self._batches
         if len(batches) >= _BATCHES or sum(one.size for _, one in batches.values()) > _KEPT:
             batches.clear()
         noted, notes = self.broker.delivery.notes
         if noted is chunk and None not in notes:
-            messages = cast("list[Message]", notes)  # the publisher knows them already
+            messages = cast("Iterable[Message]", notes)  # the publisher knows them already
         else:
             messages = read_chunk(chunk, *self._identify(self.broker.delivery.speaker))
         batch = Batch(messages, self.now())
         batches[id(chunk)] = chunk, batch
         return batch
 
+    def prepare(self, chunk: bytes) -> Batch:
+        """Return the renderings of ``chunk``, and keep them until others are prepared."""
+        batch = self.batch(chunk)
+        self._prepared = chunk, batch
+        return batch
+
     def forget_batches(self) -> None:
-        """Let go of all renderings."""
+        """Let go of all renderings, but of what is being sent."""
         self._batches.clear()
+        if not self.broker.delivery.unsent:
+            self._prepared = _NOTHING
         self.broker.delivery.notes = b"", []
 
     def _identify(self, speaker: Peer | None) -> tuple[str, bool]:

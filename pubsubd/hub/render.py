@@ -16,7 +16,9 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import islice
 
 import msgspec
 
@@ -29,6 +31,9 @@ from pubsubd.protocol.limits import MIB
 ROOM = 4 * MIB
 """Bytes that a batch keeps in frames; addresses have up to some 260 different lengths."""
 
+STEP = 128
+"""Messages that are read or rendered at once: a millisecond's work."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -40,44 +45,52 @@ class Form(Enum):
     ENVELOPE = "envelope"
 
 
-def read_chunk(chunk: bytes, sender: str, trusted: bool) -> list[Message]:
-    """Return the messages of a chunk of whole line frames, as a broker delivers them.
+def read_chunk(chunk: bytes, sender: str, trusted: bool) -> Iterator[Message]:
+    """Yield the messages of a chunk of whole line frames, as a broker delivers them.
 
     Args:
         chunk: whole line frames.
         sender: the sender's address.
         trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
     """
-    messages = []
     at, end = 0, len(chunk)
     while at < end:
         gap = chunk.index(b" ", at + 4)
         start = chunk.index(b" ", gap + 1) + 1
         stop = start + int(chunk[gap + 1 : start - 1])
         name = chunk[at + 4 : gap]
-        messages.append(from_line(name, chunk[start:stop], sender, trusted))
+        yield from_line(name, chunk[start:stop], sender, trusted)
         at = stop + 1
-    return messages
 
 
 class Batch:
     """The messages of one chunk, and their renderings.
 
     Args:
-        messages: in order.
+        messages: in order; read when they are needed.
         now_ms: the time, in epoch milliseconds.
 
     Attributes:
-        messages: in order.
         size: bytes of the renderings that are kept.
     """
 
-    __slots__ = ("_frames", "_held", "_ids", "_now", "_stretches", "_texts", "messages", "size")
+    __slots__ = (
+        "_frames",
+        "_held",
+        "_ids",
+        "_messages",
+        "_now",
+        "_stretches",
+        "_texts",
+        "_unread",
+        "size",
+    )
 
-    def __init__(self, messages: list[Message], now_ms: int) -> None:
-        self.messages = messages
+    def __init__(self, messages: Iterable[Message], now_ms: int) -> None:
+        self._unread: Iterator[Message] | None = iter(messages)
+        self._messages: list[Message] = []
         self._now = now_ms
-        self._ids: list[str] | None = None
+        self._ids: list[str] = []
         self._texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
         self._frames: dict[tuple[Form, Framing], bytes] = {}
         self._stretches: dict[tuple[Framing, bool, int], list[bytes]] = {}
@@ -85,9 +98,53 @@ class Batch:
         self.size = 0
 
     @property
+    def messages(self) -> list[Message]:
+        """The messages, in order."""
+        while self._read_some():
+            pass
+        return self._messages
+
+    @property
     def names(self) -> list[bytes]:
         """The names of the messages, in order."""
         return [message.name for message in self.messages]
+
+    def prepare(self, form: Form, wrapped: bool) -> bool:
+        """Read or render :data:`STEP` messages more; return whether there was nothing left to do.
+
+        Whoever must not take long calls this until it is true, and only then what renders.
+        """
+        return not self._read_some() and not self._render_some(form, wrapped)
+
+    def _read_some(self) -> bool:
+        if self._unread is None:
+            return False
+        more = list(islice(self._unread, STEP))
+        self._messages += more
+        if len(more) < STEP:
+            self._unread = None
+        return True
+
+    def _render_some(self, form: Form, wrapped: bool) -> bool:
+        key = form, wrapped and form is Form.HUB
+        texts = self._texts.get(key)
+        if texts is None:
+            texts = self._texts[key] = []
+        start = len(texts)
+        messages = self._messages[start : start + STEP]
+        if not messages:
+            return False
+        if form is Form.HUB:
+            more = self._hub_halves(messages, self._identify(start, len(messages)), wrapped)
+        elif form is Form.SYNAP:
+            now = self._now // 1000
+            pairs = zip(messages, self._identify(start, len(messages)), strict=True)
+            more = [(_synap(message, id_, now), b"") for message, id_ in pairs]
+        else:
+            more = [(_envelope(message), b"") for message in messages]
+        texts += more
+        self.size += sum([len(before) + len(after) for before, after in more])
+        return True
 
     def hub(self, framing: Framing, wrapped: bool, to: bytes) -> bytes:
         """Return all messages in the form of Signal Hub.
@@ -154,34 +211,26 @@ class Batch:
 
     def _halves(self, form: Form, wrapped: bool) -> list[tuple[bytes, bytes]]:
         """Return the JSON texts, each in two parts: before ``to`` and behind it."""
-        key = form, wrapped
-        halves = self._texts.get(key)
-        if halves is None:
-            if form is Form.HUB:
-                halves = self._hub_halves(wrapped)
-            elif form is Form.SYNAP:
-                now = self._now // 1000
-                pairs = zip(self.messages, self._identify(), strict=True)
-                halves = [(_synap(message, id_, now), b"") for message, id_ in pairs]
-            else:
-                halves = [(_envelope(message), b"") for message in self.messages]
-            self._texts[key] = halves
-            self.size += sum([len(before) + len(after) for before, after in halves])
-        return halves
+        while not self.prepare(form, wrapped):
+            pass
+        return self._texts[form, wrapped]
 
-    def _identify(self) -> list[str]:
-        """Return a new identifier for each message."""
-        if self._ids is None:
-            self._ids = [new_id() for _ in self.messages]
-        return self._ids
+    def _identify(self, start: int, count: int) -> list[str]:
+        """Return the identifiers of so many messages; new ones if they have none."""
+        ids = self._ids
+        while len(ids) < start + count:
+            ids.append(new_id())
+        return ids[start : start + count]
 
-    def _hub_halves(self, wrapped: bool) -> list[tuple[bytes, bytes]]:
+    def _hub_halves(
+        self, messages: list[Message], ids: list[str], wrapped: bool
+    ) -> list[tuple[bytes, bytes]]:
         halves = []
         ends: dict[bytes, bytes] = {}
         senders: dict[str, bytes] = {}
         types: dict[str, bytes] = {}
         via = dress(HUB, wrapped).encode()
-        for message, id_ in zip(self.messages, self._identify(), strict=True):
+        for message, id_ in zip(messages, ids, strict=True):
             end = ends.get(message.name)
             if end is None:
                 end = ends[message.name] = (

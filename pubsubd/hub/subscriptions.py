@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pubsubd.broker.peer import Peer
 from pubsubd.hub.core import HubCore
@@ -112,6 +112,13 @@ class Subscriptions:
         else:
             names[topic] = bits & ~bit
         hub.topics.release(topic)
+
+    @property
+    def forms(self) -> Sequence[Form]:
+        """The forms in which something may come."""
+        if self.form is not None:
+            return (self.form,)
+        return [form for form, count in zip(_FORMS, self._tally, strict=True) if count]
 
     def form_of(self, name: bytes) -> Form | None:
         """Return the form in which ``name`` comes."""

@@ -44,7 +44,7 @@ class Remote:
     """
 
     remote = True
-    renders = False
+    prepare: Callable[[bytes], bool] | None = None
     end = staticmethod(stay)
     permission: Permission | None = None
     names: set[bytes] | None = None
@@ -135,7 +135,7 @@ class Group:
         "work",
     )
 
-    renders = False
+    prepare: Callable[[bytes], bool] | None = None
     end = staticmethod(stay)
 
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:

@@ -21,11 +21,12 @@ class Sink(Protocol):
 
     Attributes:
         pending: frames put during the present read.
-        renders: whether it turns each message into another form, which costs more than to send it.
+        prepare: renders some of what it is sent next, and returns whether all of it is rendered;
+            None if it is sent messages as they are.
     """
 
     pending: list[bytes]
-    renders: bool
+    prepare: Callable[[bytes], bool] | None
 
     @property
     def end(self) -> Callable[[str, str], None]:

@@ -362,6 +362,7 @@ def test_a_large_message_is_copied_a_few_times_whoever_gets_it(
     gc.collect()
     tracemalloc.start()
     batch = Batch(read_chunk(chunk, EVE, True), NOW)
+    assert len(batch.messages) == 1
     read = tracemalloc.get_traced_memory()
     assert read[0] < 1.6 * MIB  # its payload
     assert read[1] < 3.7 * MIB  # while read: its data, its value, and that written again

@@ -59,7 +59,8 @@ whos = st.integers(0, 5)
 class Ear:
     """A receiver that does nothing."""
 
-    remote = renders = False
+    remote = False
+    prepare = None
     label = "ear"
     permission: Permission | None = None
 
