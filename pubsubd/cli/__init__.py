@@ -7,6 +7,7 @@ not load what ``bench`` draws with, and ``--help`` loads click alone.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pubsubd import __version__
+from pubsubd.cli.line_writer import PATIENCE, write_in_time
 from pubsubd.cli.streams import drop_output, open_streams
 from pubsubd.protocol.errors import ConfigError, PubsubdError
 
@@ -136,7 +138,9 @@ def _tell(exc: BaseException) -> int:
     if isinstance(exc, BrokenPipeError):
         return 0  # the reader has closed our output
     if isinstance(exc, click.UsageError):
-        exc.show()
+        shown = io.StringIO()
+        exc.show(shown)
+        _say(shown.getvalue())
         return exc.exit_code
     if isinstance(exc, click.ClickException):
         message, status = exc.format_message(), exc.exit_code
@@ -151,6 +155,14 @@ def _tell(exc: BaseException) -> int:
     else:
         message, status = f"internal error: {type(exc).__name__}: {exc}", 1
     if os.environ.get("PUBSUBD_DEBUG"):
-        traceback.print_exception(exc)
-    click.echo(f"pubsubd: {' '.join(message.split())}", err=True)
+        _say("".join(traceback.format_exception(exc)))
+    _say(f"pubsubd: {' '.join(message.split())}\n")
     return status
+
+
+def _say(text: str) -> None:
+    """Write to standard error; the end of the daemon does not depend on whether that is read."""
+    if sys.argv[1:2] == ["serve"]:
+        write_in_time(sys.stderr.fileno(), text.encode(errors="backslashreplace"), PATIENCE)
+    else:
+        click.echo(text, err=True, nl=False)

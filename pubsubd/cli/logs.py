@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from pubsubd.cli.line_writer import LineWriter
 from pubsubd.protocol.wire import escape
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as in syslog(3)
@@ -59,17 +60,36 @@ def read_pairs(line: str) -> dict[str, object]:
     return found
 
 
-def start_log(level: str, form: str) -> None:
-    """Write the log of this process to standard error.
+class _Handler(logging.Handler):
+    """Hands the lines to a thread that writes them."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self.writer = LineWriter(descriptor, self._tell_lost)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.writer.put(self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return self.format(record).encode(errors="backslashreplace") + b"\n"
+
+    def _tell_lost(self, count: int) -> bytes:
+        text = f"event=log-dropped lines={count}"
+        return self._line(logging.LogRecord("pubsubd", logging.WARNING, "", 0, text, None, None))
+
+
+def start_log(level: str, form: str) -> LineWriter:
+    """Write the log of this process to standard error; return what does so.
 
     Args:
         level: the lowest level that is logged.
         form: ``text`` or ``json``.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Handler(sys.stderr.fileno())
     journal = "JOURNAL_STREAM" in os.environ
     handler.setFormatter(_OneLine(journal=journal, as_json=form == "json"))
     logger = logging.getLogger("pubsubd")
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
+    return handler.writer

@@ -11,6 +11,7 @@ import trio
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from pubsubd.cli.line_writer import PATIENCE
 from pubsubd.cli.logs import start_log
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.errors import ConfigError
@@ -123,9 +124,12 @@ def command(context: click.Context, /, path: Path | None, check: bool, **values:
     if check:
         _check(settings)
         return
-    start_log(settings.values["log_level"], settings.values["log_format"])
-    # Pass the list itself: signals may still be added until the daemon's own handlers are set.
-    trio.run(_serve, settings, caught)
+    log = start_log(settings.values["log_level"], settings.values["log_format"])
+    try:
+        # Pass the list itself: signals may still be added until the daemon's own handlers are set.
+        trio.run(_serve, settings, caught)
+    finally:
+        log.close(PATIENCE)
 
 
 def _check(settings: Settings) -> None:

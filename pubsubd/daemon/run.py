@@ -65,6 +65,9 @@ log = logging.getLogger("pubsubd")
 READ_TIMEOUT = 30.0
 """Seconds that reading the settings and their files may take at a reload."""
 
+WRITE_TIMEOUT = 10.0
+"""Seconds that writing the ports file may take."""
+
 _SWEEP = 1.0  # seconds between two looks at all sessions, at most
 _SWEEP_LEAST = 0.02
 _STATUS = 10.0  # seconds between two lines for the service manager
@@ -146,7 +149,7 @@ async def run(
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
             if config.ports_file is not None:
-                _write_ports(Path(config.ports_file), ports, stack)
+                await _write_in_time(partial(_write_ports, Path(config.ports_file), ports, stack))
             stack.enter_context(garbage.keep())
             log.info("event=ready %s", _describe(all_bound))
             notifier.ready()
@@ -314,6 +317,17 @@ def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack)
 def _let_all_read(descriptor: int) -> None:
     with contextlib.suppress(PermissionError):  # it may be another user's
         os.fchmod(descriptor, 0o644)
+
+
+async def _write_in_time(write: Callable[[], None]) -> None:
+    """Write a file in a thread: connections are served meanwhile, however slow the disk is.
+
+    Raises:
+        ConfigError: it has not been written in time.
+    """
+    with trio.move_on_after(WRITE_TIMEOUT):
+        return await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+    raise ConfigError(f"the ports file has not been written in {WRITE_TIMEOUT:g} s")
 
 
 def _describe(all_bound: Sequence[BoundSocket]) -> str:

@@ -76,7 +76,7 @@ def test_100_stopped_subscribers_are_cut_with_a_reason_and_memory_is_bounded(
     wait_until(lambda: bystander.stats()["connections"] == 4, "the stopped ones are gone")
     told = {json.loads(watcher.hear_frame()[1])["peer"] for _ in range(count)}
     assert told == {line.label for line in stopped}
-    log = daemon.log.splitlines()
+    log = daemon.wait_log(" event=closed ", count).splitlines()
     for line in stopped:
         [event] = [event for event in log if f"peer={line.label} " in event]
         assert "event=closed" in event
@@ -268,7 +268,7 @@ def test_a_subscriber_that_pauses_200_ms_during_a_flood_is_not_cut(
         if _pause_thrice(daemon, dial):
             assert "reason=" not in daemon.log
             return
-        assert "reason=slow-consumer" in daemon.log
+        daemon.wait_log("reason=slow-consumer")
     pytest.fail("cut in each of 5 tries")
 
 

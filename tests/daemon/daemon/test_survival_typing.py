@@ -178,10 +178,7 @@ def test_what_cannot_be_repaired_has_one_stated_reason_and_is_closed(
     assert [data for name, data in frames(heard) if name.startswith("ok/")] == [b"1"]
     assert heard.startswith(b"pub ok/")
     assert other.ping() == b"", "something of it was carried out"
-    reason = f"reason={code}"
-    assert any(
-        f"peer={line.label}" in event and reason in event for event in shared.log.splitlines()
-    )
+    shared.wait_log(f"peer={line.label} reason={code}")
 
 
 def test_the_wrong_length_says_which_byte_was_found_and_that_bytes_count(
@@ -379,7 +376,7 @@ def test_one_connection_too_many_is_told_so_and_the_others_go_on(start: Start, d
         line.ping()
     extra = dial(daemon)
     assert error_codes(extra.hear_end()) == ["too-many-connections"]
-    assert "reason=too-many-connections" in daemon.log
+    daemon.wait_log("reason=too-many-connections")
     lines[0].say(b"sub room\n")
     lines[0].ping()
     lines[2].close()

@@ -504,8 +504,9 @@ def test_the_log_and_the_metrics_say_when_certificates_expire(
     assert f"{expires} of CN=authority expires in less than a day, on 20" in log
     write(text(certificates.lasting_server(-1, 365, "127.0.0.1")))
     reload(daemon)
-    assert daemon.log.count("event=certificate-invalid") == 1
-    assert daemon.log.count(expires) == 2
+    log = daemon.wait_log(expires, 2)
+    assert log.count("event=certificate-invalid") == 1
+    assert log.count(expires) == 2
     told = scrape(daemon).samples["pubsubd_tls_not_after_timestamp_seconds"]
     days = {labels: (at - time.time()) / 86_400 for labels, at in told.items()}
     assert days == {

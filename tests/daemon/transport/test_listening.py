@@ -37,13 +37,13 @@ def test_a_star_is_every_address_of_both_families_and_the_log_says_so(start: Sta
         assert reached("127.0.0.1", port)
         assert reached("::1", port)
     told = f"line={','.join(line['addresses'])} hub={','.join(hub['addresses'])}"
-    assert f"families=ipv4,ipv6 {told}\n" in daemon.log
+    daemon.wait_log(f"families=ipv4,ipv6 {told}\n")
 
 
 def test_two_colons_are_ipv6_alone_and_the_log_says_so(start: Start) -> None:
     daemon = start("--host", "::", "--insecure", "--no-hub")
     port = daemon.address[1]
-    assert f"families=ipv6 line=[::]:{port}\n" in daemon.log
+    daemon.wait_log(f"families=ipv6 line=[::]:{port}\n")
     assert reached("::1", port)
     assert not reached("127.0.0.1", port)
 
