@@ -110,6 +110,11 @@ class Users:
     def __hash__(self) -> int:
         return hash(self._lines)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Those who may log in."""
+        return frozenset(name for name, _ in self._lines)
+
     def holds(self, name: str, line: str) -> bool:
         """Return whether ``name`` still has the hash ``line``, which let somebody in."""
         return (name, line) in self._lines

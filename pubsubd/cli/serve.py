@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,6 +15,8 @@ from click.shell_completion import CompletionItem
 from pubsubd.cli.line_writer import PATIENCE
 from pubsubd.cli.logs import start_log
 from pubsubd.daemon import run as daemon
+from pubsubd.daemon.check import become, expiries, rehearse, warnings
+from pubsubd.daemon.systemd import find_service
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config
 from pubsubd.settings.load import Settings, load
@@ -21,6 +24,7 @@ from pubsubd.settings.table import SETTINGS, Setting
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+_SERVICE_FILE = Path("/etc/pubsubd/pubsubd.toml")
 _PATHS = ("PATH", "FILE", "DIR")
 _GIVEN = (
     ParameterSource.COMMANDLINE,
@@ -97,9 +101,21 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     is_flag=True,
     help="Check the settings, and the files and addresses in them, and end.",
 )
+@click.option(
+    "--as-user",
+    metavar="NAME",
+    help="With --check: check what this user can read and use, as the service's; needs root.",
+)
 @_options
 @click.pass_context
-def command(context: click.Context, /, path: Path | None, check: bool, **values: Any) -> None:
+def command(
+    context: click.Context,
+    /,
+    path: Path | None,
+    check: bool,
+    as_user: str | None,
+    **values: Any,
+) -> None:
     """Run the daemon in the foreground. The log goes to standard error.
 
     SIGTERM or SIGINT stops it: it delivers what it has received, for at most --drain-timeout, and
@@ -117,13 +133,15 @@ def command(context: click.Context, /, path: Path | None, check: bool, **values:
         for name, value in values.items()
         if context.get_parameter_source(name) in _GIVEN
     }
+    if as_user is not None and not check:
+        raise click.UsageError("--as-user is for --check.")
     try:
+        if check:
+            _check(given, path, as_user)
+            return
         settings = load(given, path)
     except ConfigError as exc:
         raise click.UsageError(str(exc)) from exc
-    if check:
-        _check(settings)
-        return
     log = start_log(settings.values["log_level"], settings.values["log_format"])
     try:
         # Pass the list itself: signals may still be added until the daemon's own handlers are set.
@@ -132,12 +150,33 @@ def command(context: click.Context, /, path: Path | None, check: bool, **values:
         log.close(PATIENCE)
 
 
-def _check(settings: Settings) -> None:
-    try:
-        daemon.check(settings.config)
-    except ConfigError as exc:
-        raise click.UsageError(str(exc)) from exc
-    click.echo("the settings are good" if settings.path is None else f"{settings.path} is good")
+def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> None:
+    """Print what is to be said about the settings.
+
+    Raises:
+        ConfigError: the daemon would not start with them.
+    """
+    service = None if path is None else find_service(path)
+    told = []
+    if path is None:
+        told.append(f"no --config: only flags, variables and defaults were checked{_hint()}")
+    if as_user is not None:
+        become(as_user)
+    elif service is not None and service.user and os.geteuid() == 0:
+        told.append(
+            f"checked with the rights of root, but {service.unit} runs as {service.user}: use"
+            f" --as-user {service.user}"
+        )
+    settings = load(given, path)
+    prepared = rehearse(settings.config, service)
+    told += warnings(prepared, {} if service is None else service.sockets)
+    for text in (*told, *expiries(prepared)):
+        click.echo(f"Warning: {text}", err=True)
+    click.echo("the settings are good" if path is None else f"{path} is good")
+
+
+def _hint() -> str:
+    return f"; the service has {_SERVICE_FILE}" if _SERVICE_FILE.exists() else ""
 
 
 async def _serve(settings: Settings, caught: list[int]) -> None:

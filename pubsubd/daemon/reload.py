@@ -18,6 +18,7 @@ from pubsubd.access.rules import Acl
 from pubsubd.access.users import Users, load_users
 from pubsubd.broker.turn import Steps
 from pubsubd.daemon.certificates import CertificateFile, Reminders, read_files
+from pubsubd.daemon.files import ReadFiles, named_files
 from pubsubd.protocol.limits import Limits
 from pubsubd.transport.listen import raise_descriptors
 from pubsubd.transport.tls import server_context
@@ -49,6 +50,7 @@ class Prepared:
     authority: Authority | None
     mesh: MeshSettings | None
     certificates: tuple[CertificateFile, ...]
+    files: ReadFiles
 
 
 def prepare(config: Config) -> Prepared:
@@ -57,6 +59,7 @@ def prepare(config: Config) -> Prepared:
     Raises:
         ConfigError: one of them cannot be used.
     """
+    as_read = ReadFiles(named_files(config))
     known: dict[TlsFiles, ssl.SSLContext] = {}
     contexts = {}
     for one in config.all_listeners():
@@ -79,6 +82,7 @@ def prepare(config: Config) -> Prepared:
         _load_key(config),
         _read_mesh(config),
         read_files(config),
+        as_read,
     )
 
 
@@ -107,6 +111,7 @@ class Reloader:
         hub, mesher: of the daemon, if it has them.
         failed: whether settings were read since that had a fault.
         applied: when those in force were put into force, in seconds since the epoch.
+        files: that they were read from.
         reminders: of certificates in force that have to be renewed.
     """
 
@@ -117,6 +122,7 @@ class Reloader:
         self.mesher: Mesher | None = None
         self.failed = False
         self.applied = 0.0
+        self.files = ReadFiles()
         self.reminders = Reminders()
 
     def apply(self, prepared: Prepared, over: Callable[[], bool] = lambda: False) -> Steps[None]:
@@ -147,6 +153,7 @@ class Reloader:
             users=prepared.users, acl=prepared.acl, authority=prepared.authority, over=over
         )
         self.reminders.replace(prepared.certificates)
+        self.files = prepared.files
         self.failed, self.applied = False, time.time()
 
 

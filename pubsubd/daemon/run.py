@@ -21,15 +21,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import trio
 
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.turn import Steps, finish
+from pubsubd.daemon.check import check, inherited, warnings
 from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
 from pubsubd.daemon.reload import Prepared, Reloader, prepare
+from pubsubd.daemon.status import Status
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.files.own import OwnFile
 from pubsubd.files.whole import locked, write_whole
@@ -46,11 +48,9 @@ from pubsubd.transport.listen import (
     Refusal,
     Reserve,
     accept_all,
-    check_socket,
     describe,
     listen,
     raise_descriptors,
-    resolve,
 )
 from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded
@@ -70,7 +70,6 @@ WRITE_TIMEOUT = 10.0
 
 _SWEEP = 1.0  # seconds between two looks at all sessions, at most
 _SWEEP_LEAST = 0.02
-_STATUS = 10.0  # seconds between two lines for the service manager
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 
@@ -119,6 +118,7 @@ async def run(
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
             finish(reloader.apply(prepared))
+            _log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()
             stack.callback(reserve.close)
             listeners, closed = trio.CancelScope(), trio.Event()
@@ -143,9 +143,11 @@ async def run(
             start("sweep", partial(_sweep, reloader, sweeps))
             start("statistics", partial(_publish_statistics, server))
             start("certificates", reloader.reminders.run)
-            start("manager", partial(_tell_manager, reloader, notifier))
+            status = Status(reloader, notifier)
+            start("manager", status.run)
+            start("files", status.watch)
             read = None if reload is None else partial(_read_again, reload, all_bound)
-            keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier)
+            keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier, status)
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
             if config.ports_file is not None:
@@ -173,26 +175,6 @@ async def run(
         raise failed[0]
     if not drained:
         raise AbortedError("ended by a second signal; what had not been delivered is lost")
-
-
-def check(config: Config, all_bound: Sequence[BoundSocket] = ()) -> Prepared:
-    """Check what can be checked without serving, and return what there is in the files.
-
-    Args:
-        config: what is to hold.
-        all_bound: the sockets that there are, if the daemon serves already.
-
-    Raises:
-        ConfigError: the daemon would not start, or not reload, with these settings.
-    """
-    prepared = prepare(config)
-    for one in config.all_listeners():
-        if one.unix is None:
-            resolve(one, insecure=config.insecure)
-        for bound in all_bound:  # a service manager may have bound it elsewhere
-            if bound.config.name == one.name:
-                check_socket(one, bound.listener, insecure=config.insecure)
-    return prepared
 
 
 # Starting
@@ -368,6 +350,11 @@ def _collect(crowd: bool) -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
+def _log_warnings(texts: Iterable[str]) -> None:
+    for text in texts:
+        log.warning("event=settings-warning detail=%s", json.dumps(text))
+
+
 # Background
 
 
@@ -404,24 +391,6 @@ async def _publish_statistics(server: Server) -> None:
         server.publish_statistics()
 
 
-async def _tell_manager(reloader: Reloader, notifier: Notifier) -> None:
-    """Tell the service manager that all is well, from the loop that does the work, and how much."""
-    interval = _STATUS
-    if notifier.watchdog is not None:
-        interval = min(interval, notifier.watchdog / 3)
-    server = reloader.server
-    counters, told, at = server.broker.counters, 0, float("-inf")
-    while True:
-        notifier.alive()
-        now = trio.current_time()
-        if now - at >= _STATUS:
-            rate = (counters.messages_in - told) / (now - at)
-            told, at = counters.messages_in, now
-            fault = "settings not reloaded, see the log; " if reloader.failed else ""
-            notifier.status(f"{fault}{len(server.connections)} connections, {rate:.0f} messages/s")
-        await trio.sleep(interval)
-
-
 # Reloading
 
 
@@ -429,10 +398,19 @@ class _ReloadFaultError(ConfigError):
     """Settings that cannot be read because of a mistake in this program, which is the cause."""
 
 
-def _read_again(reload: Callable[[], Config], all_bound: Sequence[BoundSocket]) -> Prepared:
-    """Return settings that can be put into force; whatever goes wrong is a ConfigError."""
+_Read: TypeAlias = Callable[[], tuple[Prepared, list[str]]]
+
+
+def _read_again(
+    reload: Callable[[], Config], all_bound: Sequence[BoundSocket]
+) -> tuple[Prepared, list[str]]:
+    """Return settings that can be put into force, and warnings about them.
+
+    Whatever goes wrong is a ConfigError.
+    """
     try:
-        return check(reload(), all_bound)
+        prepared = check(reload(), all_bound)
+        return prepared, warnings(prepared, inherited(all_bound))
     except ConfigError:
         raise
     except Exception as error:
@@ -440,7 +418,11 @@ def _read_again(reload: Callable[[], Config], all_bound: Sequence[BoundSocket]) 
 
 
 async def _reload_on_signal(
-    signals: Any, read: Callable[[], Prepared] | None, reloader: Reloader, notifier: Notifier
+    signals: Any,
+    read: _Read | None,
+    reloader: Reloader,
+    notifier: Notifier,
+    status: Status,
 ) -> None:
     threads = trio.CapacityLimiter(1)
     while True:
@@ -449,7 +431,8 @@ async def _reload_on_signal(
         try:
             if read is None:
                 raise ConfigError("there are no settings to read again")
-            await _apply(await _read_in_thread(read, threads), reloader)
+            prepared, texts = await _read_in_thread(read, threads)
+            await _apply(prepared, reloader)
         except ConfigError as error:
             reloader.failed = True
             if isinstance(error, _ReloadFaultError) and error.__cause__ is not None:
@@ -459,10 +442,14 @@ async def _reload_on_signal(
             reloader.server.publish_event(told, logging.ERROR, asked=True)
         else:
             reloader.server.publish_event({"event": "reloaded"}, asked=True)
+            _log_warnings(texts)
+        if notifier.listening:
+            await status.look()
+            status.tell()
         notifier.ready()
 
 
-async def _read_in_thread(read: Callable[[], Prepared], threads: trio.CapacityLimiter) -> Prepared:
+async def _read_in_thread(read: _Read, threads: trio.CapacityLimiter) -> tuple[Prepared, list[str]]:
     """Read in a thread: files may be slow, and nobody has to wait for them.
 
     One that never answers, as on a disk that is gone, keeps its thread. There is no second one

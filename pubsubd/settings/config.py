@@ -43,6 +43,7 @@ class ListenerConfig:
         unix: the path of a socket instead.
         login: whether a client has to say who it is.
         tls: what it is encrypted with; None for nothing.
+        named_by: the settings that say where to listen; empty if that is the default.
         limits, hub_limits: see :class:`~pubsubd.broker.listener_state.ListenerState`.
     """
 
@@ -52,6 +53,7 @@ class ListenerConfig:
     unix: str | None = None
     login: bool = False
     tls: TlsFiles | None = None
+    named_by: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     hub_limits: HubLimits = field(default_factory=HubLimits)
 
@@ -122,6 +124,8 @@ class Config:
         hub_hosts: names by which browsers may reach the hub port, besides localhost and addresses.
         hub_origins: web pages that may use it, besides its own, as ``https://example.org``.
         mesh: how to take part in a mesh; None for not at all.
+        path: of the file that these are from; None for none.
+        given: those of the settings host, port, hub_port and unix that are not left to the default.
         log_level: the least that is logged: ``debug``, ``info``, ``warning`` or ``error``; None to
             leave it as it is.
     """
@@ -146,6 +150,8 @@ class Config:
     hub_origins: tuple[str, ...] = ()
     mesh: MeshOptions | None = None
     log_level: str | None = None
+    path: str | None = field(default=None, compare=False)
+    given: frozenset[str] = frozenset()
 
     def login(self, protocol: Protocol, auth: str | None = None) -> bool:
         """Return whether clients of a listener have to say who they are.
@@ -198,6 +204,11 @@ class Config:
             unix=unix,
             login=self.login(protocol),
             tls=tls,
+            named_by=tuple(
+                key
+                for key in (("unix",) if unix else ("host", f"{'hub_' * (name == 'hub')}port"))
+                if key in self.given
+            ),
             limits=self.limits,
             hub_limits=self.hub_limits,
         )

@@ -132,6 +132,12 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
         hub_origins=values["hub_origin"],
         mesh=_mesh(values),
         log_level=values["log_level"],
+        path=None if file is None else str(file.path),
+        given=frozenset(
+            name
+            for name in ("host", "port", "hub_port", "unix")
+            if name in given or (file is not None and name in file.values)
+        ),
     )
     if file is not None and file.listeners:
         set_too = [name for name in _HOST_KEYS if name in given or name in file.values]
@@ -235,6 +241,7 @@ def _listener(file: File, number: int, values: Mapping[str, Any], config: Config
         unix=unix,
         login=config.login(cast("Protocol", protocol), table.get("auth")),
         tls=tls,
+        named_by=("address",),
         limits=Limits(**{name: own[name] for name in _LIMITS}),
         hub_limits=HubLimits(**{name: own[f"hub_{name}"] for name in _HUB_LIMITS}),
     )

@@ -11,8 +11,8 @@ import resource
 import socket
 import stat
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from pubsubd.transport.tasks import guarded
 from pubsubd.transport.tls import TlsSocket
 
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
+_MAX_PATH = 107  # bytes (unix(7))
 _AT_ONCE = 16  # connections accepted before others get their turn
 _RESERVED = 16  # descriptors kept for the daemon itself
 _CREDENTIALS = struct.Struct("3i")  # process, user and group (unix(7))
@@ -121,6 +122,11 @@ def listen(
             found.append(BoundSocket(one, _listen_unix(one.unix, stack)))
         else:
             found += [BoundSocket(one, sock) for sock in _listen_tcp(one, stack, insecure=insecure)]
+    check_distinct(
+        (bound.config.name, bound.listener.family, bound.listener.getsockname())
+        for bound in found
+        if not bound.inherited
+    )
     for bound in found:
         if not bound.inherited:
             _attempt(bound.listener.listen, _BACKLOG, _label(bound.listener.getsockname()))
@@ -216,6 +222,69 @@ def _look_up(host: str, port: int) -> list[tuple[int, Any]]:
     except (OSError, UnicodeError, OverflowError) as error:
         raise ConfigError(f"cannot resolve {host!r}: {error}") from None
     return [(family, address) for family, _, _, _, address in found]
+
+
+def check_distinct(addresses: Iterable[tuple[str, int, Any]]) -> None:
+    """Refuse addresses of which the system would give only one.
+
+    Args:
+        addresses: name of a listener, family and socket address.
+
+    Raises:
+        ConfigError: two listeners have the same.
+    """
+    found: list[tuple[str, int, Any]] = []
+    for name, family, address in addresses:
+        for other, of_family, taken in found:
+            if family != of_family or name == other:
+                continue
+            if family == socket.AF_UNIX:
+                same = address == taken
+            else:
+                wide = is_everywhere(address[0]) or is_everywhere(taken[0])
+                same = bool(address[1]) and address[1] == taken[1]
+                same = same and (wide or address[0] == taken[0])
+            if same:
+                raise ConfigError(
+                    f"the listeners {other} and {name} have the same address: {_label(address)}"
+                )
+        found.append((name, family, address))
+
+
+def try_addresses(one: ListenerConfig, *, insecure: bool) -> None:
+    """Look whether this machine has the addresses of a listener, and lets this user have them.
+
+    One that is in use is no error: the daemon that is to be restarted may have it.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    for address in one.addresses:
+        with contextlib.ExitStack() as stack:
+            try:
+                _listen_tcp(replace(one, addresses=(address,)), stack, insecure=insecure)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise ConfigError(error.strerror) from None
+
+
+def try_path(path: str) -> None:
+    """Look whether a Unix socket could be made.
+
+    Raises:
+        ConfigError: it could not.
+    """
+    parent, why = Path(path).parent, ""
+    if len(os.fsencode(path)) > _MAX_PATH:
+        why = f"the path of a socket has at most {_MAX_PATH} bytes"
+    elif not parent.is_dir():
+        why = f"there is no directory {parent}"
+    elif os.path.lexists(path) and not Path(path).is_socket():
+        why = "this is not a socket, and is left alone"
+    elif not os.access(parent, os.W_OK | os.X_OK):
+        why = f"no permission to write to {parent}"
+    if why:
+        raise ConfigError(f"cannot listen on {path}: {why}")
 
 
 def check_socket(one: ListenerConfig, sock: socket.socket, *, insecure: bool) -> None:

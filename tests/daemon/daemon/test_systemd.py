@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,13 @@ class Manager:
 
     def hear(self, wanted: str) -> dict[str, str]:
         """Return the next message that has ``wanted``; others are skipped."""
-        while True:
-            pairs = dict(line.split("=", 1) for line in self.sock.recv(4096).decode().splitlines())
-            if wanted in pairs:
-                return pairs
+        while wanted not in (pairs := self.hear_any()):
+            pass
+        return pairs
+
+    def hear_any(self) -> dict[str, str]:
+        """Return the next message."""
+        return dict(line.split("=", 1) for line in self.sock.recv(4096).decode().splitlines())
 
     def all_so_far(self) -> list[str]:
         """Return the messages that are here."""
@@ -94,8 +98,20 @@ def test_a_reload_that_fails_is_over_as_well(
     manager.hear("READY")
     path.write_text("nothing\n")
     daemon.signal(signal.SIGHUP)
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     manager.hear("RELOADING")
-    manager.hear("READY")
+    # Once it is over, the status says so: what is told next is that it is over.
+    told = [manager.hear_any(), manager.hear_any()]
+    status = told[0]["STATUS"]
+    assert status.startswith(
+        f"settings in force are older than {path} since {changed:%Y-%m-%d %H:%M:%S} UTC:"
+        " a reload has failed, see the log; 0 connections, "
+    )
+    assert "READY" in told[1]
+    path.write_text("max_payload = 5\n")
+    daemon.signal(signal.SIGHUP)
+    manager.hear("RELOADING")
+    assert manager.hear_any()["STATUS"].startswith("0 connections, ")
     daemon.signal()
     assert daemon.wait() == 0
     assert "event=reload-failed" in daemon.log
@@ -221,7 +237,8 @@ def test_sockets_are_taken_by_their_names(
     activated: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     line_port, hub_port = free_ports(2)
-    activated("hub:line", [f"127.0.0.1:{hub_port}", f"127.0.0.1:{line_port}"])
+    flags = ("--port=1", f"--hub-port={hub_port}")
+    activated("hub:line", [f"127.0.0.1:{hub_port}", f"127.0.0.1:{line_port}"], *flags)
     hub = connect(hub_port)
     hub.say(b'{"command":"pubsub.stats","request_id":"1"}\n')
     assert b'"success":true' in hub.hear_until(b"\n")
@@ -231,6 +248,8 @@ def test_sockets_are_taken_by_their_names(
         one.close()
     log = (tmp_path / "log").read_text()
     assert f"line=127.0.0.1:{line_port} hub=127.0.0.1:{hub_port}" in log
+    (warning,) = [line for line in log.splitlines() if "event=settings-warning" in line]
+    assert "port of no effect for the listener line: instead of 127.0.0.1:1 it takes" in warning
 
 
 def test_a_socket_for_both_families_is_told_as_both_and_ipv4_is_plain(

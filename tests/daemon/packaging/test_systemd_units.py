@@ -83,6 +83,10 @@ def test_an_older_systemd_gets_a_unit_of_a_type_that_it_knows() -> None:
     assert new == (SYSTEMD / UNITS[0]).read_text(encoding="utf-8")
     changed = [line for line in old.splitlines() if line not in new.splitlines()]
     assert changed == ["Type=notify", "ExecReload=/bin/sh -c 'kill -HUP $MAINPID'"]
+    check = "ExecReload=/usr/bin/pubsubd serve --check --config /etc/pubsubd/pubsubd.toml"
+    reload = [line for line in old.splitlines() if line.startswith("ExecReload=")]
+    assert reload == [check, changed[1]]  # in this order: the second only if the first succeeds
+    assert check.replace("/usr", "/usr/local") in render(252, "/usr/local/bin/pubsubd")
     assert "Type=notify-reload" in new.splitlines()
     assert "Type=notify-reload" not in old.splitlines()
     # The comment says it to those who copy the file.
