@@ -14,7 +14,9 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from pubsubd.protocol.errors import ConfigError
+from pubsubd.protocol.wire import escape
 
+_LONGEST = 200  # characters of a subject
 _BLOCK = re.compile(
     rb"-----BEGIN CERTIFICATE-----\s.*?-----END CERTIFICATE-----", re.DOTALL
 )  # RFC 7468, section 5.1
@@ -25,7 +27,7 @@ class Certificate:
     """One certificate.
 
     Attributes:
-        subject: whose it is, as in RFC 4514.
+        subject: whose it is, as in RFC 4514, in one printable line.
         not_before, not_after: since and until when it is valid, in seconds since the epoch.
         names: host names and addresses that it is for.
         serves, dials: whether a server, or a client, may use it.
@@ -88,10 +90,10 @@ def _read(certificate: x509.Certificate) -> Certificate:
             purposes = set(value)
     anything = purposes is None or ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE in purposes
     return Certificate(
-        certificate.subject.rfc4514_string(),
+        escape(certificate.subject.rfc4514_string(), _LONGEST),
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
-        tuple(names),
+        tuple(map(escape, names)),
         serves=anything or ExtendedKeyUsageOID.SERVER_AUTH in (purposes or ()),
         dials=anything or ExtendedKeyUsageOID.CLIENT_AUTH in (purposes or ()),
     )
