@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import trio
 from pubsubd.client import Client, open_client
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.limits import Limits
+from tests.daemons import DEADLINE
 
 Ports: TypeAlias = dict[str, int]
 Stop: TypeAlias = Callable[[], Awaitable[None]]
@@ -62,6 +64,40 @@ async def serve_until_stopped(
         config = daemon.Config(port=port, hub_port=None)
         ports, stop = await nursery.start(run_until_stopped, config)
         task_status.started((ports["line"], stop))
+
+
+@asynccontextmanager
+async def linked() -> AsyncIterator[tuple[int, int]]:
+    """Run two daemons, ``b`` linked to ``a``, and yield their ports."""
+    async with trio.open_nursery() as nursery:
+
+        async def run(node: str, *peers: str) -> int:
+            config = daemon.Config(
+                port=0,
+                hub_port=None,
+                mesh=daemon.MeshOptions(name="m", node=node, peers=peers, heartbeat=0.1),
+            )
+            ports = await nursery.start(daemon.run, config)
+            return int(ports["line"]["port"])
+
+        first = await run("a")
+        second = await run("b", f"127.0.0.1:{first}")
+        with trio.fail_after(DEADLINE):
+            for port in (first, second):
+                await wait_settled(port)
+        yield first, second
+        nursery.cancel_scope.cancel()
+
+
+async def wait_settled(port: int) -> None:
+    """Wait until the daemon knows both daemons, and how far it is from one to the other."""
+    async with open_client(port=port) as client:
+        while True:
+            known = json.loads(await client.request("//pubsubd/peers"))
+            edges = json.loads(await client.request("//pubsubd/edges"))["edges"]
+            if sorted(one["links"] for one in known["daemons"]) == [1, 1] and len(edges) == 2:
+                return
+            await trio.sleep(0.01)
 
 
 async def wait_subscribed(port: int, name: str, count: int = 1) -> None:

@@ -29,6 +29,8 @@ COMMANDS = {
     "serve": "Run the daemon in the foreground.",
     "pub": "Publish messages.",
     "sub": "Print the messages whose names contain a text.",
+    "req": "Send a request, and print the answer.",
+    "reply": "Answer requests with a text, or with what a command prints.",
     "passwd": "Set a user's password, or create a token.",
     "ping": "Measure the time of a round trip to the daemon.",
     "stats": "Show the daemon's counters.",

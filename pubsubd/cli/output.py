@@ -1,12 +1,16 @@
-"""Standard output as commands that stream write to it."""
+"""The output of commands that stream: messages, and whether they are connected."""
 
 from __future__ import annotations
 
 import os
 import select
 import stat
+from typing import Any
 
+import click
 import trio
+
+from pubsubd.protocol.errors import PubsubdError
 
 _LOOK = 0.2  # seconds between two looks at a pipe that could be read, too
 
@@ -23,3 +27,30 @@ async def wait_closed(descriptor: int = 1) -> None:
     while not poll.poll(0):
         await trio.lowlevel.wait_readable(descriptor)  # an error is among what ends this
         await trio.sleep(0 if poll.poll(0) else _LOOK)
+
+
+def write(output: bytes) -> None:
+    """Write all of ``output`` to standard output.
+
+    Not through ``sys.stdout``: a part that could not be written would be tried again at exit.
+    """
+    view = memoryview(output)
+    while view:
+        view = view[os.write(1, view) :]
+
+
+def telling(lost: str) -> dict[str, Any]:
+    """Return handlers for a client that reconnects, which tell so on standard error.
+
+    Args:
+        lost: what is lost while there is no connection.
+    """
+
+    def tell_disconnected(why: PubsubdError) -> None:
+        more = f"reconnecting ({lost} in the meantime are lost)"
+        click.echo(f"pubsubd: disconnected: {why}; {more}", err=True)
+
+    def tell_connected() -> None:
+        click.echo("pubsubd: reconnected", err=True)
+
+    return {"on_disconnect": tell_disconnected, "on_connect": tell_connected}

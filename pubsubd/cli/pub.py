@@ -6,7 +6,6 @@ is waited for, and so that memory stays flat however long the input is.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
@@ -17,12 +16,10 @@ import trio
 
 from pubsubd.cli.formats import now
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.receivers import wait_for_receivers
 from pubsubd.cli.values import seconds, show_size, size, some_seconds
-from pubsubd.client.line import Client
 from pubsubd.protocol.limits import MIB, READ_SIZE
-from pubsubd.protocol.wire import escape
 
-_LOOK = 0.05  # seconds between two looks for receivers: a fifth of the requests that are allowed
 _Read = Callable[[int], Awaitable[bytes]]
 _Fill = Callable[[int, str, bytes], tuple[str, bytes]]
 
@@ -144,7 +141,7 @@ def command(
         else:
             messages = _whole(read, max_payload, title, count)
         fill = fill_in if template else _leave
-        wait = partial(_wait_for, fill(1, name, b"")[0], wait_for or 0, timeout)
+        wait = (wait_for or 0, timeout)
         trio.run(_publish, target, name, messages, fill, interval, max_payload, wait)
 
 
@@ -155,10 +152,11 @@ async def _publish(
     fill: _Fill,
     interval: float,
     max_payload: int,
-    wait: Callable[[Client], Awaitable[None]],
+    wait: tuple[int, float | None],
 ) -> None:
     async with target.connect(max_payload=max_payload) as client:
-        await wait(client)
+        if wait[0]:
+            await wait_for_receivers(client, fill(1, name, b"")[0], *wait)
         due = trio.current_time()
         number = 0
         async for data in messages:
@@ -180,26 +178,6 @@ def fill_in(number: int, name: str, data: bytes) -> tuple[str, bytes]:
 
 def _leave(_number: int, name: str, data: bytes) -> tuple[str, bytes]:
     return name, data
-
-
-async def _wait_for(
-    name: str,
-    least: int,
-    timeout: float | None,  # noqa: ASYNC109  (the command's own meaning)
-    client: Client,
-) -> None:
-    """Wait until so many connections would receive ``name``."""
-    count, end = 0, float("inf") if timeout is None else trio.current_time() + timeout
-    while least:
-        answer = await client.request("//pubsubd/explain", os.fsencode(name))
-        count = json.loads(answer)["count"]
-        if count >= least:
-            return
-        if trio.current_time() > end:
-            raise click.ClickException(
-                f"timed out after {timeout:g} s: {count} of {least} would receive {escape(name)}"
-            )
-        await trio.sleep(_LOOK)
 
 
 async def _read(fd: int, most: int) -> bytes:

@@ -19,12 +19,11 @@ import trio
 from pubsubd.cli.dump import MAX_FILES, Dump
 from pubsubd.cli.formats import Format, parse_format
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.output import wait_closed
+from pubsubd.cli.output import telling, wait_closed, write
 from pubsubd.cli.summary import Summary
 from pubsubd.cli.tables import drawn
 from pubsubd.cli.values import size, some_seconds
 from pubsubd.client import Message
-from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import MIB
 
 _LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
@@ -204,7 +203,7 @@ class Output:
         if self.dump is not None:
             self._dump(self.dump, messages)
         elif self.summary is None:
-            _write(b"".join(map(self.form, messages)))
+            write(b"".join(map(self.form, messages)))
 
     def _dump(self, dump: Dump, messages: list[Message]) -> None:
         paths: list[bytes] = []
@@ -212,14 +211,14 @@ class Output:
             paths += (os.fsencode(dump.write(message)) + b"\n" for message in messages)
         finally:
             if self.summary is None:
-                _write(b"".join(paths))
+                write(b"".join(paths))
 
     def report(self, summary: Summary, *, last: bool) -> None:
         """Print a summary."""
         if self.as_json:
-            _write(summary.as_json(last=last).encode() + b"\n")
+            write(summary.as_json(last=last).encode() + b"\n")
         else:
-            _write(drawn(summary.table(last=last)))
+            write(drawn(summary.table(last=last)))
 
 
 async def _print(
@@ -242,8 +241,7 @@ async def _print(
             target.connect(
                 reconnect=reconnect,
                 max_payload=_LARGEST,
-                on_disconnect=_tell_disconnected if reconnect else None,
-                on_connect=_tell_connected,
+                **(telling("messages published") if reconnect else {}),
             ) as client,
         ):
             nursery.start_soon(notice_closed, scope)
@@ -280,21 +278,3 @@ async def _report_every(seconds: float, output: Output, summary: Summary) -> Non
     while True:
         await trio.sleep(seconds)
         output.report(summary, last=False)
-
-
-def _write(output: bytes) -> None:
-    # Not through sys.stdout: a part that could not be written would be tried again at exit.
-    view = memoryview(output)
-    while view:
-        view = view[os.write(1, view) :]
-
-
-def _tell_disconnected(why: PubsubdError) -> None:
-    click.echo(
-        f"pubsubd: disconnected: {why}; reconnecting (messages published in the meantime are lost)",
-        err=True,
-    )
-
-
-def _tell_connected() -> None:
-    click.echo("pubsubd: reconnected", err=True)

@@ -26,12 +26,11 @@ from pyarrow import parquet
 
 from pubsubd.broker.broker import Broker
 from pubsubd.client import open_client
-from pubsubd.daemon import run as daemon
 from pubsubd.mesh.edges import COLUMNS
 from pubsubd.protocol.errors import ProtocolError
 from tests.daemons import DEADLINE, tool
 from tests.rows import row
-from tests.running import command_line, environment, pubsubd, serving
+from tests.running import command_line, environment, linked, pubsubd, serving
 from tests.screens import on_screen
 
 LINK = {
@@ -94,40 +93,6 @@ async def answering(
     monkeypatch.setattr(Broker, "__init__", make)
     async with serving() as port:
         yield port
-
-
-@asynccontextmanager
-async def linked() -> AsyncIterator[tuple[int, int]]:
-    """Run two daemons, ``b`` linked to ``a``, and yield their ports."""
-    async with trio.open_nursery() as nursery:
-
-        async def run(node: str, *peers: str) -> int:
-            config = daemon.Config(
-                port=0,
-                hub_port=None,
-                mesh=daemon.MeshOptions(name="m", node=node, peers=peers, heartbeat=0.1),
-            )
-            ports = await nursery.start(daemon.run, config)
-            return int(ports["line"]["port"])
-
-        first = await run("a")
-        second = await run("b", f"127.0.0.1:{first}")
-        with trio.fail_after(DEADLINE):
-            for port in (first, second):
-                await wait_settled(port)
-        yield first, second
-        nursery.cancel_scope.cancel()
-
-
-async def wait_settled(port: int) -> None:
-    """Wait until the daemon knows both daemons, and how far it is from one to the other."""
-    async with open_client(port=port) as client:
-        while True:
-            known = json.loads(await client.request("//pubsubd/peers"))
-            edges = json.loads(await client.request("//pubsubd/edges"))["edges"]
-            if sorted(one["links"] for one in known["daemons"]) == [1, 1] and len(edges) == 2:
-                return
-            await trio.sleep(0.01)
 
 
 def words_of(text: str) -> list[str]:
