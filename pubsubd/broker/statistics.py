@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -38,6 +39,7 @@ class Statistics:
     cached_headers: int
     lookups: int
     rss_bytes: int
+    cpu_s: float
 
 
 def rss() -> int:
@@ -75,4 +77,5 @@ def take_statistics(
         cached_headers=len(router.routes),
         lookups=router.lookups,
         rss_bytes=rss(),
+        cpu_s=round(time.process_time(), 3),
     )

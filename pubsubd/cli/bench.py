@@ -1,13 +1,12 @@
-"""``pubsubd bench``: how fast is the daemon that it is pointed at?
+"""``pubsubd bench``: how fast is the daemon that it is pointed at, and what limits it?
 
 First throughput: every publisher sends as fast as it can, but no further ahead of the slowest
 subscriber than a window, so that the daemon's slow-consumer policy is not what is measured. Then
-latency: one message at a time, from the publish call to each subscriber's receiving it.
+latency: one message at a time, from its sending to each subscriber's having it.
 
-Publishers and subscribers are tasks of this process and use the package's own client, so the
-figures are what a program in Python sees; its own cost is part of them, and may be most of it.
-Each message carries its publisher and number where it has room for them, and each subscriber checks
-that every publisher's messages come complete and in order.
+Nothing is done per message (:mod:`pubsubd.cli.load`), so that the daemon is what is measured, and
+not a client. What limited it is told by the processor time that the daemon and this process have
+used: whoever had a core to itself all the time could not do more.
 """
 
 from __future__ import annotations
@@ -15,81 +14,32 @@ from __future__ import annotations
 import json
 import math
 import os
-import struct
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
 import trio
 from rich import box
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from pubsubd.cli.load import MAX_CYCLES, WINDOW, Link, Load, Plan, patient
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.tables import show
 from pubsubd.cli.values import size, some_seconds
-from pubsubd.client import Client
+from pubsubd.client import Client, DaemonError
+from pubsubd.client.dial import CONNECT_TIMEOUT
+from pubsubd.protocol import wire
 from pubsubd.protocol.limits import MIB
 
-_STAMP = struct.Struct(">HI")  # publisher, number
-_WINDOW = MIB  # bytes that a publisher may be ahead: far from max_pending, far above one read
 _PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
-
-
-@dataclass(slots=True)
-class Bench:
-    """The plan and the progress of one measurement."""
-
-    publishers: int
-    subscribers: int
-    size: int
-    names: Sequence[str]
-    messages: int
-    sent: int = 0
-    arrived: list[int] = field(default_factory=list)  # by subscriber
-    slowest: int = 0  # the least of them
-    moved: trio.Event = field(default_factory=trio.Event)  # set when something has arrived
-
-    @property
-    def window(self) -> int:
-        """Messages that all publishers together may be ahead of the slowest subscriber."""
-        return max(self.publishers, _WINDOW // (self.size + len(self.names[0]) + 16))
-
-    def share(self, publisher: int) -> int:
-        """Return how many of the messages this publisher sends."""
-        return self.messages // self.publishers + (publisher < self.messages % self.publishers)
-
-    def data(self, publisher: int, number: int) -> bytes:
-        """Return the data of a publisher's message."""
-        stamp = _STAMP.pack(publisher, number)
-        return stamp.ljust(self.size, b".") if self.size >= len(stamp) else b"." * self.size
-
-    def check(self, data: bytes, expected: list[int]) -> None:
-        """Raise unless ``data`` is the message that is due from its publisher."""
-        if self.size >= _STAMP.size:
-            publisher, number = _STAMP.unpack_from(data.ljust(_STAMP.size))
-            if publisher >= self.publishers or number != expected[publisher]:
-                raise click.ClickException("a message is lost, duplicated or out of order")
-            expected[publisher] += 1
-        if len(data) != self.size:
-            raise click.ClickException(f"a message has {len(data)} bytes, not {self.size}")
-
-    def count(self, subscriber: int, number: int) -> None:
-        """Note that ``number`` more messages have arrived."""
-        self.arrived[subscriber] += number
-        self.slowest = min(self.arrived)
-        moved, self.moved = self.moved, trio.Event()
-        moved.set()
+_BUSY = 0.85  # of a core: the rest goes to whoever else wants it
+_IDLE = 0.1  # of a core, below which this machine has nothing left
 
 
 @click.command()
@@ -127,12 +77,18 @@ class Bench:
     help="Number of different names to publish, in turn.",
 )
 @click.option(
+    "--duration",
+    type=some_seconds,
+    metavar="SECONDS",
+    default="2",
+    show_default=True,
+    help="How long to publish to measure throughput.",
+)
+@click.option(
     "--messages",
     type=click.IntRange(1, 2**32 - 1),
     metavar="N",
-    default=200_000,
-    show_default=True,
-    help="Messages to publish in total to measure throughput.",
+    help="Publish so many messages in total instead.",
 )
 @click.option(
     "--latency-messages",
@@ -158,45 +114,78 @@ def command(
     subscribers: int,
     length: int,
     names: int,
-    messages: int,
+    duration: float,
+    messages: int | None,
     latency_messages: int,
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Measure a daemon's throughput and latency, and check that every message arrives.
+    """Measure a daemon's throughput and latency, and say what limited it.
 
-    All clients run in this one process; their own cost is part of the figures. The names are
-    random, so other subscriptions rarely match them by accident. The status is 1 if a message is
-    lost, duplicated or out of order.
+    The clock runs from the first message sent to the last one received. All connections are of this
+    one process, which sends batches that were built before and compares what arrives with what is
+    due; the status is 1 if a message is lost, duplicated or out of order. The names are random, so
+    other subscriptions rarely match them by accident.
     """
-    prefix = f"bench/{os.urandom(6).hex()}/"
-    bench = Bench(
-        publishers=publishers,
-        subscribers=subscribers,
-        size=length,
-        names=[f"{prefix}{number}" for number in range(names)],
-        messages=messages,
-        arrived=[0] * subscribers,
-    )
-    seconds, latencies = trio.run(_measure, target, bench, prefix, latency_messages, timeout)
-    delivered = messages * subscribers
+    plan = Plan(publishers, subscribers, length, names)
+    if plan.frame * names * publishers > MAX_CYCLES:
+        raise click.UsageError(
+            f"--publishers, --names and --size make over {MAX_CYCLES // MIB} MiB of messages."
+        )
+    run, latencies = trio.run(_measure, target, plan, duration, messages, latency_messages, timeout)
     result = {
         "publishers": publishers,
         "subscribers": subscribers,
         "size": length,
         "names": names,
-        "messages": messages,
-        "delivered": delivered,
-        "seconds": round(seconds, 6),
-        "published_per_s": round(messages / seconds),
-        "delivered_per_s": round(delivered / seconds),
-        "delivered_mib_per_s": round(delivered * length / seconds / MIB, 3),
+        "messages": run.messages,
+        "delivered": run.messages * subscribers,
+        "seconds": round(run.seconds, 6),
+        "published_per_s": round(run.messages / run.seconds),
+        "delivered_per_s": round(run.messages * subscribers / run.seconds),
+        "delivered_mib_per_s": round(run.messages * subscribers * length / run.seconds / MIB, 3),
+        "daemon_cores": run.daemon and round(run.daemon, 3),
+        "bench_cores": round(run.bench, 3),
+        "limited_by": limits(run),
         "latency_us": percentiles(latencies),
     }
     if as_json:
         click.echo(json.dumps(result))
     else:
         _show(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A measurement.
+
+    Attributes:
+        messages: that were published.
+        seconds: from the first one sent to the last one received.
+        daemon: cores that the daemon has kept busy; None if it does not say.
+        bench: the same of this process.
+        idle: cores of this machine that nobody has used; None if the system does not say.
+    """
+
+    messages: int
+    seconds: float
+    daemon: float | None
+    bench: float
+    idle: float | None
+
+
+def limits(run: Run) -> list[str]:
+    """Return what limited a run: daemon, bench, machine or network, or unknown."""
+    busy = [
+        who
+        for who, cores in (("daemon", run.daemon), ("bench", run.bench))
+        if cores is not None and cores >= _BUSY
+    ]
+    if busy:
+        return busy
+    if run.idle is not None and run.idle < _IDLE:
+        return ["machine"]
+    return ["network"] if run.daemon is not None else ["unknown"]
 
 
 def percentiles(latencies: list[float]) -> dict[str, float]:
@@ -212,124 +201,115 @@ def percentiles(latencies: list[float]) -> dict[str, float]:
 
 async def _measure(
     target: Target,
-    bench: Bench,
-    prefix: str,
+    plan: Plan,
+    duration: float,
+    messages: int | None,
     latency_messages: int,
     timeout: float,  # noqa: ASYNC109  (between arrivals)
-) -> tuple[float, list[float]]:
-    """Return the seconds that the messages took and the latencies in seconds."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
+) -> tuple[Run, list[float]]:
+    """Return the run, and the latencies in seconds."""
+    connect = target.connector()
     async with AsyncExitStack() as stack:
+        control = await stack.enter_async_context(target.connect())
 
-        async def connect() -> Client:
-            return await stack.enter_async_context(target.connect(max_payload=max(MIB, bench.size)))
+        async def link(commands: bytes = b"") -> Link:
+            stream = await connect()
+            stack.push_async_callback(trio.aclose_forcefully, stream)
+            made = Link(stream, target.where)
+            await patient(CONNECT_TIMEOUT, partial(made.settle, commands), "not all are connected")
+            return made
 
-        receivers = [await connect() for _ in range(bench.subscribers)]
-        senders = [await connect() for _ in range(bench.publishers)]
-        for client in receivers:
-            await client.subscribe(prefix)
-        progress = stack.enter_context(
-            Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        subscribe = wire.subscription(b"sub", plan.prefix.encode())
+        subscribers = [await link(subscribe) for _ in range(plan.subscribers)]
+        publishers = [await link() for _ in range(plan.publishers)]
+        load = Load(plan, publishers, subscribers)
+        async with _progress(load, duration, messages):
+            before, own, idle = await _daemon_seconds(control), time.process_time(), _idle_seconds()
+            await load.run(duration, messages, timeout)
+            own, idle = time.process_time() - own, _since(idle, _idle_seconds())
+            seconds = max(load.ended - load.began, 1e-6)
+            used = _since(before, await _daemon_seconds(control))
+        run = Run(
+            messages=load.messages,
+            seconds=seconds,
+            daemon=used if used is None else used / seconds,
+            bench=own / seconds,
+            idle=idle if idle is None else idle / seconds,
         )
-        bar = progress.add_task("throughput", total=bench.messages * bench.subscribers)
-        began = trio.current_time()
-        async with trio.open_nursery() as nursery:
-            for number, client in enumerate(receivers):
-                nursery.start_soon(_receive, bench, number, client)
-            for number, client in enumerate(senders):
-                nursery.start_soon(_publish, bench, number, client)
-            await _watch(bench, progress, bar, timeout)
-        seconds = trio.current_time() - began
-        bar = progress.add_task("latency", total=latency_messages)
         latencies: list[float] = []
         for number in range(latency_messages):
-            sender = senders[number % len(senders)]
-            with _deadline(timeout, f"{number} of {latency_messages} single messages"):
-                latencies += await _one(bench, number, sender, receivers)
-            progress.update(bar, completed=number + 1)
-    return seconds, latencies
+            latencies += await load.time_one(number, timeout)
+    return run, latencies
 
 
-async def _publish(bench: Bench, publisher: int, client: Client) -> None:
-    names = bench.names
-    for number in range(bench.share(publisher)):
-        while bench.sent - bench.slowest >= bench.window:
-            await bench.moved.wait()
-        bench.sent += 1
-        await client.publish(names[number % len(names)], bench.data(publisher, number))
-    await client.flush()
+async def _daemon_seconds(control: Client) -> float | None:
+    """Return the processor time that the daemon has used, if it and its rules let us know."""
+    try:
+        statistics = json.loads(await control.request("//pubsubd/stats"))
+    except DaemonError:
+        return None
+    seconds: float | None = statistics.get("cpu_s")
+    return seconds
 
 
-async def _receive(bench: Bench, subscriber: int, client: Client) -> None:
-    expected = [0] * bench.publishers
-    left = bench.messages
-    while left:
-        messages = await client.receive()
-        for message in messages:
-            bench.check(message.data, expected)
-        left -= len(messages)
-        bench.count(subscriber, len(messages))
-    if left < 0:
-        raise click.ClickException(f"{-left} more messages have arrived than were published")
+def _idle_seconds() -> float | None:
+    """Return how long all cores of this machine together have been idle, if /proc tells."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            return int(file.readline().split()[4]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
-async def _watch(
-    bench: Bench,
-    progress: Progress,
-    bar: TaskID,
-    timeout: float,  # noqa: ASYNC109  (between arrivals)
-) -> None:
-    """Show how far the subscribers are until they have everything."""
-    total = bench.messages * bench.subscribers
-    shown = 0.0
-    while (done := sum(bench.arrived)) < total:
-        if trio.current_time() - shown > 0.1:
-            shown = trio.current_time()
-            progress.update(bar, completed=done)
-        with _deadline(timeout, f"{done} of {total} messages have arrived"):
-            await bench.moved.wait()
-    progress.update(bar, completed=total)
+def _since(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
 
 
-async def _one(
-    bench: Bench, number: int, sender: Client, receivers: Sequence[Client]
-) -> list[float]:
-    """Publish one message and return the seconds until each receiver had it."""
-    data = bench.data(0, number)
-    began = trio.current_time()
-    await sender.publish(bench.names[number % len(bench.names)], data)
-    latencies = []
-    for receiver in receivers:
-        messages = await receiver.receive()
-        latencies.append(trio.current_time() - began)
-        if [message.data for message in messages] != [data]:
-            raise click.ClickException("a message is lost, duplicated or out of order")
-    return latencies
-
-
-@contextmanager
-def _deadline(seconds: float, state: str) -> Iterator[None]:
-    with trio.move_on_after(seconds) as scope:
+@asynccontextmanager
+async def _progress(load: Load, duration: float, messages: int | None) -> AsyncIterator[None]:
+    """Draw on a terminal how far a run has come."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
         yield
-    if scope.cancelled_caught:
-        raise click.ClickException(f"{state}, and nothing more for {seconds:g} s")
+        return
+    columns = (TextColumn("throughput"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        bar = progress.add_task("", total=messages or duration)
+
+        async def draw() -> None:
+            while True:
+                await trio.sleep(0.1)
+                passed = trio.current_time() - load.began
+                progress.update(bar, completed=load.messages if messages else passed)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(draw)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+_LIMITS = {
+    "daemon": "the daemon, which has one core",
+    "bench": "this command, which has one core: run several at once to ask more of the daemon",
+    "machine": "this machine: all of its cores were busy",
+    "network": f"the network, or its delay: at most {WINDOW // MIB} MiB is on its way at once",
+    "unknown": "the daemon or the network; the daemon does not say how busy it was",
+}
 
 
 def _show(result: dict[str, Any]) -> None:
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_column(style="cyan")
-    table.add_column(justify="right")
-    table.add_row("published", f"{result['messages']:,} messages in {result['seconds']:.3f} s")
-    table.add_row("", f"{result['published_per_s']:,} messages/s")
-    table.add_row("delivered", f"{result['delivered']:,} messages, all that were due")
-    table.add_row("", f"{result['delivered_per_s']:,} messages/s")
+    table.add_column()
+    table.add_row("published", f"{result['published_per_s']:,} messages/s")
+    table.add_row("delivered", f"{result['delivered_per_s']:,} messages/s, all that were due")
     table.add_row("", f"{result['delivered_mib_per_s']:,.1f} MiB/s of data")
+    table.add_row("measured", f"{result['messages']:,} messages in {result['seconds']:.3f} s")
+    for title, cores in (("daemon", result["daemon_cores"]), ("bench", result["bench_cores"])):
+        if cores is not None:
+            table.add_row(f"{title} used", f"{100 * cores:.0f} % of a core")
+    for title, limit in zip(("limited by", "and by"), result["limited_by"], strict=False):
+        table.add_row(title, _LIMITS[limit])
     for title, value in result["latency_us"].items():
         table.add_row(f"latency {title}", f"{value:,.1f} \u00b5s")
     show(table)

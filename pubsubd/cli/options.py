@@ -27,7 +27,8 @@ from pubsubd.client import (
     Token,
     open_client,
 )
-from pubsubd.client.dial import address
+from pubsubd.client.dial import Connect, address
+from pubsubd.client.line import connector
 from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.protocol.wire import escape
 
@@ -58,6 +59,10 @@ class Target:
     def where(self) -> str:
         """Its address, for people."""
         return address(self.host, self.port, self.unix)
+
+    def connector(self) -> Connect:
+        """Return what makes connections without a client; see :meth:`connect` for failures."""
+        return connector(self.host, self.port, self.unix, self.tls or False, self.login)
 
     @asynccontextmanager
     async def connect(

@@ -425,6 +425,26 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
         self._drop_waiting(DisconnectedError("this client was closed"))
 
 
+def connector(
+    host: str,
+    port: int,
+    unix: str | None = None,
+    tls: bool | Tls | ssl.SSLContext = False,
+    login: Credentials | None = None,
+    connect: Connect | None = None,
+) -> Connect:
+    """Return what makes connections that are ready for commands; see :func:`open_client`."""
+    where = address(host, port, unix)
+    connect = connect or partial(dial, host, port, unix)
+    if tls:
+        if unix is not None:
+            raise ValueError("TLS is for TCP, not for a Unix socket")
+        connect = Secured(connect, where, Tls() if tls is True else tls, host)
+    if tls or login is not None:
+        connect = Introduced(connect, where, login)
+    return connect
+
+
 @asynccontextmanager
 async def open_client(
     host: str = "127.0.0.1",
@@ -474,13 +494,7 @@ async def open_client(
             ``tls`` or ``login`` also at its beginning.
     """
     where = address(host, port, unix)
-    connect = connect or partial(dial, host, port, unix)
-    if tls:
-        if unix is not None:
-            raise ValueError("TLS is for TCP, not for a Unix socket")
-        connect = Secured(connect, where, Tls() if tls is True else tls, host)
-    if tls or login is not None:
-        connect = Introduced(connect, where, login)
+    connect = connector(host, port, unix, tls, login, connect)
     client = Client(
         connect,
         where=where,
