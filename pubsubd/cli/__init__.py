@@ -19,7 +19,7 @@ import click
 
 from pubsubd import __version__
 from pubsubd.cli.line_writer import PATIENCE, write_in_time
-from pubsubd.cli.streams import drop_output, open_streams
+from pubsubd.cli.streams import drop_output, echo, encoded, open_streams
 from pubsubd.protocol.errors import ConfigError, PubsubdError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _pass_over_services() -> None:
             del os.environ[name]
             if name in _PORTS:  # the others have no meaning here
                 why = "Kubernetes has set it for a Service"
-                click.echo(f"pubsubd: passing over {name}={value}: {why}", err=True)
+                echo(f"pubsubd: passing over {name}={value}: {why}", err=True)
 
 
 def _alone(exc: BaseException) -> BaseException:
@@ -165,6 +165,6 @@ def _tell(exc: BaseException) -> int:
 def _say(text: str) -> None:
     """Write to standard error; the end of the daemon does not depend on whether that is read."""
     if sys.argv[1:2] == ["serve"]:
-        write_in_time(sys.stderr.fileno(), text.encode(errors="backslashreplace"), PATIENCE)
+        write_in_time(sys.stderr.fileno(), encoded(text, err=True), PATIENCE)
     else:
-        click.echo(text, err=True, nl=False)
+        echo(text, err=True, nl=False)

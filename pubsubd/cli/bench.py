@@ -30,6 +30,7 @@ from rich.table import Table
 
 from pubsubd.cli.load import MAX_CYCLES, WINDOW, Link, Load, Plan, patient
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.streams import echo
 from pubsubd.cli.tables import show
 from pubsubd.cli.values import size, some_seconds
 from pubsubd.client import Client, DaemonError
@@ -150,7 +151,7 @@ def command(
         "latency_us": percentiles(latencies),
     }
     if as_json:
-        click.echo(json.dumps(result))
+        echo(json.dumps(result))
     else:
         _show(result)
 

@@ -12,6 +12,7 @@ import msgspec
 import trio
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.streams import visible
 from pubsubd.client import Client
 from pubsubd.mesh.edges import FORMATS, EdgesError, Row
 from pubsubd.protocol.limits import MIB
@@ -73,7 +74,7 @@ def command(target: Target, form: str, output: str | None) -> None:
     if terminal:
         rows = [
             {
-                name: escape(value) if isinstance(value, str) else value
+                name: visible(value) if isinstance(value, str) else value
                 for name, value in row.items()
             }
             for row in rows

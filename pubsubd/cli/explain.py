@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.tables import show
-from pubsubd.protocol.wire import escape
 
 
 @click.command()
@@ -28,7 +28,7 @@ def command(target: Target, name: str, as_json: bool) -> None:
     """
     answer = json.loads(trio.run(_ask, target, name))
     if as_json:
-        click.echo(json.dumps(answer))
+        echo(json.dumps(answer))
         return
     receivers, count = answer["receivers"], answer["count"]
     if receivers:
@@ -40,8 +40,8 @@ def command(target: Target, name: str, as_json: bool) -> None:
         for receiver in receivers:
             table.add_row(
                 "" if receiver["connection"] is None else str(receiver["connection"]),
-                Text(escape(receiver["peer"])),
-                Text(escape(receiver["as"])),
+                Text(visible(receiver["peer"])),
+                Text(visible(receiver["as"])),
                 Text(_reasons(receiver)),
             )
         show(table)
@@ -49,18 +49,18 @@ def command(target: Target, name: str, as_json: bool) -> None:
     noun = "connections" if count > 1 else "connection"
     if any(receiver["connection"] is None for receiver in receivers):
         noun = "connections and daemons"
-    click.echo(f"{count or 'no'} {noun} would receive {escape(answer['name'])}{more}")
+    echo(f"{count or 'no'} {noun} would receive {visible(answer['name'])}{more}")
 
 
 def _reasons(receiver: dict[str, Any]) -> str:
     """Return the subscriptions that match, one line for each kind."""
-    substrings = [escape(text) for text in receiver["substrings"] if text]
+    substrings = [visible(text) for text in receiver["substrings"] if text]
     everything = "" in receiver["substrings"]
     lines = [" ".join(substrings), "(everything)" if everything else ""]
     if receiver.get("exact"):
-        lines.append("(exact) " + escape(receiver["as"]))
+        lines.append("(exact) " + visible(receiver["as"]))
     if patterns := receiver.get("patterns"):
-        lines.append("(wildcard) " + " ".join(map(escape, patterns)))
+        lines.append("(wildcard) " + " ".join(map(visible, patterns)))
     return "\n".join(filter(None, lines))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from pubsubd.cli.streams import encoded
 from pubsubd.client import Message
 from pubsubd.protocol.wire import escape
 
@@ -21,7 +22,8 @@ FIELDS = ("name", "data", "length", "time")
 def parse_format(text: str, *, terminal: bool) -> Format:
     """Return the format that ``text`` names or spells; raise :class:`ValueError`.
 
-    For a ``terminal``, names and data are escaped; ``raw`` alone is raw everywhere.
+    For a ``terminal``, names and data are escaped, and so is what it cannot show; ``raw`` alone is
+    raw everywhere.
     """
     if text == "text":
         return _text_for_terminal if terminal else _text
@@ -42,7 +44,7 @@ def _text(message: Message) -> bytes:
 
 
 def _text_for_terminal(message: Message) -> bytes:
-    return f"{escape(message.name)} {escape(message.data)}\n".encode()
+    return encoded(f"{escape(message.name)} {escape(message.data)}\n")
 
 
 def _raw(message: Message) -> bytes:
@@ -82,7 +84,7 @@ def _template(text: str, *, terminal: bool) -> Format:
         shown = template.format(
             name=name, data=data, length=len(message.data), time=now() if timed else ""
         )
-        return shown.encode("utf-8", "surrogateescape")
+        return encoded(shown) if terminal else shown.encode("utf-8", "surrogateescape")
 
     try:
         render(Message("name", b"data"))

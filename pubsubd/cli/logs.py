@@ -12,6 +12,7 @@ import sys
 import time
 
 from pubsubd.cli.line_writer import LineWriter
+from pubsubd.cli.streams import encoded
 from pubsubd.protocol.wire import escape
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as in syslog(3)
@@ -71,7 +72,7 @@ class _Handler(logging.Handler):
         self.writer.put(self._line(record))
 
     def _line(self, record: logging.LogRecord) -> bytes:
-        return self.format(record).encode(errors="backslashreplace") + b"\n"
+        return encoded(self.format(record), err=True) + b"\n"
 
     def _tell_lost(self, count: int) -> bytes:
         text = f"event=log-dropped lines={count}"

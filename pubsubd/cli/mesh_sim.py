@@ -20,6 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from pubsubd.cli.streams import echo
 from pubsubd.cli.tables import show
 from pubsubd.cli.values import seconds, some_seconds
 from pubsubd.mesh import graphs
@@ -155,7 +156,7 @@ def command(
         rows = "".join(json.dumps(row) + "\n" for row in simulation.edges())
         Path(edges).write_text(rows, encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(_plain(results) | {"seed": seed, "took": round(took, 3)}))
+        echo(json.dumps(_plain(results) | {"seed": seed, "took": round(took, 3)}))
     else:
         _show(results, took)
 
@@ -224,7 +225,7 @@ def _plain(results: Results) -> dict[str, Any]:
 
 
 def _show(results: Results, took: float) -> None:
-    click.echo(
+    echo(
         f"{results.daemons:,} daemons with {results.links:,} links; {results.living:,} daemons are"
         f" alive at the end\n{results.duration:g} s simulated in {took:.1f} s:"
         f" {results.events:,} events"

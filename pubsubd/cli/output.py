@@ -7,9 +7,9 @@ import select
 import stat
 from typing import Any
 
-import click
 import trio
 
+from pubsubd.cli.streams import echo
 from pubsubd.protocol.errors import PubsubdError
 
 _LOOK = 0.2  # seconds between two looks at a pipe that could be read, too
@@ -48,9 +48,9 @@ def telling(lost: str) -> dict[str, Any]:
 
     def tell_disconnected(why: PubsubdError) -> None:
         more = f"reconnecting ({lost} in the meantime are lost)"
-        click.echo(f"pubsubd: disconnected: {why}; {more}", err=True)
+        echo(f"pubsubd: disconnected: {why}; {more}", err=True)
 
     def tell_connected() -> None:
-        click.echo("pubsubd: reconnected", err=True)
+        echo("pubsubd: reconnected", err=True)
 
     return {"on_disconnect": tell_disconnected, "on_connect": tell_connected}

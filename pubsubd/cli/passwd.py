@@ -19,6 +19,7 @@ from pubsubd.access.users import (
     make_token,
     parse_users,
 )
+from pubsubd.cli.streams import echo, visible
 from pubsubd.files.whole import locked, write_whole
 from pubsubd.protocol.errors import ConfigError
 
@@ -56,7 +57,7 @@ def command(file: Path, name: str, from_stdin: bool, token: bool, delete: bool) 
         raise click.UsageError(f"{error}.") from None
     _change(file, name, stored)
     if token:
-        click.echo(secret)
+        echo(secret)
 
 
 def _ask(name: str, *, from_stdin: bool) -> str:
@@ -66,7 +67,7 @@ def _ask(name: str, *, from_stdin: bool) -> str:
         secret = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "surrogateescape")
     else:
         secret = click.prompt(
-            f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True
+            f"Password of {visible(name)}", hide_input=True, confirmation_prompt=True, err=True
         )
     check_secret(secret)
     return secret

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -14,13 +13,15 @@ import msgspec
 import trio
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from pubsubd.cli.edges import ask_edges
 from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.streams import echo, visible
+from pubsubd.cli.tables import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
@@ -117,19 +118,19 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
             answer = _read_answer(await _ask(client))
             links = links_of(await ask_edges(client))
             daemons = [one.node for one in answer.daemons]
-            click.echo(FORMS[graph](answer.node, daemons, links), nl=False)
+            echo(FORMS[graph](answer.node, daemons, links), nl=False)
             return
         if watch is not None and can_redraw() and not as_json:
             await keep_drawing(draw, watch)
-        console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+        output = console()
         while True:
             if as_json:
-                click.echo(json.dumps(json.loads(await _ask(client))))
+                echo(json.dumps(json.loads(await _ask(client))))
             else:
                 # Not printed by rich, for which a closed pipe is a failure.
-                with console.capture() as captured:
-                    console.print(await draw(console.width))
-                click.echo(captured.get(), nl=False)
+                with output.capture() as captured:
+                    output.print(await draw(output.width))
+                echo(captured.get(), nl=False)
             if watch is None:
                 return
             await trio.sleep(watch)
@@ -182,7 +183,7 @@ def _draw(answer: _Answer, width: int) -> Group:
     """
     now = time.time()
     shown: list[Text | Table] = [
-        Text(escape(_summary(answer)), overflow="fold"),
+        Text(visible(_summary(answer)), overflow="fold"),
         *_table(
             "links",
             ["node", "address", "dialled", "for", "round trip", "interests"],
@@ -299,7 +300,7 @@ def _table(
     """
     if not rows:
         return []
-    cells = [[Text(escape(cell), overflow="fold") for cell in row] for row in rows]
+    cells = [[Text(visible(cell), overflow="fold") for cell in row] for row in rows]
     *firm, last = zip(columns, *cells, strict=True)
     needed = sum(_widest(column) for column in firm) + min(_widest(last), _ROOM)
     if needed + 3 * len(columns) + 1 <= width:

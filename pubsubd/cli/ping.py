@@ -11,6 +11,7 @@ import click
 import trio
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.streams import echo
 from pubsubd.cli.values import some_seconds
 from pubsubd.client import LoginError
 from pubsubd.client.faults import lasting
@@ -49,7 +50,7 @@ def command(target: Target, count: int | None, interval: float, timeout: float) 
         trio.run(_ping, target, trips, count, interval, timeout)
     finally:
         if trips.sent:
-            click.echo(f"--- {target.where} ---\n{trips.summary()}")
+            echo(f"--- {target.where} ---\n{trips.summary()}")
     return 0 if trips.came else 1
 
 
@@ -110,11 +111,9 @@ async def _ping(
                         else:
                             why = ""
                             trips.note(seconds)
-                            click.echo(
-                                f"answer {trips.sent} from {target.where}: {seconds * 1e3:.3f} ms"
-                            )
+                            echo(f"answer {trips.sent} from {target.where}: {seconds * 1e3:.3f} ms")
                     if why:
-                        click.echo(f"no answer {trips.sent} from {target.where}: {why}")
+                        echo(f"no answer {trips.sent} from {target.where}: {why}")
                     if trips.sent != count:
                         await trio.sleep_until(due)
             nursery.cancel_scope.cancel()

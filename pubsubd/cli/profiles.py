@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from pubsubd.cli.streams import echo
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.file import line_of, near, read_toml
 
@@ -100,9 +101,7 @@ def _read(name: str) -> dict[str, Any]:
         raise fail("tls_key", "tls_key needs a tls_certificate")
     if {"password", "token"} & found.keys() and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
         shown = click.format_filename(path)
-        click.echo(
-            f"pubsubd: others can read the {secrets[0]} in {shown}: chmod 600 {shown}", err=True
-        )
+        echo(f"pubsubd: others can read the {secrets[0]} in {shown}: chmod 600 {shown}", err=True)
     for key in _PATHS:
         if key in found:
             found[key] = str(path.parent / os.path.expanduser(found[key]))

@@ -21,6 +21,7 @@ import trio
 from pubsubd.cli import names
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import telling
+from pubsubd.cli.streams import echo
 from pubsubd.cli.values import show_size, size, some_seconds
 from pubsubd.client import Client, DaemonError, LoginError
 from pubsubd.client.faults import lasting
@@ -162,7 +163,7 @@ async def _serve(target: Target, name: str, answer: _Answer, count: int | None, 
     ) as client:
         await client.subscribe(requests)
         if sys.stderr.isatty():
-            click.echo("pubsubd: subscribed", err=True)
+            echo("pubsubd: subscribed", err=True)
         queue = _Queue(client, answer)
         async with trio.open_nursery() as nursery:
             for _ in range(jobs):
@@ -173,7 +174,7 @@ async def _serve(target: Target, name: str, answer: _Answer, count: int | None, 
                 except DaemonError as exc:  # such as "not-allowed", of an answer
                     if lasting(exc) or isinstance(exc, LoginError):
                         raise
-                    click.echo(f"pubsubd: {exc}", err=True)
+                    echo(f"pubsubd: {exc}", err=True)
                     continue
                 for message in messages:
                     identifier = names.identifier_of(message.name, requests)

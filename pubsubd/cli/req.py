@@ -13,6 +13,7 @@ from pubsubd.cli import names
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import write
 from pubsubd.cli.receivers import wait_for_receivers
+from pubsubd.cli.streams import echo, encoded
 from pubsubd.cli.values import some_seconds
 from pubsubd.client import Client, DaemonError
 from pubsubd.client.faults import printable
@@ -131,7 +132,7 @@ async def _ask(
                         write(shown(message.data))
                     elif left and message.name == f"{answer}/error":
                         code, _, text = printable(message.data).partition(" ")
-                        click.echo(f"pubsubd: {code}: {text}", err=True)
+                        echo(f"pubsubd: {code}: {text}", err=True)
                         status = 1
                     else:
                         continue
@@ -189,4 +190,4 @@ def _line(data: bytes) -> bytes:
 def _for_terminal(data: bytes) -> bytes:
     lines = data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
     shown = ["\t".join(map(escape, line.split("\t"))) for line in lines]
-    return "\n".join([*shown, ""]).encode()
+    return encoded("\n".join([*shown, ""]))

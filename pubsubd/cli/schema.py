@@ -6,6 +6,7 @@ import json
 
 import click
 
+from pubsubd.cli.streams import echo
 from pubsubd.hub.schema import asyncapi, json_schema
 
 _FORMATS = {"json-schema": json_schema, "asyncapi": asyncapi}
@@ -25,4 +26,4 @@ def command(format_: str) -> None:
 
     They are generated from the types that read and write the messages.
     """
-    click.echo(json.dumps(_FORMATS[format_](), indent=2))
+    echo(json.dumps(_FORMATS[format_](), indent=2))

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from pubsubd.cli.line_writer import PATIENCE
 from pubsubd.cli.logs import start_log
+from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.check import become, expiries, rehearse, warnings
 from pubsubd.daemon.systemd import find_service
@@ -171,8 +172,8 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
     prepared = rehearse(settings.config, service)
     told += warnings(prepared, {} if service is None else service.sockets)
     for text in (*told, *expiries(prepared)):
-        click.echo(f"Warning: {text}", err=True)
-    click.echo("the settings are good" if path is None else f"{path} is good")
+        echo(f"Warning: {text}", err=True)
+    echo("the settings are good" if path is None else f"{path} is good")
 
 
 def _hint() -> str:

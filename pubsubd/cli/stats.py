@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.tables import show
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
-from pubsubd.protocol.wire import escape
 
 _RATED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
@@ -45,7 +45,7 @@ async def _show(target: Target, as_json: bool, watch: float | None) -> None:
         if watch is None:
             stats = await _ask(client)
             if as_json:
-                click.echo(json.dumps(stats))
+                echo(json.dumps(stats))
             else:
                 show(_table(stats))
         elif as_json or not can_redraw():
@@ -67,11 +67,11 @@ async def _print_lines(client: Client, seconds: float, as_json: bool) -> None:
         now = await _ask(client)
         found = rates(before, now)
         if as_json:
-            click.echo(json.dumps({**now, "rates": found}))
+            echo(json.dumps({**now, "rates": found}))
         else:
             time = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             shown = " ".join(f"{key}_s={rate}" for key, rate in found.items())
-            click.echo(
+            echo(
                 f"time={time} connections={now['connections']} {shown}"
                 f" backlog_bytes={now['backlog_bytes']}"
             )
@@ -107,11 +107,11 @@ def _table(stats: _Stats, per_second: Mapping[str, float] | None = None) -> Tabl
     for key, value in stats.items():
         if isinstance(value, dict):
             for code, count in value.items():
-                table.add_row(Text(escape(f"{key}: {code}")), Text(_readable(key, count)))
+                table.add_row(Text(visible(f"{key}: {code}")), Text(_readable(key, count)))
         else:
             rate = (per_second or {}).get(key)
             more = [] if rate is None else [f"{rate:,.1f}"]
-            table.add_row(Text(escape(key)), Text(_readable(key, value)), *more)
+            table.add_row(Text(visible(key)), Text(_readable(key, value)), *more)
     return table
 
 
@@ -120,4 +120,4 @@ def _readable(key: str, value: Any) -> str:
         return str(timedelta(seconds=int(value)))
     if isinstance(value, int) and key != "pid":
         return f"{value:,}"
-    return escape(str(value))
+    return visible(str(value))

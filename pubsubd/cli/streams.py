@@ -1,4 +1,4 @@
-"""The standard streams where whoever started a command has closed them, or the output is full.
+"""The standard streams: closed, full, or with an encoding that lacks some characters.
 
 A descriptor that is closed at the start would be the number of the first socket that is opened, and
 what is meant for the output would go there.
@@ -6,8 +6,13 @@ what is meant for the output would go there.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+
+import click
+
+from pubsubd.protocol.wire import escape
 
 _MODES = (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)  # of the null device in the place of 0, 1 and 2
 
@@ -34,6 +39,36 @@ def open_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # tests may have put another one there
+            stream.reconfigure(errors="backslashreplace")
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    r"""Print text; characters that the stream's encoding lacks are escaped, as in ``\xe9``.
+
+    Args:
+        text: what to print.
+        err: whether it is for standard error.
+        nl: whether a line end follows.
+    """
+    # click's own choice of a stream would write UTF-8 where the encoding is ASCII.
+    click.echo(text, file=sys.stderr if err else sys.stdout, nl=nl)  # noqa: TID251
+
+
+def visible(text: bytes | str) -> str:
+    """Return ``text`` as one line that standard output can show; see :func:`wire.escape`.
+
+    Text that is laid out has to be escaped first, or its width is not what it seems.
+    """
+    return encoded(escape(text)).decode(sys.stdout.encoding or "utf-8")
+
+
+def encoded(text: str, *, err: bool = False) -> bytes:
+    """Return ``text`` as a stream would write it, with escapes as :func:`echo` has."""
+    # What others put in the place of the stream, such as io.StringIO, may have no encoding.
+    encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace")
 
 
 def drop_output() -> None:

@@ -20,6 +20,7 @@ from pubsubd.cli.dump import MAX_FILES, Dump
 from pubsubd.cli.formats import Format, parse_format
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import telling, wait_closed, write
+from pubsubd.cli.streams import echo
 from pubsubd.cli.summary import Summary
 from pubsubd.cli.tables import drawn
 from pubsubd.cli.values import size, some_seconds
@@ -247,7 +248,7 @@ async def _print(
             nursery.start_soon(notice_closed, scope)
             await client.subscribe(*wanted.substrings, everything=wanted.everything)
             if sys.stderr.isatty():
-                click.echo("pubsubd: subscribed", err=True)
+                echo("pubsubd: subscribed", err=True)
             if summary is not None:
                 summary.begin()
                 nursery.start_soon(_end_at_sigterm)

@@ -13,8 +13,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from pubsubd.cli.streams import visible
 from pubsubd.client import Message
-from pubsubd.protocol.wire import escape
 
 MAX_NAMES = 10_000
 """Names that are counted one by one: at most 10 MB of them."""
@@ -104,7 +104,7 @@ class Summary:
         for title, cell in zip(("messages", "bytes", "messages/s", "bytes/s"), total, strict=True):
             table.add_column(title, cell, justify="right")
         for name, count in busiest[:SHOWN]:
-            table.add_row(Text(escape(name)), *_cells(count, seconds, last=last))
+            table.add_row(Text(visible(name)), *_cells(count, seconds, last=last))
         if rest.messages:
             table.add_row(Text("other names", "italic"), *_cells(rest, seconds, last=last))
         return table

@@ -7,15 +7,29 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
+from pubsubd.cli.streams import encoded
+
+
+def console() -> Console:
+    """Return standard output, as wide as a table needs where there is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+
 
 def drawn(table: Table) -> bytes:
     """Return ``table`` as it is printed; for those who must not let rich write."""
-    console = Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get().encode()
+    output = console()
+    with output.capture() as captured:
+        output.print(_folded(table))
+    return encoded(captured.get())
 
 
 def show(table: Table) -> None:
-    """Print ``table`` as wide as it needs to be where no terminal says how wide it may be."""
-    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False).print(table)
+    """Print ``table``."""
+    console().print(_folded(table))
+
+
+def _folded(table: Table) -> Table:
+    """Let a table that is too wide fold its texts: nothing is left out of them."""
+    for column in table.columns:
+        column.overflow = "fold"
+    return table

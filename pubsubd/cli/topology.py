@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.values import duration, moment
-from pubsubd.protocol.wire import escape
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.metrics import METRICS, explain
 
@@ -25,7 +25,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
         return
     if value not in METRICS:
         raise click.BadParameter(f"{value!r} is none of {', '.join(METRICS)}", ctx, param)
-    click.echo(explain(value))
+    echo(explain(value))
     ctx.exit()
 
 
@@ -139,10 +139,10 @@ def command(
     finally:
         progress.end()
     for line in outcome.summary:
-        click.echo(escape(line))
+        echo(visible(line))
     met = [one for one in fail_on if one in outcome.conditions]
     if met:
-        click.echo(f"pubsubd: --fail-on {', '.join(met)}: the condition holds", err=True)
+        echo(f"pubsubd: --fail-on {', '.join(met)}: the condition holds", err=True)
         return 3
     return 0
 
@@ -178,12 +178,12 @@ class _Progress:
             return
         text = f"{time.monotonic() - self._began:6.1f} s  {name}"
         if self._terminal:
-            click.echo(f"\r\x1b[K{text}", err=True, nl=False)
+            echo(f"\r\x1b[K{text}", err=True, nl=False)
             self._shown = True
         else:
-            click.echo(text, err=True)
+            echo(text, err=True)
 
     def end(self) -> None:
         """Leave an empty line to what comes next."""
         if self._shown:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            echo("\r\x1b[K", err=True, nl=False)

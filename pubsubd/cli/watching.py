@@ -43,7 +43,9 @@ async def keep_drawing(draw: Callable[[int], Awaitable[RenderableType]], seconds
     """
     console = Console(highlight=False)
     shown = await draw(console.width)  # an error is told on the screen that stays
-    with Live(shown, console=console, auto_refresh=False, screen=True) as live:
+    # Nothing else is printed meanwhile, and what stands in for stdout would not tell its encoding.
+    live = Live(shown, console=console, auto_refresh=False, screen=True, redirect_stdout=False)
+    with live:
         while True:
             await trio.sleep(seconds)
             live.update(await draw(console.width), refresh=True)

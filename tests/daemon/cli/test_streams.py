@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,34 @@ def test_an_output_that_cannot_be_written_is_one_clear_line(
     how: str, words: list[str], told: str, shared: Daemon
 ) -> None:
     assert run(how, *words, f"--port={shared.address[1]}") == (1, "", told)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "café"],
+        ["explain", "x", "--café"],
+        ["stats", "--host=café.invalid"],
+        ["serve", "--check", "--config=/café"],
+        ["serve", "--port=0", "--no-hub", "--unix=/none/café"],
+    ],
+)
+def test_what_the_output_cannot_show_is_escaped(
+    words: list[str], shared: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    port = [] if words[0] == "serve" else [f"--port={shared.address[1]}"]
+    _, printed, told = run("", *words, *port)
+    assert r"caf\xe9" in printed + told
+    assert "internal error" not in told
+
+
+def test_the_log_escapes_what_it_cannot_show(
+    start: Callable[..., Daemon], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    daemon = start("--unix", str(tmp_path / "café"), "--no-hub")
+    assert rf"unix={tmp_path}/caf\xe9" in daemon.log
 
 
 @pytest.mark.parametrize(
