@@ -108,11 +108,11 @@ def test_every_command_explains_itself_and_each_of_its_options(name: str) -> Non
     ],
 )
 def test_wrong_usage_is_told_with_status_2(
-    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["pubsubd", *words])
     assert cli.main([]) == 2
-    told = capsys.readouterr()
+    told = capfd.readouterr()
     assert told.out == ""
     assert told.err.startswith("Usage: pubsubd")
     assert "Error: " in told.err
