@@ -17,10 +17,11 @@ from pubsubd.cli.logs import start_log
 from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.check import become, expiries, rehearse, warnings
+from pubsubd.daemon.in_force import find_stuck, leave
 from pubsubd.daemon.systemd import find_service
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config
-from pubsubd.settings.load import Settings, load
+from pubsubd.settings.load import Settings, load, say_stuck
 from pubsubd.settings.table import SETTINGS, Setting
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -170,6 +171,12 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
         )
     settings = load(given, path)
     prepared = rehearse(settings.config, service)
+    made = () if service is None else service.directories
+    stuck, process = find_stuck(settings, [*made, os.environ.get("RUNTIME_DIRECTORY", "")])
+    if stuck and os.environ.get("MAINPID") == str(process):
+        raise ConfigError(say_stuck(stuck))  # systemd asks whether it can be reloaded
+    if stuck:
+        told.append(f"a reload of the running daemon will be refused: {say_stuck(stuck)}")
     told += warnings(prepared, {} if service is None else service.sockets)
     for text in (*told, *expiries(prepared)):
         echo(f"Warning: {text}", err=True)
@@ -186,6 +193,7 @@ async def _serve(settings: Settings, caught: list[int]) -> None:
         settings = settings.reload()
         return settings.config
 
+    leave(settings)
     try:
         await daemon.run(settings.config, early_signals=caught, reload=reload)
     except ConfigError as exc:

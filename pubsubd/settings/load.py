@@ -5,7 +5,7 @@ A flag goes before its variable, that before the file, and that before the defau
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -69,28 +69,37 @@ class Settings:
             ConfigError: it does not load, or something has changed that needs a restart.
         """
         new = load(self.given, self.path)
-        stuck = [
-            name
-            for name, value in self.values.items()
-            if not SETTINGS[name].live and new.values[name] != value
-        ]
-        before, after = (
-            {one.name: (one.protocol, one.addresses, one.unix) for one in config.listeners}
-            for config in (self.config, new.config)
-        )
-        stuck += [
-            f"listener {name}"
-            for name in dict.fromkeys((*before, *after))
-            if before.get(name) != after.get(name)
-        ]
-        if (self.config.mesh is None) != (new.config.mesh is None) and not stuck:
-            stuck = ["peer"]
-        if bool(self.config.hub_auth) != bool(new.config.hub_auth) and not stuck:
-            stuck = ["hub_auth"]
-        if stuck:
-            many = "changes that need" if len(stuck) > 1 else "a change that needs"
-            raise ConfigError(f"{many} a restart: {', '.join(stuck)}")
+        if stuck := name_stuck(self.fixed(), new.fixed()):
+            raise ConfigError(say_stuck(stuck))
         return new
+
+    def fixed(self) -> dict[str, object]:
+        """Return what a reload cannot change: name -> value, in terms of JSON."""
+        config = self.config
+        fixed: dict[str, object] = {
+            name: value for name, value in self.values.items() if not SETTINGS[name].live
+        }
+        for one in config.listeners:
+            fixed[f"listener {one.name}"] = (one.protocol, one.addresses, one.unix)
+        return fixed | {"peer": config.mesh is not None, "hub_auth": bool(config.hub_auth)}
+
+
+def name_stuck(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return the names of those that differ, of what :meth:`Settings.fixed` returns."""
+    stuck = [
+        name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)
+    ]
+    # That there is a mesh, or a key, follows from other settings, if these have changed.
+    for name in ("peer", "hub_auth"):
+        if name in stuck and len(stuck) > 1:
+            stuck.remove(name)
+    return stuck
+
+
+def say_stuck(names: Sequence[str]) -> str:
+    """Return a line that says that these need a restart."""
+    many = "changes that need" if len(names) > 1 else "a change that needs"
+    return f"{many} a restart: {', '.join(names)}"
 
 
 def load(given: Mapping[str, Any], path: Path | None = None) -> Settings:

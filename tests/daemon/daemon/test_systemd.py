@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,7 +18,18 @@ import pytest
 
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.protocol.errors import ConfigError
-from tests.daemons import DEADLINE, Daemon, Line, environment, error_codes, frame, tool, wait_until
+from tests.daemons import (
+    DEADLINE,
+    ROOT,
+    Daemon,
+    Line,
+    environment,
+    error_codes,
+    frame,
+    tool,
+    wait_until,
+)
+from tests.packages import run
 
 Start = Callable[..., Daemon]
 
@@ -116,6 +128,59 @@ def test_a_reload_that_fails_is_over_as_well(
     assert daemon.wait() == 0
     assert "event=reload-failed" in daemon.log
     daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def reload_as_systemd(daemon: Daemon, path: Path) -> subprocess.CompletedProcess[str]:
+    """Run what the unit for systemd 252 runs at a reload: one after the other, until one fails."""
+    install = ROOT / "scripts" / "install"
+    unit = run("bash", "-c", 'source "$1" && render_service 252 /usr/bin/pubsubd', "-", install)
+    commands = [line.partition("=")[2] for line in unit.splitlines() if "ExecReload=" in line[:11]]
+    assert len(commands) == 2
+    for command in commands:
+        words = shlex.split(command.replace("/etc/pubsubd/pubsubd.toml", str(path)))
+        if words[0] == "/usr/bin/pubsubd":
+            words[:1] = [sys.executable, "-m", "pubsubd"]
+        done = subprocess.run(
+            words,
+            env=environment() | {"MAINPID": str(daemon.pid)},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        if done.returncode:
+            break
+    return done
+
+
+def test_a_reload_of_the_service_fails_with_the_reason_if_the_daemon_would_refuse_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setenv("RUNTIME_DIRECTORY", str(tmp_path / "run"))
+    path = tmp_path / "file.toml"
+    path.write_text("")
+    daemon = start(f"--config={path}")
+    for text, said in (
+        ("max_payload = 'much'\n", f"{path}, line 1: max_payload: 'much' is not bytes"),
+        ("tls_certificate = '/none.pem'\n", "cannot read /none.pem: No such file"),
+        ("node = 'other'\n", "a change that needs a restart: node"),
+    ):
+        path.write_text(text)
+        done = reload_as_systemd(daemon, path)
+        assert done.returncode == 2
+        assert said in done.stderr.splitlines()[-1]
+    # Whoever checks by hand may be about to restart it.
+    words = [sys.executable, "-m", "pubsubd", "serve", "--check", f"--config={path}"]
+    told = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
+    assert told.stderr == (
+        "Warning: a reload of the running daemon will be refused: a change that needs a restart:"
+        " node\n"
+    )
+    assert "event=reload" not in daemon.log
+    path.write_text(f"max_payload = 5\nport = {free_ports(1)[0]}\n")  # flags go before the port
+    assert reload_as_systemd(daemon, path).returncode == 0
+    assert "event=reloaded" in daemon.wait_log("event=reload")
 
 
 def test_the_watchdog_hears_of_the_loop_and_of_nothing_else(
