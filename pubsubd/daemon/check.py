@@ -184,10 +184,11 @@ def _overridden(config: Config, passed: Passed) -> Iterator[str]:
         actual = [sock.address for sock in sockets]
         if sockets and one.named_by and not wanted & set(actual):
             unit = sockets[0].unit or "its socket unit"
+            verb = "has" if len(one.named_by) == 1 else "have"
             yield (
-                f"{' and '.join(one.named_by)} of no effect for the listener {one.name}: instead of"
-                f" {', '.join(sorted(wanted))} it takes {', '.join(actual)}, which systemd passes;"
-                f" to change that: systemctl edit {unit}"
+                f"{' and '.join(one.named_by)} {verb} no effect on the listener {one.name}: systemd"
+                f" passes a socket for {', '.join(actual)}, which is used instead of"
+                f" {', '.join(sorted(wanted))}; systemctl edit {unit} changes that"
             )
 
 

@@ -57,11 +57,15 @@ def find_stuck(settings: Settings, directories: Sequence[str]) -> tuple[list[str
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if same:
-            # Flags and variables keep what they were, whatever the check itself was given.
             after = json.loads(json.dumps(settings.fixed()))
-            names = [name for name in fixed.keys() | after.keys() if name not in given]
+            # Flags and variables keep what they were, whatever the check itself was given. A daemon
+            # of another version has other settings.
+            names = [
+                name
+                for name in sorted(fixed.keys() | after.keys())
+                if name.startswith("listener ") or (name in fixed.keys() & after.keys() - given)
+            ]
             return name_stuck(
-                {name: fixed.get(name) for name in sorted(names)},
-                {name: after.get(name) for name in names},
+                {name: fixed.get(name) for name in names}, {name: after.get(name) for name in names}
             ), process
     return [], 0

@@ -314,7 +314,7 @@ def test_sockets_are_taken_by_their_names(
     log = (tmp_path / "log").read_text()
     assert f"line=127.0.0.1:{line_port} hub=127.0.0.1:{hub_port}" in log
     (warning,) = [line for line in log.splitlines() if "event=settings-warning" in line]
-    assert "port of no effect for the listener line: instead of 127.0.0.1:1 it takes" in warning
+    assert "port has no effect on the listener line: systemd passes a socket for" in warning
 
 
 def test_a_socket_for_both_families_is_told_as_both_and_ipv4_is_plain(

@@ -388,14 +388,13 @@ def test_settings_that_socket_activation_overrides_are_warned_of(
     told = look(path, find_service(path))
     assert told == [
         (
-            "host of no effect for the listener line: instead of 0.0.0.0:9014 it takes"
-            " 127.0.0.1:9014, [::1]:9014, which systemd passes; to change that: systemctl edit"
-            " pubsubd.socket"
+            "host has no effect on the listener line: systemd passes a socket for 127.0.0.1:9014,"
+            " [::1]:9014, which is used instead of 0.0.0.0:9014; systemctl edit pubsubd.socket"
+            " changes that"
         ),
         (
-            "host of no effect for the listener hub: instead of 0.0.0.0:9015 it takes"
-            " 127.0.0.1:9015, which systemd passes; to change that: systemctl edit"
-            " pubsubd-hub.socket"
+            "host has no effect on the listener hub: systemd passes a socket for 127.0.0.1:9015,"
+            " which is used instead of 0.0.0.0:9015; systemctl edit pubsubd-hub.socket changes that"
         ),
     ]
     # Neither a default nor an address that the socket has.
