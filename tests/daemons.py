@@ -413,10 +413,15 @@ def _close(pipe: Any) -> None:
         pipe.close()
 
 
+OTHERS = ("CLICOLOR", "CLICOLOR_FORCE", "FORCE_COLOR", "JOURNAL_STREAM", "NO_COLOR")
+"""Variables of other programs that would change what ours write."""
+
+
 def environment() -> dict[str, str]:
     """Return the environment of a program that is to find this checkout, and no settings."""
     found = {name: text for name, text in os.environ.items() if not name.startswith("PUBSUBD_")}
-    found.pop("JOURNAL_STREAM", None)
+    for name in OTHERS:
+        found.pop(name, None)
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return found | {"PYTHONPATH": os.pathsep.join(path)}
 

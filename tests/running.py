@@ -16,7 +16,7 @@ import trio
 from pubsubd.client import Client, open_client
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.limits import Limits
-from tests.daemons import DEADLINE
+from tests.daemons import DEADLINE, OTHERS
 
 Ports: TypeAlias = dict[str, int]
 Stop: TypeAlias = Callable[[], Awaitable[None]]
@@ -115,7 +115,11 @@ async def count_receivers(client: Client, name: str) -> int:
 
 def environment(**more: str) -> dict[str, str]:
     """Return the environment without settings of whoever runs the tests."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("PUBSUBD_")}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("PUBSUBD_") and key not in OTHERS
+    }
     return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import string
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeAlias
 
+from pubsubd.cli.pretty import CYAN, RESET, pretty_json
 from pubsubd.cli.streams import encoded
+from pubsubd.cli.terminal import coloured
 from pubsubd.client import Message
 from pubsubd.protocol.wire import escape
 
@@ -23,8 +26,10 @@ def parse_format(text: str, *, terminal: bool) -> Format:
     """Return the format that ``text`` names or spells; raise :class:`ValueError`.
 
     For a ``terminal``, names and data are escaped, and so is what it cannot show; ``raw`` alone is
-    raw everywhere.
+    raw everywhere. ``pretty`` is for people everywhere.
     """
+    if text == "pretty":
+        return _pretty(colours=coloured())
     if text == "text":
         return _text_for_terminal if terminal else _text
     if text == "raw":
@@ -47,6 +52,19 @@ def _text_for_terminal(message: Message) -> bytes:
     return encoded(f"{escape(message.name)} {escape(message.data)}\n")
 
 
+def _pretty(*, colours: bool) -> Format:
+    def render(message: Message) -> bytes:
+        name = escape(message.name)
+        room = shutil.get_terminal_size().columns - len(name) - 1
+        data = pretty_json(message.data, room, colours=colours)
+        if data is None:
+            data = escape(message.data)
+        shown = f"{CYAN}{name}{RESET}" if colours else name
+        return encoded(f"{shown} {data}\n")
+
+    return render
+
+
 def _raw(message: Message) -> bytes:
     return message.data
 
@@ -67,7 +85,9 @@ def _json(message: Message) -> bytes:
 
 def _template(text: str, *, terminal: bool) -> Format:
     if "{" not in text:
-        raise ValueError(f"{text!r} is not text, raw, json or a template with {{name}} or {{data}}")
+        raise ValueError(
+            f"{text!r} is not pretty, text, raw, json or a template with {{name}} or {{data}}"
+        )
     # Escapes are for the template's own text only, not for the values of fields.
     escapes = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
     template = re.sub(r"\\[nt\\]", lambda found: escapes[found[0]], text) + "\n"

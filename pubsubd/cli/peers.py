@@ -20,8 +20,9 @@ from rich.text import Text
 from pubsubd.cli.edges import ask_edges
 from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.streams import echo, visible
-from pubsubd.cli.tables import console
+from pubsubd.cli.output import write
+from pubsubd.cli.streams import echo, encoded, visible
+from pubsubd.cli.terminal import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
@@ -130,7 +131,7 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
                 # Not printed by rich, for which a closed pipe is a failure.
                 with output.capture() as captured:
                     output.print(await draw(output.width))
-                echo(captured.get(), nl=False)
+                write(encoded(captured.get()))
             if watch is None:
                 return
             await trio.sleep(watch)

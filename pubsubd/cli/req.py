@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
 
@@ -12,8 +13,10 @@ import trio
 from pubsubd.cli import names
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import write
+from pubsubd.cli.pretty import pretty_json
 from pubsubd.cli.receivers import wait_for_receivers
 from pubsubd.cli.streams import echo, encoded
+from pubsubd.cli.terminal import coloured
 from pubsubd.cli.values import some_seconds
 from pubsubd.client import Client, DaemonError
 from pubsubd.client.faults import printable
@@ -188,6 +191,9 @@ def _line(data: bytes) -> bytes:
 
 
 def _for_terminal(data: bytes) -> bytes:
+    pretty = pretty_json(data, shutil.get_terminal_size().columns, colours=coloured())
+    if pretty is not None:
+        return encoded(f"{pretty}\n")
     lines = data.decode("utf-8", "surrogateescape").removesuffix("\n").split("\n")
     shown = ["\t".join(map(escape, line.split("\t"))) for line in lines]
     return encoded("\n".join([*shown, ""]))

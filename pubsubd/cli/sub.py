@@ -64,12 +64,11 @@ def _format(text: str) -> str:
     "form",
     type=_format,
     metavar="FORMAT",
-    default="text",
-    show_default=True,
     shell_complete=lambda _context, _option, word: [
-        form for form in ("text", "raw", "json") if form.startswith(word)
+        form for form in ("pretty", "text", "raw", "json") if form.startswith(word)
     ],
-    help="text, raw, json, or a template with {name}, {data}, {length} or {time}.",
+    help="pretty, text, raw, json, or a template with {name}, {data}, {length} or {time}."
+    "  [default: pretty on a terminal, otherwise text]",
 )
 @click.option(
     "--summary",
@@ -113,7 +112,7 @@ def command(
     excluded: tuple[str, ...],
     count: int | None,
     timeout: float | None,
-    form: str,
+    form: str | None,
     summarised: bool,
     every: float | None,
     folder: str | None,
@@ -124,6 +123,8 @@ def command(
 
     \b
     Formats:
+      pretty    for people, and the default on a terminal: names in
+                colour, JSON indented and coloured
       text      name, a space, the data and a line end; on a terminal
                 control characters are escaped, as in \\x1b
       raw       the data alone, with nothing between two messages
@@ -152,13 +153,15 @@ def command(
         raise click.UsageError("--not excludes everything if its SUBSTRING is empty.")
     if every is not None and not summarised:
         raise click.UsageError("--every is for --summary.")
-    if form != "text" and folder is not None and not summarised:
+    if form not in (None, "text") and folder is not None and not summarised:
         raise click.UsageError("--dump writes the data as it is, without --format.")
-    if form not in ("text", "json") and summarised:
+    if form not in (None, "text", "json") and summarised:
         raise click.UsageError("--summary has the formats text and json.")
+    terminal = sys.stdout.isatty()
+    form = form or ("pretty" if terminal else "text")
     wanted = Wanted(substrings, everything, excluded, count, timeout)
     with ExitStack() as stack:
-        output = Output(parse_format(form, terminal=sys.stdout.isatty()), as_json=form == "json")
+        output = Output(parse_format(form, terminal=terminal), as_json=form == "json")
         if folder is not None:
             output.dump = stack.enter_context(Dump(folder, count or MAX_FILES, room))
         if summarised:

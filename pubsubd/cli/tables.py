@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
-from rich.console import Console
 from rich.table import Table
 
 from pubsubd.cli.streams import encoded
-
-
-def console() -> Console:
-    """Return standard output, as wide as a table needs where there is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False)
+from pubsubd.cli.terminal import console
 
 
 def drawn(table: Table) -> bytes:

@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 import trio
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 
+from pubsubd.cli.terminal import console
 from pubsubd.cli.values import some_seconds
 
 _INTERVAL = "2"
@@ -31,7 +32,7 @@ def watches(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def can_redraw() -> bool:
     """Return whether standard output is a terminal on which something can be replaced."""
-    return sys.stdout.isatty() and not Console().is_dumb_terminal
+    return sys.stdout.isatty() and not console().is_dumb_terminal
 
 
 async def keep_drawing(draw: Callable[[int], Awaitable[RenderableType]], seconds: float) -> None:
@@ -41,11 +42,11 @@ async def keep_drawing(draw: Callable[[int], Awaitable[RenderableType]], seconds
         draw: returns what to show, given the width of the terminal.
         seconds: from one answer to the next request.
     """
-    console = Console(highlight=False)
-    shown = await draw(console.width)  # an error is told on the screen that stays
+    screen = console()
+    shown = await draw(screen.width)  # an error is told on the screen that stays
     # Nothing else is printed meanwhile, and what stands in for stdout would not tell its encoding.
-    live = Live(shown, console=console, auto_refresh=False, screen=True, redirect_stdout=False)
+    live = Live(shown, console=screen, auto_refresh=False, screen=True, redirect_stdout=False)
     with live:
         while True:
             await trio.sleep(seconds)
-            live.update(await draw(console.width), refresh=True)
+            live.update(await draw(screen.width), refresh=True)

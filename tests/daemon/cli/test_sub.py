@@ -23,12 +23,15 @@ from pubsubd.cli.tables import drawn
 from pubsubd.client import Client, Message, open_client
 from tests.daemons import DEADLINE
 from tests.running import (
+    command_line,
+    environment,
     pubsubd,
     serve_until_stopped,
     serving,
     start,
     wait_subscribed,
 )
+from tests.screens import on_screen
 
 
 class Sub:
@@ -113,19 +116,44 @@ async def test_more_than_one_substring_may_be_given() -> None:
         assert await sub.out() == b"m x\nnm y\n"
 
 
+async def seen_on_a_terminal(*words: str, data: bytes, **env: str) -> bytes:
+    """Return what a terminal of 40 columns gets of a message ``n`` with a control in its name."""
+    async with publishing() as (port, client):
+        with on_screen("sub", "n", "--count=1", *words, port=port, columns=40, **env) as screen:
+            await wait_subscribed(port, "n")
+            await client.publish("n\x1b]0;x", data)
+            assert await screen.wait_end() == 0
+    return screen.seen.removeprefix(b"pubsubd: subscribed\r\n")
+
+
 async def test_on_a_terminal_control_characters_are_escaped() -> None:
-    ours, theirs = os.openpty()
-    try:
-        async with (
-            publishing() as (port, client),
-            subscribing(port, "--count=1", stdout=theirs) as sub,
-        ):
-            await client.publish("n\x1b]0;x", b"\x1b[2J\xff\r\n")
-            await sub.process.wait()
-        assert os.read(ours, 1000) == b"n\\x1b]0;x \\x1b[2J\\xff\\r\\n\r\n"
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    for words in ([], ["--format=text"]):
+        seen = await seen_on_a_terminal(*words, data=b"\x1b[2J\xff\r\n", NO_COLOR="1")
+        assert seen == b"n\\x1b]0;x \\x1b[2J\\xff\\r\\n\r\n"
+
+
+async def test_on_a_terminal_json_is_indented_and_coloured() -> None:
+    data = b'{"type": "note", "payload": [1, true]}'
+    seen = await seen_on_a_terminal(data=data)
+    assert seen.startswith(b'\x1b[36mn\\x1b]0;x\x1b[0m {\r\n  \x1b[1;34m"type"\x1b[0m: \x1b[32m')
+    assert seen.count(b"\r\n") == 7
+    seen = await seen_on_a_terminal("--format=text", data=data)
+    assert seen == b"n\\x1b]0;x " + data + b"\r\n"
+
+
+async def test_in_a_pipe_the_data_stays_as_it_is_whatever_forces_colours() -> None:
+    data = b'{"a":\x1b[1]}'
+    async with publishing() as (port, client), trio.open_nursery() as nursery:
+        process = await trio.lowlevel.open_process(
+            command_line("sub", "n", "--count=1", port=port),
+            stdout=subprocess.PIPE,
+            env=environment(FORCE_COLOR="1"),
+        )
+        nursery.start_soon(process.wait)
+        await wait_subscribed(port, "n")
+        await client.publish("n", data)
+        assert process.stdout is not None
+        assert b"".join([part async for part in process.stdout]) == b"n " + data + b"\n"
 
 
 async def test_on_a_terminal_it_says_when_it_is_subscribed() -> None:

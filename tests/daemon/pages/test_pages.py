@@ -250,7 +250,9 @@ def test_the_daemon_s_page_tells_the_variables() -> None:
 def test_the_commands_page_tells_the_variables(command: str) -> None:
     listed = items(section(COMMAND, "ENVIRONMENT"), "Ev")
     variables = [option.envvar for option in options_of(command).values() if option.envvar]
-    assert {*variables, "PUBSUBD_DEBUG", "XDG_CONFIG_HOME"} == set(listed)
+    assert {*variables, "PUBSUBD_DEBUG", "XDG_CONFIG_HOME", "NO_COLOR", "FORCE_COLOR"} == set(
+        listed
+    )
 
 
 def test_the_daemon_s_page_tells_every_choice() -> None:
@@ -263,7 +265,7 @@ def test_the_daemon_s_page_tells_every_choice() -> None:
 
 def test_the_commands_page_tells_every_format_and_field() -> None:
     text = section(COMMAND, "pubsubd sub")
-    assert items(text, "Cm") == ["text", "raw", "json"]
+    assert items(text, "Cm") == ["pretty", "text", "raw", "json"]
     for field in FIELDS:
         assert f".Li {{{field}}}" in text
 
