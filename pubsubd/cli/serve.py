@@ -16,7 +16,7 @@ from pubsubd.cli.line_writer import PATIENCE
 from pubsubd.cli.logs import start_log
 from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
-from pubsubd.daemon.check import become, expiries, rehearse, warnings
+from pubsubd.daemon.check import become, expiries, listening, rehearse, warnings
 from pubsubd.daemon.in_force import find_stuck, leave
 from pubsubd.daemon.systemd import find_service
 from pubsubd.protocol.errors import ConfigError
@@ -177,10 +177,13 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
         raise ConfigError(say_stuck(stuck))  # systemd asks whether it can be reloaded
     if stuck:
         told.append(f"a reload of the running daemon will be refused: {say_stuck(stuck)}")
-    told += warnings(prepared, {} if service is None else service.sockets)
+    passed = {} if service is None else service.sockets
+    told += warnings(prepared, passed)
     for text in (*told, *expiries(prepared)):
         echo(f"Warning: {text}", err=True)
     echo("the settings are good" if path is None else f"{path} is good")
+    for line in listening(settings.config, passed):
+        echo(line)
 
 
 def _hint() -> str:

@@ -18,8 +18,9 @@ from pubsubd.daemon.certificates import remind
 from pubsubd.daemon.reload import Prepared, prepare
 from pubsubd.daemon.systemd import PassedSocket, Service
 from pubsubd.protocol.errors import ConfigError
-from pubsubd.protocol.wire import escape, show_address
+from pubsubd.protocol.wire import escape
 from pubsubd.settings.config import Config, ListenerConfig
+from pubsubd.transport.addresses import text_of
 from pubsubd.transport.listen import (
     BoundSocket,
     check_address,
@@ -177,10 +178,17 @@ def expiries(prepared: Prepared) -> list[str]:
     return [one.text for one in remind(prepared.certificates, time.time()).values()]
 
 
+def listening(config: Config, passed: Passed) -> Iterator[str]:
+    """Return a line for each listener: its name, and the addresses that it is reached at."""
+    for one in config.all_listeners():
+        taken = [sock.address for sock in passed.get(one.name, ())]
+        yield f"{one.name}: {', '.join(taken or _addresses(one))}"
+
+
 def _overridden(config: Config, passed: Passed) -> Iterator[str]:
     for one in config.all_listeners():
         sockets = passed.get(one.name, ())
-        wanted = _addresses(one)
+        wanted = set(_addresses(one))
         actual = [sock.address for sock in sockets]
         if sockets and one.named_by and not wanted & set(actual):
             unit = sockets[0].unit or "its socket unit"
@@ -192,10 +200,10 @@ def _overridden(config: Config, passed: Passed) -> Iterator[str]:
             )
 
 
-def _addresses(one: ListenerConfig) -> set[str]:
+def _addresses(one: ListenerConfig) -> list[str]:
     if one.unix is not None:
-        return {one.unix}
-    return {show_address(host, port) for host, port in one.addresses}
+        return [one.unix]
+    return [text_of(address) for _, address in resolve(one, insecure=True)]
 
 
 def _strangers(prepared: Prepared) -> Iterator[str]:

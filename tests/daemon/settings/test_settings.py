@@ -345,14 +345,16 @@ def check(path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_check_says_that_good_settings_are_good_and_does_not_serve(
-    write: Callable[[str], Path], certificates: Certificates
+    write: Callable[[str], Path], certificates: Certificates, tmp_path: Path
 ) -> None:
     path = write(
-        f'port = 1\ntls_certificate = "{certificates.server_certificate}"\n'
+        f'host = ["*", "::1"]\ninsecure = true\nport = 1\nno_hub = true\nunix = "{tmp_path}/a"\n'
+        f'tls_certificate = "{certificates.server_certificate}"\n'
         f'tls_key = "{certificates.server_key}"\n'
     )
     done = check(path)
-    assert (done.returncode, done.stdout) == (0, f"{path} is good\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{path} is good\nline: 0.0.0.0:1, [::]:1\nunix: {tmp_path}/a\n"
 
 
 @pytest.mark.parametrize(
