@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pubsubd.access.proxies import NOWHERE
 from pubsubd.protocol.limits import HubLimits, Limits
 
 if TYPE_CHECKING:
@@ -23,10 +24,11 @@ class ListenerState:
             are looked up here.
         login: whether a client has to say who it is before it may do anything.
         tls: what connections are encrypted with; None for plain ones.
+        proxies: who is believed to speak for others.
         connections: that are open.
     """
 
-    __slots__ = ("connections", "hub_limits", "limits", "login", "name", "tls")
+    __slots__ = ("connections", "hub_limits", "limits", "login", "name", "proxies", "tls")
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class ListenerState:
         self.hub_limits = hub_limits or HubLimits()
         self.login = login
         self.tls = tls
+        self.proxies = NOWHERE
         self.connections = 0
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pubsubd.access.proxies import Networks
 from pubsubd.access.rules import Acl
 from pubsubd.access.users import Users, load_users
 from pubsubd.broker.turn import Steps
@@ -141,6 +142,7 @@ class Reloader:
             listener = self.listeners[one.name]
             listener.limits, listener.hub_limits = one.limits, one.hub_limits
             listener.login, listener.tls = one.login, prepared.contexts.get(one.name)
+            listener.proxies = Networks(one.proxies)
         if self.hub is not None:
             self.hub.replace(
                 config.hub_limits,

@@ -67,6 +67,7 @@ class HubConnection:
         again: whether the present message was begun before: it has been counted already.
         closing: why it ends when its output is sent, once it does.
         left: whether it is leaving.
+        via: where it comes from itself: behind a proxy, others may send requests over it.
     """
 
     __slots__ = (
@@ -88,6 +89,7 @@ class HubConnection:
         "subscriptions",
         "to",
         "verdict",
+        "via",
         "wrapped",
     )
 
@@ -103,6 +105,7 @@ class HubConnection:
         self.hub = hub
         self.peer = hub.broker.join(label, self._deliver, self.end, listener or hub.listener)
         self.peer.prepare = self._prepare
+        self.via = label
         self.sender = address(self.peer)
         self.reader: LineReader | WebSocketReader | HttpReader | None = None
         self.framing: Framing = NDJSON
@@ -133,6 +136,16 @@ class HubConnection:
         """Bytes that may wait for it."""
         return self.peer.listener.hub_limits.max_pending
 
+    def relocate(self, label: str) -> None:
+        """Note where it comes from, as a proxy says, before anything has come."""
+        self.via = label
+        self.speak_for(label)
+
+    def speak_for(self, label: str) -> None:
+        """Note where its requests come from now."""
+        self.peer.label = label
+        self.sender = address(self.peer)
+
     # Transport and dialect
 
     @property
@@ -141,10 +154,10 @@ class HubConnection:
         assert isinstance(self.reader, HttpReader)
         return self.reader
 
-    def upgrade(self, reader: HttpReader) -> None:
+    def upgrade(self, reader: HttpReader, subprotocol: str | None) -> None:
         """Go on as a WebSocket: input behind the request is not parsed yet."""
         self._outer = None  # the sender of the request stays logged in
-        self.put_raw(reader.accept())
+        self.put_raw(reader.accept(subprotocol))
         self.framing = WEBSOCKET
         self.reader = WebSocketReader(self.limits.max_message)
 

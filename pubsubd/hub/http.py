@@ -303,14 +303,15 @@ class HttpReader:
         answer = "\r\n".join(lines).encode("ascii") + b"\r\n\r\n"
         return answer if head or status in (204, 304) else answer + body
 
-    def accept(self) -> bytes:
+    def accept(self, subprotocol: str | None = None) -> bytes:
         """Return the answer that turns the connection into a WebSocket; this reader is done then.
 
-        What is in :attr:`trailing` is for the reader of the WebSocket.
+        ``subprotocol`` is one of those that were asked for, or None. What is in :attr:`trailing`
+        is for the reader of the WebSocket.
         """
         assert self._handshake is not None
         self._due.popleft()
-        answer, self._handshake = self._handshake.send(AcceptConnection()), None
+        answer, self._handshake = self._handshake.send(AcceptConnection(subprotocol)), None
         return answer
 
 

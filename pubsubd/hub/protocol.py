@@ -32,6 +32,9 @@ from pubsubd.routing.outbox import Pieces
 HTTP_IDLE = 60.0
 """Seconds that an HTTP connection is kept for a further request."""
 
+PING = b"\x89\0"
+"""A ping without data (RFC 6455, section 5.5.2)."""
+
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
 _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
 _SMALL = 1_024  # bytes of a publication after which one does not look at the clock
@@ -54,7 +57,7 @@ class HubProtocol(HubConnection):
         listener: of its listener; None for the hub's own.
     """
 
-    __slots__ = ("_at", "_events", "_request_since", "_unread")
+    __slots__ = ("_at", "_events", "_ping_at", "_request_since", "_unread")
 
     hub: Hub
 
@@ -70,6 +73,7 @@ class HubProtocol(HubConnection):
         self._unread, self._at = b"", 0  # input, and how far it is parsed
         self._events: deque[Any] | None = None  # parsed and not carried out
         self._request_since: float | None = None  # since when a request comes, if one does
+        self._ping_at = float("inf")  # when the next ping of a WebSocket is due
         super().__init__(hub, label, send, end, listener=listener)
 
     # What the transport asks
@@ -104,7 +108,12 @@ class HubProtocol(HubConnection):
         return self.framing.count_frames(chunk)
 
     def overdue(self, now: float, heard: float) -> ProtocolError | None:
-        """Return why it ends now, if it has been silent since ``heard`` for too long."""
+        """Return why it ends now, if it has been silent since ``heard`` for too long.
+
+        A WebSocket that goes on gets a ping now and then, or proxies would take it for idle.
+        """
+        if type(self.reader) is WebSocketReader:
+            self._ping(now)
         peer = self.peer
         asked = peer.listener.login or peer.expires_at is not None
         if asked and type(self.reader) is not HttpReader:
@@ -131,6 +140,14 @@ class HubProtocol(HubConnection):
             if now - heard > limit:
                 return ProtocolError("heartbeat-timeout", f"no heartbeat for {limit:g} s")
         return None
+
+    def _ping(self, now: float) -> None:
+        interval = self.limits.ping
+        if now >= self._ping_at and interval and not self.peer.outbox.size:
+            self.put_raw(PING)
+            self.flush()
+        if not now < self._ping_at <= now + interval:
+            self._ping_at = now + interval
 
     def rest(self, begun: float, now: float) -> None:
         """Let no timeout run from ``begun`` to ``now``: a password was checked."""

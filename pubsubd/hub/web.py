@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from pubsubd import __version__
+from pubsubd.access.proxies import forwarded_for, labelled_host
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import console, synap
 from pubsubd.hub.browsers import check_host, check_origin, cors_headers
@@ -26,11 +27,15 @@ from pubsubd.hub.port import Hub
 from pubsubd.hub.strict import JsonError, decode
 from pubsubd.hub.synap import SynapError
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.wire import show_address
 
 _encode = msgspec.json.Encoder().encode
 
 STATISTICS = b"//pubsubd/stats"
 """The name that one must have the right to receive to read the metrics."""
+
+SUBPROTOCOLS = ("pubsubd", "signal-hub", "synap")
+"""Names that a WebSocket may ask for; all dialects are spoken whichever it is."""
 
 _SOCKETS = ("/", "/ws", "/pubsub/ws")
 
@@ -49,6 +54,8 @@ def refusal(error: ProtocolError) -> bytes:
 
 def answer(hub: Hub, connection: HubConnection, request: Request, events: deque[Any]) -> None:
     """Answer one request, or go on as a WebSocket."""
+    if connection.peer.listener.proxies and not _locate(connection, request):
+        return
     host, origin = request.headers.get("host"), request.headers.get("origin")
     if not check_host(host, hub.hosts):
         _answer(connection, 421, {"error": "this Host is not served here"})
@@ -89,6 +96,20 @@ def answer(hub: Hub, connection: HubConnection, request: Request, events: deque[
         _command(hub, connection, request, cors)
     else:
         _rest(hub, connection, request, cors)
+
+
+def _locate(connection: HubConnection, request: Request) -> bool:
+    """Find out who sends a request through a trusted proxy; False if it is refused."""
+    via, proxies = connection.via, connection.peer.listener.proxies
+    if labelled_host(via) not in proxies:
+        return True
+    try:
+        client = forwarded_for(request.headers, proxies)
+    except ValueError as error:
+        _answer(connection, 400, {"error": str(error)})
+        return False
+    connection.speak_for(via if client is None else show_address(*client))
+    return True
 
 
 def _answer(
@@ -156,8 +177,9 @@ def _upgrade(hub: Hub, connection: HubConnection, request: Request, events: dequ
     topics = [
         topic for text in request.query.get("topics", []) for topic in text.split(",") if topic
     ]
+    subprotocol = choose_subprotocol(request.headers.get("sec-websocket-protocol", ""))
     if request.path != "/pubsub/ws":
-        connection.upgrade(connection.http)
+        connection.upgrade(connection.http, subprotocol)
         return
     if not topics:
         _answer(connection, 400, {"error": "Invalid request: At least one topic required"})
@@ -169,11 +191,21 @@ def _upgrade(hub: Hub, connection: HubConnection, request: Request, events: dequ
         _refuse_command(connection, error, [])
         return
     refused = partial(_refuse_command, connection, cors=[])
-    _reply(connection, answer, partial(_connect, hub, connection), refused)
+    _reply(connection, answer, partial(_connect, hub, connection, subprotocol), refused)
 
 
-def _connect(hub: Hub, connection: HubConnection, _payload: dict[str, Any]) -> None:
-    connection.upgrade(connection.http)
+def choose_subprotocol(asked: str) -> str | None:
+    """Return the first of the subprotocols that is one of :data:`SUBPROTOCOLS`.
+
+    If there is none, none is answered (RFC 6455, section 4.2.2), and a browser gives up then.
+    """
+    return next((one for one in map(str.strip, asked.split(",")) if one in SUBPROTOCOLS), None)
+
+
+def _connect(
+    hub: Hub, connection: HubConnection, subprotocol: str | None, _payload: dict[str, Any]
+) -> None:
+    connection.upgrade(connection.http, subprotocol)
     subscriber = hub.synap.subscribers.of(connection)
     assert subscriber is not None
     connection.put(_encode(synap.connected(subscriber)))

@@ -38,6 +38,7 @@ CLOSES = {
     "login-revoked": "what the connection had logged in with holds no longer",
     "too-many-connections": "one more connection than max_connections",
     "slow-consumer": "the backlog is over max_pending",
+    "bad-proxy-header": "a PROXY header that cannot be read, or is not whole in time",
     "tls-required": "something that is not TLS, where TLS is spoken",
     "tls-failed": "TLS that cannot be understood, or a certificate that is not good",
     "tls-timeout": "not encrypted after handshake_timeout",

@@ -207,6 +207,9 @@ class HubLimits:
     heartbeat: float = 60.0
     """Silence after which a connection that has introduced or registered itself is closed."""
 
+    ping: float = 30.0
+    """Between two pings over a WebSocket; 0 for none."""
+
     max_actors: int = 50_000
     """Registered actors, of all connections."""
 

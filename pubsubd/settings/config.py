@@ -44,6 +44,7 @@ class ListenerConfig:
         login: whether a client has to say who it is.
         tls: what it is encrypted with; None for nothing.
         named_by: the settings that say where to listen; empty if that is the default.
+        proxies: networks of proxies that say for whom they speak.
         limits, hub_limits: see :class:`~pubsubd.broker.listener_state.ListenerState`.
     """
 
@@ -54,6 +55,7 @@ class ListenerConfig:
     login: bool = False
     tls: TlsFiles | None = None
     named_by: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
     hub_limits: HubLimits = field(default_factory=HubLimits)
 
@@ -117,6 +119,7 @@ class Config:
         users_file: who may come in with a password or token; None for nobody.
         acl: who may publish and receive what; empty for everybody everything.
         tls: what is encrypted with; None for nothing.
+        proxies: networks of proxies that say for whom they speak.
         hub_auth: the file with the key that tokens are checked with on the hub port; None where
             none is asked for.
         hub_audiences: one of them has to be in the ``aud`` of a token; if empty, none may be there.
@@ -143,6 +146,7 @@ class Config:
     users_file: str | None = None
     acl: tuple[AclRule, ...] = ()
     tls: TlsFiles | None = None
+    proxies: tuple[str, ...] = ()
     hub_auth: str | None = None
     hub_audiences: tuple[str, ...] = ()
     jwt_leeway: float = 0.0
@@ -209,6 +213,7 @@ class Config:
                 for key in (("unix",) if unix else ("host", f"{'hub_' * (name == 'hub')}port"))
                 if key in self.given
             ),
+            proxies=self.proxies,
             limits=self.limits,
             hub_limits=self.hub_limits,
         )

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from pubsubd.access.proxies import Networks
 
 Number = TypeVar("Number", int, float)
 
@@ -205,6 +207,20 @@ def lists(metavar: str, *, single: bool = False, empty: bool = False) -> Kind:
         return tuple(one.from_toml(part) for part in value)
 
     return Kind(metavar, one.from_text, read, " ".join, many=True)
+
+
+def networks() -> Kind:
+    """Return the kind of several networks of addresses."""
+    many = lists("NETWORK")
+
+    def check(text: str) -> str:
+        Networks([many.from_text(text)])
+        return text
+
+    def read(value: Any) -> tuple[str, ...]:
+        return tuple(check(text) for text in many.from_toml(value))
+
+    return replace(many, from_text=check, from_toml=read)
 
 
 def switches() -> Kind:

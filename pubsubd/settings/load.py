@@ -134,6 +134,7 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
         users_file=values["users_file"],
         acl=() if file is None else _rules(file),
         tls=_tls(values),
+        proxies=values["trusted_proxies"],
         hub_auth=values["hub_auth"],
         hub_audiences=values["hub_audience"],
         jwt_leeway=values["jwt_leeway"],
@@ -251,6 +252,7 @@ def _listener(file: File, number: int, values: Mapping[str, Any], config: Config
         login=config.login(cast("Protocol", protocol), table.get("auth")),
         tls=tls,
         named_by=("address",),
+        proxies=own["trusted_proxies"],
         limits=Limits(**{name: own[name] for name in _LIMITS}),
         hub_limits=HubLimits(**{name: own[f"hub_{name}"] for name in _HUB_LIMITS}),
     )

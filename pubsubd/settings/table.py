@@ -11,6 +11,7 @@ from pubsubd.settings.kinds import (
     choices,
     counts,
     lists,
+    networks,
     numbers,
     sizes,
     switches,
@@ -209,6 +210,24 @@ How long a connection may take to log in, where that is required.
 Time spent waiting for a password to be checked does not count.
 """,
                 live=True,
+            ),
+            Setting(
+                "trusted_proxies",
+                networks(),
+                (),
+                "A network of proxies that say whom they speak for; may be repeated.",
+                """\
+Network, such as
+.Li 10.0.0.0/8 ,
+or address of proxies that say for whom they speak, by the PROXY protocol or, on hub
+ports, in the headers X-Forwarded-For and Forwarded.
+Others that say so are not believed.
+See
+.Xr pubsubd-proxy 7 .
+May be given several times.
+""",
+                live=True,
+                listener="both",
             ),
             Setting(
                 "hub_auth",
@@ -594,6 +613,18 @@ messages that one connection may send at once.
 Silence after which a
 .Li hub:*
 client that has introduced or registered itself is considered dead.
+""",
+                live=True,
+                listener="hub",
+            ),
+            Setting(
+                "hub_ping",
+                times(zero=True),
+                _HUB.ping,
+                "Time between two pings over a WebSocket; 0 for none.",
+                """\
+Time between two pings that are sent over each WebSocket, so that proxies do not take it
+for idle; 0 for none.
 """,
                 live=True,
                 listener="hub",

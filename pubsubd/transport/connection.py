@@ -25,6 +25,8 @@ from typing import Protocol
 
 import trio
 
+from pubsubd.access.proxies import MAX_HEADER as MAX_PROXY_HEADER
+from pubsubd.access.proxies import ProxyHeader, read_proxy_header
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.rate import Pace
 from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
@@ -40,6 +42,7 @@ from pubsubd.protocol.limits import (
     READ_SIZE,
     TURN,
 )
+from pubsubd.protocol.wire import show_address
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport.server import Server
 from pubsubd.transport.stall_budget import StallBudget
@@ -87,6 +90,9 @@ class ConnectionProtocol(Protocol):
     def listening(self) -> bool:
         """Whether something is still due to it after it has shut down its sending side."""
 
+    def relocate(self, label: str) -> None:
+        """Note where it comes from, as a proxy says."""
+
     def receive(self, data: bytes) -> bool:
         """Work off what was read; whether work is left that ``receive(b"")`` goes on with.
 
@@ -127,12 +133,21 @@ ends it from outside of ``receive``, for a code and a text.
 
 
 def open_connection(
-    server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeProtocol
+    server: Server,
+    sock: socket.socket | TlsSocket,
+    label: str,
+    make: MakeProtocol,
+    *,
+    proxied: bool = False,
 ) -> Peer:
-    """Serve a connected, non-blocking socket, in a task of its own; return its peer."""
+    """Serve a connected, non-blocking socket, in a task of its own; return its peer.
+
+    If it is ``proxied``, a header of the PROXY protocol may come first.
+    """
     before = server.broker.counters.connections_total
     try:
         session = Connection(server, sock, label, make)
+        session.proxied = proxied
     except BaseException:
         server.broker.abandon(before)
         raise
@@ -158,6 +173,7 @@ class Connection:
         heard: :func:`time.perf_counter` at the last input; until TLS is spoken, at the beginning.
         listening: whether the peer has shut down its sending side and goes on receiving.
         leaving: whether nothing is read any more but what the peer says after the end.
+        proxied: whether a header of the PROXY protocol may still come.
     """
 
     __slots__ = (
@@ -185,6 +201,7 @@ class Connection:
         "leaving",
         "listening",
         "peer",
+        "proxied",
     )
 
     def __init__(
@@ -211,6 +228,7 @@ class Connection:
         self.heard = perf_counter()
         self.listening = False
         self.leaving = False
+        self.proxied = False
         self._protocol = make(label, self._send, self.end)
         self._half = self._protocol.max_pending // 2
         self.peer = self._protocol.peer
@@ -225,7 +243,10 @@ class Connection:
             with self._scope:
                 await self._serve()
             if self._server.draining and peer.ending is None and not self._gone:
-                await self._drain()
+                if self.proxied:
+                    self._say_goodbye()
+                else:
+                    await self._drain()
         except ProtocolError as error:  # before there was anything that could be said
             self.end(error.code, error.text)
         except ssl.SSLError as error:
@@ -357,7 +378,38 @@ class Connection:
 
     # Reading
 
+    async def _read_proxy_header(self) -> None:
+        """Take the header of the PROXY protocol, if one comes first, and the client's address.
+
+        Raises:
+            ProtocolError: it cannot be read, or is not whole in time.
+        """
+        raw = self._sock if self._tls is None else self._tls.raw
+        assert isinstance(raw, socket.socket)
+        limit, deadline, seen = self.peer.listener.limits.handshake_timeout, float("inf"), b""
+        while True:
+            with trio.move_on_at(deadline):
+                await trio.lowlevel.wait_readable(raw)
+            data = raw.recv(MAX_PROXY_HEADER, socket.MSG_PEEK)
+            header = read_proxy_header(data) if data else ProxyHeader(0, None)
+            if header is not None:
+                break
+            if len(data) == len(seen) or trio.current_time() >= deadline:
+                if not data.strip(b"\r\n"):  # somebody who types blank lines
+                    header = ProxyHeader(0, None)
+                    break
+                raise ProtocolError("bad-proxy-header", f"not whole after {limit:g} s, or cut off")
+            deadline, seen = min(deadline, trio.current_time() + limit), data
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(data) + 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        raw.recv(header.size)
+        self.proxied = False
+        if header.client is not None:
+            self._protocol.relocate(show_address(*header.client))
+
     async def _serve(self) -> None:
+        if self.proxied:
+            await self._read_proxy_header()
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
         protocol, recv, receive = self._protocol, self._sock.recv, self._protocol.receive
@@ -529,6 +581,9 @@ class Connection:
         with trio.move_on_at(self._server.drain_deadline):
             await self._server.wait_all_read_out()
             await self._wait_drained()
+        self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
         self.end("shutting-down", "the daemon is ending")
 
     # Writing

@@ -37,6 +37,10 @@ class LineProtocol:
         self.peer = broker.join(label, send, end, listener)
         self.receive = partial(broker.receive, self.peer)
 
+    def relocate(self, label: str) -> None:
+        """Note where it comes from, as a proxy says."""
+        self.peer.label = label
+
     @property
     def max_pending(self) -> int:
         """Bytes that may wait for it."""

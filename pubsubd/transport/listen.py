@@ -448,7 +448,9 @@ def _admit(sock: socket.socket, address: Any, listener: Listener, server: Server
         return
     tune(sock)
     label, tls = text_of(address), listener.state.tls
-    open_connection(server, sock if tls is None else TlsSocket(sock, tls), label, listener.make)
+    proxied = bool(listener.state.proxies) and host_of(address) in listener.state.proxies
+    spoken = sock if tls is None else TlsSocket(sock, tls)
+    open_connection(server, spoken, label, listener.make, proxied=proxied)
 
 
 def _user(sock: socket.socket) -> str:

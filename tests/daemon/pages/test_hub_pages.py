@@ -328,7 +328,13 @@ def test_the_page_tells_every_reason_for_an_end_with_its_close_code() -> None:
     parts = re.split(r"^\.It Li (\S+)\n", section(HUB, "HOW CONNECTIONS END"), flags=re.MULTILINE)
     told = dict(zip(parts[1::2], parts[2::2], strict=True))
     of_line_only = {"wrong-length", "payload-too-large", "line-too-long", "http-request", "no-tls"}
-    of_line_only |= {"too-many-failures", "tls-required", "tls-failed", "tls-timeout"}
+    of_line_only |= {
+        "bad-proxy-header",
+        "too-many-failures",
+        "tls-required",
+        "tls-failed",
+        "tls-timeout",
+    }
     assert set(told) == {*errors.CLOSES, *errors.HUB_CLOSES} - of_line_only - {
         "too-many-connections"
     }

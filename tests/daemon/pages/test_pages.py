@@ -40,6 +40,7 @@ from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, to
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
 CONF, OPERATIONS = "pubsubd.conf.5", "pubsubd-operations.7"
 HUB, MESH, TOPOLOGY = "pubsubd-hub.7", "pubsubd-mesh.7", "pubsubd-topology.1"
+PROXY = "pubsubd-proxy.7"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = sorted(path.name for path in (ROOT / "man").iterdir())
 
@@ -187,7 +188,9 @@ def test_mandoc_finds_nothing_to_complain_about(page: str) -> None:
 
 
 def test_there_are_these_pages() -> None:
-    assert sorted([DAEMON, COMMAND, CONF, HUB, MESH, OPERATIONS, PROTOCOL, TOPOLOGY]) == PAGES
+    assert (
+        sorted([DAEMON, COMMAND, CONF, HUB, MESH, OPERATIONS, PROTOCOL, PROXY, TOPOLOGY]) == PAGES
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from pubsubd.hub.connection import HubConnection
-from pubsubd.protocol.limits import Limits
+from pubsubd.hub.protocol import PING
+from pubsubd.protocol.limits import HubLimits, Limits
+from pubsubd.routing.outbox import Outbox
 from pubsubd.routing.wildcards import Pattern
-from tests.hubs import Room, message_a, message_b
+from tests.hubs import UPGRADE, Room, message_a, message_b
 
 
 @pytest.fixture
@@ -477,3 +479,32 @@ def test_a_message_that_grows_over_the_line_ports_limit_is_refused() -> None:
     )
     assert answer["payload"]["code"] == "message_too_large"
     assert answer["payload"]["details"]["maxSize"] == 100
+
+
+# Pings
+
+
+def test_a_websocket_gets_a_ping_now_and_then_unless_something_waits_for_it() -> None:
+    room = Room(ping=30.0)
+    room.join("ann", "bob")
+    room.say_raw("ann", UPGRADE)
+    room.heard["ann"] = b""
+    connection = room.connections["ann"]
+
+    def pinged(after: float, name: str = "ann") -> bool:
+        room.tick(after)
+        assert room.connections[name].overdue(room.now, room.now) is None
+        heard, room.heard[name] = room.heard[name], b""
+        assert heard in (b"", PING)
+        return bool(heard)
+
+    assert [pinged(10.0) for _ in range(8)] == [0, 0, 0, 1, 0, 0, 1, 0]
+    connection.peer.outbox.put(b"x")
+    assert [pinged(10.0) for _ in range(3)] == [0, 0, 0]
+    connection.peer.outbox = Outbox()
+    assert [pinged(10.0) for _ in range(3)] == [0, 1, 0]
+    room.hub.listener.hub_limits = HubLimits(ping=5.0)  # a reload
+    assert [pinged(10.0) for _ in range(3)] == [0, 1, 1]
+    room.hub.listener.hub_limits = HubLimits(ping=0.0)
+    assert [pinged(100.0) for _ in range(3)] == [0, 0, 0]
+    assert not pinged(100.0, "bob")  # it has not said what it speaks
