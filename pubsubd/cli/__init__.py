@@ -7,6 +7,7 @@ not load what ``bench`` draws with, and ``--help`` loads click alone.
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import re
@@ -60,6 +61,8 @@ class _Commands(click.Group):
             return None
         command = import_module(f"pubsubd.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
+        gc.freeze()  # what was imported stays
+        gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
