@@ -19,23 +19,9 @@ import pytest
 
 from pubsubd import __version__
 from tests.daemons import DEADLINE, ROOT, tool
-from tests.packages import EPOCH, SHARED_OBJECT, build, copy_checkout, fake_wheels, run
+from tests.packages import EPOCH, SHARED_OBJECT, build, run
 
 SETTINGS = "etc/pubsubd/pubsubd.toml"
-
-
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of this checkout, so that a build leaves nothing behind."""
-    return copy_checkout(tmp_path_factory.mktemp("checkout") / "pubsubd")
-
-
-@pytest.fixture(scope="module")
-def wheels(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with pubsubd's wheel, and empty ones of what it needs."""
-    directory = tmp_path_factory.mktemp("wheels")
-    wheel = build("wheel", checkout, directory / "built", SOURCE_DATE_EPOCH=str(EPOCH))
-    return fake_wheels(wheel, directory / "all")
 
 
 def digest(path: Path) -> str:
@@ -54,9 +40,8 @@ def files_below(directory: Path) -> list[str]:
 
 
 def test_the_sources_are_packed_into_the_same_bytes_anywhere(
-    checkout: Path, tmp_path: Path
+    checkout: Path, archive: Path, tmp_path: Path
 ) -> None:
-    one = build("sdist", checkout, tmp_path / "one", SOURCE_DATE_EPOCH=str(EPOCH))
     other_checkout = tmp_path / "elsewhere"
     shutil.copytree(checkout, other_checkout, ignore=shutil.ignore_patterns("*.egg-info"))
     for path in other_checkout.rglob("*"):
@@ -68,9 +53,9 @@ def test_the_sources_are_packed_into_the_same_bytes_anywhere(
         other = build("sdist", other_checkout, tmp_path / "other", SOURCE_DATE_EPOCH=str(EPOCH))
     finally:
         os.umask(mask)
-    assert digest(one) == digest(other)
-    with tarfile.open(one) as archive:
-        members = archive.getmembers()
+    assert digest(archive) == digest(other)
+    with tarfile.open(archive) as packed:
+        members = packed.getmembers()
     assert {member.mtime for member in members} == {EPOCH}
     assert {(member.uid, member.uname, member.gid, member.gname) for member in members} == {
         (0, "", 0, "")
@@ -78,9 +63,9 @@ def test_the_sources_are_packed_into_the_same_bytes_anywhere(
     assert {member.mode for member in members} == {0o644, 0o755}
 
 
-def test_the_archive_of_the_sources_has_all_of_them(checkout: Path, tmp_path: Path) -> None:
-    with tarfile.open(build("sdist", checkout, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))) as archive:
-        packed = {member.name.partition("/")[2]: member for member in archive.getmembers()}
+def test_the_archive_of_the_sources_has_all_of_them(checkout: Path, archive: Path) -> None:
+    with tarfile.open(archive) as file:
+        packed = {member.name.partition("/")[2]: member for member in file.getmembers()}
     there = {
         name
         for name in files_below(checkout)
@@ -93,13 +78,12 @@ def test_the_archive_of_the_sources_has_all_of_them(checkout: Path, tmp_path: Pa
 
 
 def test_what_was_built_from_the_archive_is_what_was_built_from_the_checkout(
-    checkout: Path, wheels: Path, tmp_path: Path
+    archive: Path, wheel: Path, tmp_path: Path
 ) -> None:
-    archive = build("sdist", checkout, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))
     run("tar", "-C", tmp_path, "-xf", archive)
     source = tmp_path / f"pubsubd-{__version__}"
-    wheel = build("wheel", source, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))
-    assert digest(wheel) == digest(wheels / wheel.name)
+    built = build("wheel", source, tmp_path, SOURCE_DATE_EPOCH=str(EPOCH))
+    assert digest(built) == digest(wheel)
 
 
 # scripts/install and scripts/uninstall
