@@ -30,7 +30,7 @@ GRAPHS: dict[str, Graph] = {
     "ring": ring(5),
     "chords": [*ring(5), ("n1", "n3"), ("n4", "n2"), ("m1", "n1"), ("n3", "m1"), ("m2", "m1")],
     "tree": tree(10),
-    "regular": regular(30, 4, random.Random(1)),
+    "regular": regular(20, 4, random.Random(1)),
     "complete": regular(8, 7, random.Random(1)),
     "small world": small_world(20, random.Random(1)),
     "each dials the other": [(a, b) for one, two in ring(5) for a, b in ((one, two), (two, one))],
@@ -103,7 +103,7 @@ def test_a_tenth_may_fail_at_once(verb: str) -> None:
     script = f"{TRAFFIC} at 10 {verb} 10%"
     results = simulate(GRAPHS["regular"], script).results()
     check(results)
-    assert results.living == 27
+    assert results.living == 18
     took = results.changes[-1].took
     assert took is not None
     assert took < (1 if verb == "kill-random" else 5)
@@ -166,7 +166,7 @@ def test_every_table_is_the_graph_once_it_has_converged() -> None:
 def test_the_same_seed_is_the_same_story() -> None:
     script = f"{TRAFFIC} at 5 kill-random 20%\n at 10 start all"
     one, two, other = (
-        simulate(GRAPHS["small world"], script, seed=seed).results() for seed in (5, 5, 6)
+        simulate(GRAPHS["chords"], script, until=15, seed=seed).results() for seed in (5, 5, 6)
     )
     assert one == two
     assert one != other
