@@ -26,6 +26,8 @@ from typing import Any
 
 import pytest
 
+from tests.forks import Forked
+
 DEADLINE = 60.0
 """Seconds after which something that is waited for will not come any more."""
 
@@ -209,6 +211,8 @@ class Daemon:
         directory: where its ports file and its log go.
         flags: more arguments for ``serve``.
         descriptors: the most file descriptors it may have, if that matters.
+        fresh: whether it starts a Python of its own, as for users; otherwise it is a
+            :class:`~tests.forks.Forked`.
         ports: whether flags tell it to take free ports; otherwise its settings have to.
         wait: whether to return only once it accepts connections.
 
@@ -222,6 +226,7 @@ class Daemon:
         directory: Path,
         *flags: str,
         descriptors: int | None = None,
+        fresh: bool = False,
         ports: bool = True,
         wait: bool = True,
     ) -> None:
@@ -236,8 +241,9 @@ class Daemon:
         if descriptors is not None:
             limit = f'ulimit -n {descriptors} && exec "$0" "$@"'
             command = ["/bin/sh", "-c", limit, *command]
+            fresh = True
         with self.log_file.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = (subprocess.Popen if fresh else Forked)(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ import trio
 from pubsubd.client import Client, open_client
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.limits import Limits
+from tests import forks
 from tests.daemons import DEADLINE, OTHERS
 
 Ports: TypeAlias = dict[str, int]
@@ -150,11 +151,9 @@ async def pubsubd(
     *words: str | bytes, port: int | None = None, stdin: bytes = b"", **env: str
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end."""
-    return await trio.run_process(
-        command_line(*words, port=port),
-        stdin=stdin,
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-        env=environment(**env),
-    )
+    # Where packages are looked for is read when Python starts.
+    run = subprocess.run if "PYTHONPATH" in env else forks.run
+    command = command_line(*words, port=port)
+    pipes = {"input": stdin, "capture_output": True}
+    call = partial(run, command, env=environment(**env), **pipes)
+    return await trio.to_thread.run_sync(call, abandon_on_cancel=True)

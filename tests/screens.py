@@ -17,6 +17,7 @@ from typing import Any
 import trio
 
 from tests.daemons import DEADLINE
+from tests.forks import Forked
 from tests.running import command_line, environment
 
 
@@ -38,8 +39,9 @@ class Screen:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         self._streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
         self.seen = b""
+        start = Forked if command[1:3] == ("-m", "pubsubd") else subprocess.Popen
         try:
-            self.process = subprocess.Popen(
+            self.process = start(
                 command,
                 env=environment(**{"TERM": "xterm", "COLUMNS": "", "LINES": "", **env}),
                 start_new_session=True,

@@ -16,6 +16,7 @@ import trio
 from pubsubd.access.users import hash_password, make_token
 from pubsubd.client import Login, Message, open_client
 from pubsubd.settings.config import Config, TlsFiles
+from tests import forks
 from tests.certificates import Certificates
 from tests.daemons import Daemon
 from tests.running import command_line, environment, pubsubd, running
@@ -174,7 +175,7 @@ def test_a_daemon_in_a_process_of_its_own_lets_in_who_it_knows_and_logs_no_secre
 
     def publish(password: Path) -> subprocess.CompletedProcess[str]:
         words = [f"--tls-ca={certificates.ca}", "--user=ann", f"--password-file={password}"]
-        return subprocess.run(
+        return forks.run(
             command_line("pub", "n", "x", *words, port=daemon.address[1]),
             capture_output=True,
             text=True,
@@ -206,7 +207,7 @@ def test_a_daemon_in_a_process_of_its_own_lets_in_who_it_knows_and_logs_no_secre
     ],
 )
 def test_options_that_make_no_sense_are_wrong_usage(words: list[str], text: str) -> None:
-    done = subprocess.run(
+    done = forks.run(
         command_line("stats", "--port=1", *words),
         capture_output=True,
         text=True,
@@ -243,9 +244,7 @@ async def test_a_file_without_a_secret_is_told(
 
 
 def test_no_option_takes_a_secret() -> None:
-    done = subprocess.run(
-        command_line("stats", "--help"), capture_output=True, text=True, check=True
-    )
+    done = forks.run(command_line("stats", "--help"), capture_output=True, text=True, check=True)
     assert "--password-file FILE" in done.stdout
     assert "--password " not in done.stdout
     assert "--token " not in done.stdout

@@ -14,11 +14,12 @@ import trio
 from pubsubd import __version__, cli
 from pubsubd.cli import options, values
 from pubsubd.client import open_client
+from tests import forks
 from tests.running import command_line, environment, pubsubd, serving, start
 
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         command_line(*words),
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pubsubd.access.users import load_users
+from tests import forks
 from tests.daemons import DEADLINE, environment, tool
 from tests.running import command_line
 
@@ -19,7 +20,7 @@ SECRET = "correct horse"
 
 
 def passwd(*words: str | Path, said: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         command_line("passwd", *map(str, words)),
         input=said,
         capture_output=True,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 from pubsubd.hub.schema import asyncapi
+from tests import forks
 from tests.running import command_line, environment
 from tests.schemas import SCHEMA
 
 
 def run_schema(*words: str) -> Any:
-    done = subprocess.run(
+    done = forks.run(
         command_line("schema", *words), capture_output=True, check=True, env=environment()
     )
     return json.loads(done.stdout)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from pubsubd.daemon import run as daemon
+from tests import forks
 from tests.daemons import wait_until
 from tests.running import command_line, environment
 
@@ -51,7 +52,7 @@ def end(process: subprocess.Popen[str], number: int = signal.SIGTERM) -> tuple[i
 
 
 def failed(*words: str, **env: str) -> tuple[int, str]:
-    done = subprocess.run(
+    done = forks.run(
         command_line("serve", *words),
         capture_output=True,
         text=True,
@@ -204,8 +205,8 @@ import os, signal, sys
 sys.argv = ["pubsubd", "serve", "--port=0", "--hub-port=0"]
 before = set(sys.modules)
 import pubsubd.__main__ as entry
-loaded = set(sys.modules) - before - {"pubsubd", "pubsubd.__main__"}
-assert not loaded, loaded
+loaded = set(sys.modules) - before - set(sys.builtin_module_names)
+assert loaded == {"pubsubd", "pubsubd.__main__"}, loaded
 """
 
 

@@ -688,7 +688,7 @@ def test_what_the_hub_port_stands_on_is_loaded_only_where_there_is_one(
     start: Callable[..., Daemon], ports: tuple[str, ...], loaded: bool
 ) -> None:
     """A process says nothing of its modules, but RE2's library is mapped where they are loaded."""
-    daemon = start(*ports)
+    daemon = start(*ports, fresh=True)
     assert ("_re2." in Path(f"/proc/{daemon.process.pid}/maps").read_text()) is loaded
 
 

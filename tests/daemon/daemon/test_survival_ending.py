@@ -230,7 +230,7 @@ def test_sigterm_at_any_moment_of_its_start_ends_it_with_status_0(
 ) -> None:
     # From the first moment that a program can do something about it: before Python runs any
     # line of ours, the signal's effect is the kernel's.
-    daemon = start(wait=False)
+    daemon = start(fresh=True, wait=False)
     wait_until(lambda: _catches(daemon.pid, signal.SIGTERM), "SIGTERM is caught")
     time.sleep(delay)  # not to wait for something, but to hit different moments
     daemon.signal()
@@ -256,7 +256,7 @@ def test_signals_are_caught_before_anything_is_imported_that_takes_time() -> Non
 
 
 def test_sigint_while_it_starts_ends_it_with_status_0_as_well(start: Start) -> None:
-    daemon = start(wait=False)
+    daemon = start(fresh=True, wait=False)
     wait_until(lambda: _catches(daemon.pid, signal.SIGTERM), "signals are caught")
     daemon.signal(signal.SIGINT)
     assert daemon.wait() == 0

@@ -19,6 +19,7 @@ from synap_sdk import SynapClient, SynapConfig
 from synap_sdk.exceptions import SynapException
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests import forks
 from tests.browser import Browser
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, frames, tool, wait_until
 from tests.hubs import Lines, Socket, connect_a, message_a, message_b
@@ -125,7 +126,7 @@ def test_a_command_of_the_line_port_is_told_at_once_where_to_go(shared: Daemon, 
 def test_a_command_at_the_wrong_port_says_so(shared: Daemon) -> None:
     host, port = shared.hub
     command = [sys.executable, "-m", "pubsubd", "stats", "--host", host, "--port", str(port)]
-    done = subprocess.run(
+    done = forks.run(
         command, capture_output=True, text=True, check=False, timeout=DEADLINE, env=environment()
     )
     assert (done.returncode, done.stdout) == (1, "")

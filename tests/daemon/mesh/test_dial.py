@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +26,7 @@ from pubsubd.protocol.errors import ConfigError
 from pubsubd.protocol.limits import LOOK_OUT, MESH_LOOK_OUT, Limits
 from pubsubd.settings.config import MeshOptions
 from pubsubd.transport.server import Server
+from tests import forks
 from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
 
 
@@ -182,7 +182,7 @@ def test_networks_that_are_not_allowed_are_not_dialled(start: Callable[..., Daem
 )
 def test_settings_that_cannot_be_used_are_told_in_one_line(flags: list[str], text: str) -> None:
     command = [sys.executable, "-m", "pubsubd", "serve", "--port=0", "--no-hub", *flags]
-    done = subprocess.run(
+    done = forks.run(
         command, capture_output=True, text=True, timeout=DEADLINE, check=False, env=environment()
     )
     assert done.returncode == 2

@@ -17,6 +17,7 @@ from pubsubd.daemon.check import become, expiries, rehearse, warnings
 from pubsubd.daemon.systemd import PassedSocket, Service, find_service
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.load import load
+from tests import forks
 from tests.certificates import Certificates, Pair
 from tests.daemons import DEADLINE, Daemon, environment
 
@@ -47,7 +48,7 @@ def listener(name: str, address: str, more: str = "") -> str:
 
 
 def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         [sys.executable, "-m", "pubsubd", "serve", "--check", *words],
         env=environment() | more,
         capture_output=True,
@@ -97,7 +98,7 @@ def test_what_a_start_would_fail_with_is_an_error(
 
 
 def test_a_start_says_the_same_of_equal_ports() -> None:
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-m", "pubsubd", "serve", "--port=9999", "--hub-port=9999"],
         env=environment(),
         capture_output=True,
@@ -316,7 +317,7 @@ def test_as_user_needs_root_a_user_and_a_check(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(ConfigError, match="--as-user needs root"):
         become("root")
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-m", "pubsubd", "serve", "--as-user=nobody"],
         env=environment(),
         capture_output=True,

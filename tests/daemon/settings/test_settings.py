@@ -25,6 +25,7 @@ from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.settings.file import line_of, read_file
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
+from tests import forks
 from tests.certificates import Certificates, Pair
 from tests.daemon.transport.test_tls import Secure
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, error_codes, frame, wait_until
@@ -334,7 +335,7 @@ def test_each_listener_has_its_own_limits_and_encryption(
 
 
 def check(path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         [sys.executable, "-m", "pubsubd", "serve", "--check", f"--config={path}", *flags],
         env=environment(),
         capture_output=True,
