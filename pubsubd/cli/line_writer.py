@@ -35,6 +35,9 @@ class LineWriter:
         descriptor: where they go; it stays open.
         tell_lost: returns the line that says how many were lost; called in the thread, too.
         room: bytes of lines that may wait.
+
+    Attributes:
+        lost: lines that were lost so far.
     """
 
     def __init__(
@@ -43,9 +46,10 @@ class LineWriter:
         self._descriptor = descriptor
         self._tell_lost = tell_lost
         self._room = room
-        self._lines: deque[tuple[bytes, int]] = deque()  # and how many lost ones each stands for
+        self._lines: deque[tuple[bytes, int]] = deque()  # and of how many lost ones each tells
         self._size = 0
-        self._lost = 0
+        self.lost = 0
+        self._lost = 0  # those that are not told yet
         self._writing = False
         self._changed = threading.Condition()
         # A daemon thread: it may be stuck in a write when the process ends.
@@ -57,9 +61,10 @@ class LineWriter:
             room = self._room // 2 if self._lost else self._room
             if self._size + len(line) > room:
                 self._lost += 1
+                self.lost += 1
                 return
             self._append_lost()
-            self._append(line, 1)
+            self._append(line, 0)
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
@@ -93,7 +98,8 @@ class LineWriter:
                 written = True
             except OSError:  # the disk is full, or the reader has gone
                 with self._changed:
-                    self._lost += count
+                    self._lost += count or 1
+                    self.lost += not count
                 written = False
 
 

@@ -68,6 +68,11 @@ class _Handler(logging.Handler):
         super().__init__()
         self.writer = LineWriter(descriptor, self._tell_lost)
 
+    @property
+    def lost(self) -> int:
+        """Lines that were lost so far; the metrics tell it."""
+        return self.writer.lost
+
     def emit(self, record: logging.LogRecord) -> None:
         self.writer.put(self._line(record))
 

@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import resource
@@ -340,6 +341,12 @@ class Metrics:
             "Mistakes of this program that were met, by the function; none is the rule.",
             "place",
             dict(faults.most_common(_PLACES)),
+        )
+        log = logging.getLogger("pubsubd")
+        yield _counter(
+            "log_lines_lost",
+            "Lines of the log that its reader has not taken.",
+            sum(getattr(handler, "lost", 0) for handler in log.handlers),
         )
         if (tasks := self._sources.tasks) is not None:
             yield _counters(

@@ -54,6 +54,7 @@ def test_what_the_reader_does_not_take_waits_and_the_rest_is_counted(
     os.read(reader, 4_096)
     told = [read_line(reader) for _ in range(12)]
     assert told == [*lines[:11], b"lost 89\n"]
+    assert writer.lost == 89
     writer.put(b"again\n")
     assert read_line(reader) == b"again\n"
     writer.close(DEADLINE)
@@ -73,6 +74,7 @@ def test_what_cannot_be_written_is_counted_until_it_can(tmp_path: Path) -> None:
     os.close(good)
     os.close(descriptor)
     assert text == "lost 5\nagain\n"
+    assert writer.lost == 5
 
 
 def test_a_descriptor_that_another_program_has_made_non_blocking_is_waited_for(

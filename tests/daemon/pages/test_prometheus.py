@@ -209,6 +209,7 @@ def test_the_dashboard_shows_nearly_all_that_is_told(told: Scrape) -> None:
         "pubsubd_faults_total",  # there are none, or rules tell of them
         "pubsubd_task_restarts_total",
         "pubsubd_tasks_down",
+        "pubsubd_log_lines_lost_total",
     }
 
 
