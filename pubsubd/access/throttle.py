@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 _MINUTE = 60.0
-_ADDRESSES = 10_000  # that are remembered
+
+ADDRESSES = 10_000
+"""Addresses that are remembered."""
 
 
 class Throttle:
@@ -28,7 +30,7 @@ class Throttle:
         """Take note that it has happened once more."""
         self._seen[address] = self._count(address, now) + 1, now
         self._seen.move_to_end(address)
-        if len(self._seen) > _ADDRESSES:
+        if len(self._seen) > ADDRESSES:
             self._seen.popitem(last=False)
 
     def full(self, address: str, now: float) -> bool:

@@ -46,7 +46,9 @@ LOG2_N, BLOCK_SIZE, PARALLEL = 14, 8, 5
 _MEMORY = 256 * 1024 * 1024  # bytes, for the hash of a file's line
 _HASH_SIZE = 32
 _TOKEN_SIZE = 32
-_REMEMBERED = 8_192  # passwords, and each again for an address
+
+REMEMBERED = 8_192
+"""Passwords that are remembered; each counts again for an address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ class Users:
 
     def remember(self, name: str, secret: str, line: str, address: str = "") -> None:
         """Let :meth:`recall` return ``line``, under a keyed hash of what it is asked by."""
-        if len(self._verified) >= _REMEMBERED:
+        if len(self._verified) >= REMEMBERED:
             self._verified.clear()
         self._verified[self._key_of(name, secret, address)] = line
 

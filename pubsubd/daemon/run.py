@@ -68,7 +68,9 @@ READ_TIMEOUT = 30.0
 WRITE_TIMEOUT = 10.0
 """Seconds that writing the ports file may take."""
 
-_SWEEP = 1.0  # seconds between two looks at all sessions, at most
+SWEEP = 1.0
+"""Seconds between two looks at all sessions, at most."""
+
 _SWEEP_LEAST = 0.02
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 _ENDS = (signal.SIGTERM, signal.SIGINT)
@@ -374,13 +376,13 @@ def sweep_interval(listeners: Iterable[ListenerState]) -> float:
         limits, login = one.limits, one.limits.auth_timeout / 2  # which begins with a sweep, too
         shortest = min(shortest, limits.command_timeout, limits.handshake_timeout, login)
         shortest = min(shortest, one.hub_limits.heartbeat)
-    return min(_SWEEP, max(shortest / 4, _SWEEP_LEAST))
+    return min(SWEEP, max(shortest / 4, _SWEEP_LEAST))
 
 
 async def _sweep_hub(hub: Hub) -> NoReturn:
     """Let the hub port let go of what is over; others have their turn in between."""
     while True:
-        await trio.sleep(_SWEEP)
+        await trio.sleep(SWEEP)
         for _ in hub.sweep():
             await trio.lowlevel.checkpoint()
 

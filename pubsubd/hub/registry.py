@@ -37,14 +37,20 @@ from pubsubd.protocol.limits import KIB, MIB
 MAX_DETAILS = 64 * KIB
 """Bytes of one actor's metadata and capabilities, each of which counts as 256 more."""
 
-_ALL_DETAILS = 128 * MIB  # those of all actors; 2.6 KiB each if there are 50,000
-_PER_CAPABILITY = 256  # bytes of a set with one actor in it
+ALL_DETAILS = 128 * MIB
+"""Bytes of the details of all actors; 2.6 KiB each if there are 50,000."""
 
-MAX_CAPABILITIES = MAX_DETAILS // _PER_CAPABILITY
+PER_CAPABILITY = 256
+"""Bytes of a set with one actor in it."""
+
+MAX_CAPABILITIES = MAX_DETAILS // PER_CAPABILITY
 """Capabilities of one actor: there is no room for more."""
 
 _STEP = 0.001  # seconds of one step of a search
-_PATIENCE = 0.08  # seconds that matching a pattern may take in all
+
+MATCH_TIME = 0.08
+"""Seconds that matching a pattern may take in all."""
+
 _CHUNK = 256  # keys that are looked up at once
 _SHORT = 1_024  # bytes of metadata that are looked at without looking at the clock
 _EXPIRED = 1_000  # work of removing actors in one call, as Actor.work counts it
@@ -75,7 +81,7 @@ class Registry(Generic[ConnectionT]):
     def __init__(
         self,
         max_actors: int,
-        max_details: int = _ALL_DETAILS,
+        max_details: int = ALL_DETAILS,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.max_actors = max_actors
@@ -113,7 +119,7 @@ class Registry(Generic[ConnectionT]):
         key = canonical(address)
         assert key is not None
         able = dict.fromkeys(capabilities)
-        size = len(metadata) + _PER_CAPABILITY * len(able)
+        size = len(metadata) + PER_CAPABILITY * len(able)
         if size <= MAX_DETAILS:
             size += sum(len(capability.encode()) for capability in able)
         if size > MAX_DETAILS:
@@ -249,7 +255,7 @@ class Registry(Generic[ConnectionT]):
         Raises:
             PatternError: the pattern is too long, too large, not one, or takes too long to match.
         """
-        clock, patience = self._clock, _PATIENCE
+        clock, patience = self._clock, MATCH_TIME
         begun = last = clock()
         matches = matcher(pattern, glob=glob)
         has = selector(metadata) if metadata else None

@@ -29,10 +29,18 @@ from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import State
 
 _SETTLE = 0.02  # seconds in which changes of the graph are gathered
-_PACE = 0.1  # seconds between two adverts, but for those of links
+
+PACE = 0.1
+"""Seconds between two adverts, but for those of links."""
+
 _ADVERT_RATE = 50_000.0  # bytes a second that large adverts may come to
-_REFRESH = 10.0  # seconds between two adverts if nothing changes, in a small mesh
-_REFRESH_RATE = 3_000.0  # bytes a second that all adverts together may come to for one daemon
+
+REFRESH = 10.0
+"""Seconds between two adverts if nothing changes, in a small mesh."""
+
+REFRESH_RATE = 3_000.0
+"""Bytes a second that all adverts together may come to for one daemon."""
+
 _CLAIMS = 3  # adverts of our own id by somebody else within CLAIM_TIME: it runs twice
 
 CLAIM_TIME = 10.0
@@ -100,7 +108,7 @@ class Advertising:
     def interests_changed(self, cost: float) -> None:
         """Advertise after a pause: of ``cost`` seconds at least, and longer after large adverts."""
         self._forwarding.look_closely()
-        pace = max(_PACE, cost, self._interests_size / _ADVERT_RATE)
+        pace = max(PACE, cost, self._interests_size / _ADVERT_RATE)
         at = max(self._state.now(), self._advertised + pace)
         self._changed_at = min(self._changed_at, at)
         self._wake(self._changed_at)
@@ -108,7 +116,7 @@ class Advertising:
     def _refresh_period(self) -> float:
         """Return the seconds between two adverts if nothing changes."""
         links = max(1, len(self._state.links))
-        return max(_REFRESH, self._news.size * links / _REFRESH_RATE)
+        return max(REFRESH, self._news.size * links / REFRESH_RATE)
 
     def advertise(self) -> Steps[bool]:
         """Send an advert if one is due, in steps; return whether one was sent."""

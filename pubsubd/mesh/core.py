@@ -40,9 +40,16 @@ MAX_HELD = 4 * MAX_BATCH
 """Bytes of unprocessed input of all links; a link that takes it above that is closed."""
 
 _PACE_EACH = 5e-6  # seconds more between adverts for each interest: some have to be cut
-_FORGET = 300.0  # seconds until a daemon that cannot be reached is forgotten
-_SILENT = 2.0  # heartbeats, and a round trip, without input after which a link is closed
-_DOWN = 1_000  # ended links that are remembered for edge lists
+
+FORGET = 300.0
+"""Seconds until a daemon that cannot be reached is forgotten."""
+
+SILENT = 2.0
+"""Heartbeats, and a round trip, without input after which a link is closed."""
+
+KEPT_DOWN = 1_000
+"""Ended links that are remembered for edge lists."""
+
 _STEP = 16  # links looked at between two looks at the clock
 _CROWDED = 0.05  # seconds until a new neighbour with a full outbox is looked at again
 
@@ -107,7 +114,7 @@ class Mesh:
             state, broker, self, linked=self._linked, left=self._left, legacy=self._meet_legacy
         )
         self.greet = self.handshakes.greet
-        self.down: deque[Down] = deque(maxlen=_DOWN)
+        self.down: deque[Down] = deque(maxlen=KEPT_DOWN)
         self.hint: Callable[[bytes], None] | None = None
         self.due = float("inf")
         self._acting: Steps[None] | None = None
@@ -206,7 +213,7 @@ class Mesh:
         for number, link in enumerate(list(self.links.values()), 1):
             if late or link.peer.busy:
                 link.heard = max(link.heard, now)
-            elif now - link.heard > _SILENT * heartbeat + (link.rtt_ms or 0.0) / 1000:
+            elif now - link.heard > SILENT * heartbeat + (link.rtt_ms or 0.0) / 1000:
                 text = f"nothing was heard from {link.node} for {now - link.heard:.3g} s"
                 link.peer.end("link-timeout", text)
                 self._left(link)
@@ -220,7 +227,7 @@ class Mesh:
         self.handshakes.sweep(now)
         self.state.measure()
         for node, since in list(self.state.unreachable.items()):
-            if now - since > _FORGET and node in self.state.unreachable:
+            if now - since > FORGET and node in self.state.unreachable:
                 self.news.forget(node)
                 self.table.drop(node)
                 self.forwarding.forget(node)

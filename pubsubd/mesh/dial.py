@@ -48,7 +48,9 @@ BACKOFF_MAX = 30.0
 _STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
 _RETRY = 60.0  # seconds until a discovered daemon that was tried in vain is tried again
 _LOOK = 5.0  # seconds between two looks whether a connection is still there
-_HINTS = 64  # addresses from clients that are kept at a time
+
+MAX_HINTS = 64
+"""Addresses from clients that are kept at a time."""
 
 Value = TypeVar("Value")
 
@@ -324,7 +326,7 @@ class Mesher:
             AdvertError: it is none.
         """
         host, port = parse_first_line(data.split(b"\n", 1)[0])
-        if len(self._hints) < _HINTS:
+        if len(self._hints) < MAX_HINTS:
             self._hints[host, port] = None
 
     async def _dial_found(self, host: str, port: int) -> None:

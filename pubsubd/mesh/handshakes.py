@@ -15,8 +15,11 @@ from pubsubd.protocol.errors import ProtocolError
 MAX_GREETINGS = 1_000
 """Unfinished hellos of other daemons; of more, the oldest is ended."""
 
-_ANSWER_TIME = 5.0  # seconds without an answer until a peer is taken for a legacy one
-_GREETING_TIME = 15.0  # seconds for all of a hello
+ANSWER_TIME = 5.0
+"""Seconds without an answer until a peer is taken for a legacy one."""
+
+GREETING_TIME = 15.0
+"""Seconds for all of a hello."""
 
 
 class Handshakes:
@@ -59,10 +62,10 @@ class Handshakes:
             if number not in self._broker.peers:
                 self._greetings.pop(number, None)
             elif isinstance(greeting, DialerHandshake) and not greeting.answered:
-                if now - begun > _ANSWER_TIME:
+                if now - begun > ANSWER_TIME:
                     greeting.give_up()
-            elif now - begun > _GREETING_TIME:
-                self._give_up(number, f"the hello was not finished in {_GREETING_TIME:g} s")
+            elif now - begun > GREETING_TIME:
+                self._give_up(number, f"the hello was not finished in {GREETING_TIME:g} s")
 
     def _give_up(self, number: int, text: str) -> None:
         _, peer, _ = self._greetings.pop(number)

@@ -39,9 +39,15 @@ MAX_ALL_LINKS = 200_000
 MAX_TREES = 1_000_000
 """Daemons in all trees that are kept, some 40 bytes each: all trees of a mesh of 1,000."""
 
-_EACH = 400  # bytes of a link or an interest, apart from its text; measured
-_ADVERT = 2_048  # bytes of an advert without these
-_AT_ONCE = 10_000  # daemons and ends of links that are walked over at once: some 2 ms
+LINK_SIZE = 400
+"""Bytes of a link or an interest, apart from its text; measured."""
+
+ADVERT_SIZE = 2_048
+"""Bytes of an advert without these."""
+
+WALKED_AT_ONCE = 10_000
+"""Daemons and ends of links that are walked over at once: some 2 ms."""
+
 _STEP = 500  # ends of links between two looks at the clock
 _WALKS = 64  # unfinished walks that are kept
 
@@ -49,7 +55,7 @@ _WALKS = 64  # unfinished walks that are kept
 def weigh(advert: Advert) -> int:
     """Return about how many bytes of memory an advert and its consequences take."""
     count = len(advert.links) + len(advert.interests)
-    return _ADVERT + advert.size + _EACH * count + sum(map(len, advert.interests))
+    return ADVERT_SIZE + advert.size + LINK_SIZE * count + sum(map(len, advert.interests))
 
 
 def _never() -> bool:
@@ -146,7 +152,7 @@ class Table:
     @property
     def large(self) -> bool:
         """Whether a walk over the graph is made in steps."""
-        return self._ends + len(self.graph) > _AT_ONCE
+        return self._ends + len(self.graph) > WALKED_AT_ONCE
 
     @property
     def hops(self) -> dict[str, int]:

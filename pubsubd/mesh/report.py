@@ -24,7 +24,10 @@ from pubsubd.mesh.link import Link
 from pubsubd.protocol.errors import ProtocolError
 
 _SHOWN = 10  # interests of one link
-_PAGE = 512 * 1024  # bytes of one answer
+
+PAGE_SIZE = 512 * 1024
+"""Bytes of one answer."""
+
 _PAGES = 8  # that are kept for a moment
 _FEW = 256  # daemons and links; so many rows take about 2 ms
 _STEP = 64  # rows between two looks at the clock
@@ -91,7 +94,7 @@ class _Pages(Generic[Item]):
         size, at = 0, first
         for item in islice(found, begin, None):
             for row in islice(self._rows(item), skipped, None):
-                if size >= _PAGE:
+                if size >= PAGE_SIZE:
                     return self._show(page, at)
                 page.append((item, row))
                 size += len(row) + 2

@@ -62,7 +62,9 @@ _ENDING = 0.000_3  # seconds that the end of a connection takes besides
 _WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
 _MANY = 20
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
-_KEEPALIVE = (60, 15, 4)  # seconds idle, seconds between probes, probes: a dead host, in 2 minutes
+
+KEEPALIVE = (60, 15, 4)
+"""Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""
 
 
 class ConnectionProtocol(Protocol):
@@ -159,7 +161,7 @@ def open_connection(
 def tune(sock: socket.socket) -> None:
     """Let a TCP socket send at once, and notice some day that the other end has vanished."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    idle, interval, count = _KEEPALIVE
+    idle, interval, count = KEEPALIVE
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)

@@ -42,7 +42,10 @@ from pubsubd.transport.tls import TlsSocket
 _BACKLOG = 4_096  # connections that may wait to be accepted; the kernel's limit applies too
 _MAX_PATH = 107  # bytes (unix(7))
 _AT_ONCE = 16  # connections accepted before others get their turn
-_RESERVED = 16  # descriptors kept for the daemon itself
+
+RESERVED = 16
+"""Descriptors kept for the daemon itself."""
+
 _CREDENTIALS = struct.Struct("3i")  # process, user and group (unix(7))
 
 
@@ -342,11 +345,11 @@ def _remove_stale(path: Path) -> None:
 def raise_descriptors(limits: Limits) -> int:
     """Allow this process all descriptors it may have; return the connections that fit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.max_connections + _RESERVED
+    wanted = limits.max_connections + RESERVED
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        return max(1, min(limits.max_connections, soft - _RESERVED))
+        return max(1, min(limits.max_connections, soft - RESERVED))
     return limits.max_connections
 
 

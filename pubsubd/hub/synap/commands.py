@@ -97,7 +97,7 @@ class Synap:
             SynapError: nothing of it is carried out.
             Unfinished: nothing of it is, as its receivers take more than a turn to find.
         """
-        entry = _COMMANDS.get(command)
+        entry = COMMANDS.get(command)
         if entry is None:
             raise SynapError(f"Unknown command: {wire.escape(command, 64)}")
         carry_out, kind = entry
@@ -295,7 +295,7 @@ class Synap:
         }
 
 
-_COMMANDS: dict[str, tuple[Callable[..., Answer], type[Struct]]] = {
+COMMANDS: dict[str, tuple[Callable[..., Answer], type[Struct]]] = {
     "pubsub.publish": (Synap._publish, Publish),
     "pubsub.subscribe": (Synap._subscribe, Subscribe),
     "pubsub.unsubscribe": (Synap._unsubscribe, Unsubscribe),

@@ -92,7 +92,10 @@ PIVOTS = 512
 
 _LEAST = 32  # pivots, whatever the work
 _BLOCK = 1 << 24  # numbers in a dense matrix: 128 MiB, of which there are six
-_NATIVE = 20.0  # what networkit takes for one end of a link, in ends of a link here
+
+NATIVE_COST = 20.0
+"""What networkit takes for one end of a link, in ends of a link here."""
+
 _LEVEL = 1.0  # numbers of the dense matrices that a level costs beside the product, in ends
 
 
@@ -141,7 +144,7 @@ def betweenness(graph: Graph, labels: npt.NDArray[np.integer], seed: int) -> Bet
     steps = long_way(core)
     # An end costs as much in each level; the dense matrices are gone through as well.
     dense = 2.0 * (steps + 1) * (2 * core.m + _LEVEL * core.n)
-    single = 2.0 * graph.m * _NATIVE
+    single = 2.0 * graph.m * NATIVE_COST
     if single * n < min(dense * core.n, WORK) or single < dense:
         return _native(graph, single, seed)
     inside = np.flatnonzero(place >= 0)

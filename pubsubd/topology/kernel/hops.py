@@ -32,7 +32,9 @@ SAMPLE = 16
 ROUNDS = 4
 """Batches of 64 searches to narrow the diameter, where not all pairs are searched."""
 
-_NATIVE = 10.0  # what networkit takes for one end of a link, in ORs of a word
+NATIVE_COST = 10.0
+"""What networkit takes for one end of a link, in ORs of a word."""
+
 _CALLS = 2e4  # what numpy takes for being called in one step of one pass, in ORs of a word
 
 
@@ -164,7 +166,7 @@ def cheaper(graph: Graph, steps: int, sources: int) -> tuple[bool, float]:
     """Return whether networkit costs less for so many sources, and the cost of the cheaper one."""
     words = -(-sources // 64)
     together = (steps + 1) * (2 * graph.m * words + _CALLS * -(-words // WORDS))
-    alone = sources * (2 * graph.m * _NATIVE + _CALLS)
+    alone = sources * (2 * graph.m * NATIVE_COST + _CALLS)
     return alone < together, min(alone, together)
 
 

@@ -308,7 +308,7 @@ def test_the_page_shows_every_message() -> None:
         assert f'"type":"{name}"' in texts, name
     for name in synap.COMMANDS:
         assert f'"command":"{name}"' in texts, name
-    assert list(synap.COMMANDS) == list(commands._COMMANDS)
+    assert list(synap.COMMANDS) == list(commands.COMMANDS)
 
 
 def test_the_page_explains_every_request() -> None:
@@ -391,10 +391,10 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"kept for {protocol.HTTP_IDLE:g} seconds",
         f"address, message type, capability, subscriber name {actors.MAX_ADDRESS} characters",
         f"of one actor {registry.MAX_DETAILS // limits.KIB} KiB; each capability counts as",
-        f"as its length plus {registry._PER_CAPABILITY} bytes",
-        f"of all actors {registry._ALL_DETAILS // limits.MIB} MiB",
+        f"as its length plus {registry.PER_CAPABILITY} bytes",
+        f"of all actors {registry.ALL_DETAILS // limits.MIB} MiB",
         f"pattern {search.MAX_PATTERN:,} characters",
-        f"take over {registry._PATIENCE * 1000:g} milliseconds of processor time to match",
+        f"take over {registry.MATCH_TIME * 1000:g} milliseconds of processor time to match",
         f"token {tokens.MAX_TOKEN:,} characters",
         f"topics in one Synap command {commands.MAX_TOPICS_AT_ONCE:,}",
         f"topics of one Synap subscriber {subscribers.MAX_TOPICS:,}, or",

@@ -334,7 +334,7 @@ def test_the_protocol_page_tells_the_real_limits() -> None:
 
 def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
     real = Limits()
-    idle, interval, probes = session_module._KEEPALIVE
+    idle, interval, probes = session_module.KEEPALIVE
     room = limits.MAX_DRAIN_INPUT // MIB
     silence = f"silent for {limits.QUIET:g} seconds, or has sent {room} MiB"
     for sentence in (
@@ -374,14 +374,14 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         assert sentence in rendered(DAEMON)
     for sentence in (
         f"How long, in any {real.stall_window:g} seconds, publishers wait",
-        f"descriptors it may have minus {listen_module._RESERVED}.",
+        f"descriptors it may have minus {listen_module.RESERVED}.",
     ):
         assert sentence in rendered(CONF)
 
 
 def test_half_a_command_is_looked_for_as_often_as_the_page_says() -> None:
     assert "The daemon looks once a second" in rendered(PROTOCOL)
-    assert daemon_module._SWEEP == 1
+    assert daemon_module.SWEEP == 1
 
 
 def test_the_readme_tells_the_real_limits() -> None:

@@ -73,7 +73,7 @@ def attacked() -> set[str]:
 
 @pytest.mark.parametrize(
     "known",
-    [requests(), set(REQUESTS), set(commands._COMMANDS), paths(), MESH],
+    [requests(), set(REQUESTS), set(commands.COMMANDS), paths(), MESH],
     ids=["requests", "hub messages", "Synap commands", "HTTP paths", "mesh"],
 )
 def test_all_that_the_daemon_answers_is_attacked(known: set[str]) -> None:
@@ -87,7 +87,7 @@ def test_each_limit_of_what_is_kept_is_reached_by_an_attack() -> None:
 
 
 def test_attacks_are_aimed_at_what_is_there() -> None:
-    known = requests() | set(REQUESTS) | set(commands._COMMANDS) | paths() | MESH | LIMITS
+    known = requests() | set(REQUESTS) | set(commands.COMMANDS) | paths() | MESH | LIMITS
     assert attacked() - known == set()
 
 

@@ -112,7 +112,7 @@ def test_what_was_verified_is_found_at_once_and_only_that(hashes: list[int]) -> 
 def test_what_is_remembered_is_bounded_and_holds_no_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(users_module, "_REMEMBERED", 3)
+    monkeypatch.setattr(users_module, "REMEMBERED", 3)
     found = parse_users("".join(f"u{i}:{LINE}\n" for i in range(5)))
     for i in range(5):
         assert found.verify(f"u{i}", SECRET)

@@ -420,7 +420,7 @@ def test_wrong_tokens_are_throttled_as_well(hall: Hall) -> None:
 def test_failures_are_remembered_of_so_many_addresses_only(
     hall: Hall, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttle, "_ADDRESSES", 3)
+    monkeypatch.setattr(throttle, "ADDRESSES", 3)
     monkeypatch.setattr(Users, "verify", lambda *_: None)
     for number in range(10):
         fail(hall, 1, f"192.0.2.{number}:1")

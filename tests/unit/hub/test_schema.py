@@ -289,7 +289,7 @@ def test_no_text_of_the_schemas_has_markup_of_the_source() -> None:
 
 def test_the_schemas_cover_every_request_reply_and_command() -> None:
     assert list(signal.ANSWERS) == list(REQUESTS)
-    assert list(synap.COMMANDS) == list(commands._COMMANDS)
+    assert list(synap.COMMANDS) == list(commands.COMMANDS)
     for name in (*REQUESTS, *synap.COMMANDS):
         assert f"client_{re.sub('[.:]', '_', name)}" in DEFINITIONS
     sources = "".join(

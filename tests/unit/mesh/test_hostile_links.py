@@ -432,7 +432,7 @@ def test_a_large_graph_is_walked_over_in_steps_to_the_same_end(
     tell(web["a"], "b", crowd(web, 800))
     table = web["a"].mesh.table
     expected = dict(table.subtree("n7") or {}), dict(table.hops)
-    monkeypatch.setattr(linkstate, "_AT_ONCE", 10)
+    monkeypatch.setattr(linkstate, "WALKED_AT_ONCE", 10)
     table.put(Advert("n5", "h", 1, 1, 2, 1))
     table.put(Advert("n5", "h", 1, 1, 3, 1, (LinkReport("n4", True, 0), LinkReport("n6", True, 0))))
     before = table.hops
@@ -469,7 +469,7 @@ def test_who_publishes_does_not_wait_for_a_walk_over_a_large_graph(
     a = web["a"]
     tell(a, "b", crowd(web, 2_000))
     a.mesh.forwarding._flood_until = 0.0
-    monkeypatch.setattr(linkstate, "_AT_ONCE", 10)
+    monkeypatch.setattr(linkstate, "WALKED_AT_ONCE", 10)
     slow(a)
     a.say("pub", b"pub //b 1 1\n")
     assert a.mesh.table._walks
@@ -569,7 +569,7 @@ def test_what_is_wanted_here_is_counted_and_not_listed() -> None:
 def test_pages_are_made_once_for_all_who_ask_within_a_moment(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "_PAGE", 15_000)
+    monkeypatch.setattr(report, "PAGE_SIZE", 15_000)
     web = build(["ab"])
     a = web["a"]
     tell(a, "b", crowd(web, 600))

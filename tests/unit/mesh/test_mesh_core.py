@@ -770,10 +770,10 @@ def test_links_stay_where_a_round_trip_takes_many_heartbeats() -> None:
 def test_adverts_come_as_seldom_as_their_number_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if there were few daemons when the next one was planned."""
     web = build(["ab"])
-    monkeypatch.setattr("pubsubd.mesh.advertising._REFRESH_RATE", 1.0)
+    monkeypatch.setattr("pubsubd.mesh.advertising.REFRESH_RATE", 1.0)
     web.run(60)
     before = web["a"].mesh.counters.adverts_out
-    monkeypatch.setattr("pubsubd.mesh.advertising._REFRESH_RATE", 3_000.0)
+    monkeypatch.setattr("pubsubd.mesh.advertising.REFRESH_RATE", 3_000.0)
     web.run(1_000)
     assert before <= 4
     assert 90 < web["a"].mesh.counters.adverts_out < 150

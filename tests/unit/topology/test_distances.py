@@ -69,7 +69,7 @@ def test_hops_of_real_networks_are_as_published(name):
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("native", [False, True])
 def test_hops_of_small_graphs_are_those_of_networkx(name, native, monkeypatch):
-    monkeypatch.setattr(hops, "_NATIVE", 0 if native else 1e9)
+    monkeypatch.setattr(hops, "NATIVE_COST", 0 if native else 1e9)
     g = graph(SMALL[name])
     found = measure(g)
     largest = max(nx.connected_components(oracle(g)), key=len, default=set())
@@ -125,7 +125,7 @@ def test_without_two_daemons_there_is_no_mean():
 def test_a_sample_is_right_within_its_stated_interval(native, monkeypatch):
     g = scattered(3, 3000, 9000)
     exact = measure(g)
-    monkeypatch.setattr(hops, "_NATIVE", 0.01 if native else 1e9)
+    monkeypatch.setattr(hops, "NATIVE_COST", 0.01 if native else 1e9)
     monkeypatch.setattr(hops, "WORK", 1e5)
     right = 0
     for seed in range(20):
@@ -240,7 +240,7 @@ def test_pagerank_without_arcs_is_even():
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("name", SMALL)
 def test_betweenness_of_small_graphs_is_that_of_networkx(name, native, monkeypatch):
-    monkeypatch.setattr(centrality, "_NATIVE", 0 if native else 1e9)
+    monkeypatch.setattr(centrality, "NATIVE_COST", 0 if native else 1e9)
     same_betweenness(graph(SMALL[name]))
 
 
@@ -277,7 +277,7 @@ def test_sampled_betweenness_is_off_as_much_as_it_says(native, monkeypatch):
     labels = components(g).labels
     exact = centrality.betweenness(g, labels, 1).shares
     monkeypatch.setattr(centrality, "WORK", 3e5 if native else 8e6)
-    monkeypatch.setattr(centrality, "_NATIVE", 1 if native else 1e9)
+    monkeypatch.setattr(centrality, "NATIVE_COST", 1 if native else 1e9)
     top = np.argsort(-exact)[:30]
     offs, shares = [], []
     for seed in range(15):
