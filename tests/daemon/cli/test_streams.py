@@ -84,7 +84,7 @@ def test_the_log_escapes_what_it_cannot_show(
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     daemon = start("--unix", str(tmp_path / "café"), "--no-hub")
-    assert rf"unix={tmp_path}/caf\xe9" in daemon.log
+    daemon.wait_log(rf"unix={tmp_path}/caf\xe9")
 
 
 @pytest.mark.parametrize(
