@@ -10,7 +10,7 @@ import secrets
 
 _FORWARD = "//fwd/"
 MAX_ID = 256
-"""Characters of an identifier: no name that is made with it is too long."""
+"""Bytes of an identifier: no name that is made with it is too long."""
 
 
 def plain(name: str) -> str:
@@ -52,4 +52,4 @@ def identifier_of(name: str, requests: str) -> str | None:
         requests: what names of requests begin with.
     """
     found = name.removeprefix(requests)
-    return found if name != found and 0 < len(found) <= MAX_ID else None
+    return found if name != found and 0 < len(found.encode()) <= MAX_ID else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
@@ -27,6 +29,31 @@ async def wait_closed(descriptor: int = 1) -> None:
     while not poll.poll(0):
         await trio.lowlevel.wait_readable(descriptor)  # an error is among what ends this
         await trio.sleep(0 if poll.poll(0) else _LOOK)
+
+
+@asynccontextmanager
+async def while_read() -> AsyncIterator[None]:
+    """Raise :class:`BrokenPipeError` in the block as soon as nobody reads standard output."""
+    closed = False
+
+    async def notice_closed(scope: trio.CancelScope) -> None:
+        nonlocal closed
+        await wait_closed()
+        closed = True
+        scope.cancel()
+
+    error: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(notice_closed, nursery.cancel_scope)
+        try:
+            yield
+        except BaseException as exc:  # noqa: BLE001  (raised below, where no nursery groups it)
+            error = exc
+        nursery.cancel_scope.cancel()
+    if closed:
+        raise BrokenPipeError
+    if error is not None:
+        raise error
 
 
 def write(output: bytes) -> None:

@@ -20,7 +20,7 @@ from rich.text import Text
 from pubsubd.cli.edges import ask_edges
 from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.output import write
+from pubsubd.cli.output import while_read, write
 from pubsubd.cli.streams import echo, encoded, visible
 from pubsubd.cli.terminal import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
@@ -124,17 +124,18 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
         if watch is not None and can_redraw() and not as_json:
             await keep_drawing(draw, watch)
         output = console()
-        while True:
-            if as_json:
-                echo(json.dumps(json.loads(await _ask(client))))
-            else:
-                # Not printed by rich, for which a closed pipe is a failure.
-                with output.capture() as captured:
-                    output.print(await draw(output.width))
-                write(encoded(captured.get()))
-            if watch is None:
-                return
-            await trio.sleep(watch)
+        async with while_read():
+            while True:
+                if as_json:
+                    echo(json.dumps(json.loads(await _ask(client))))
+                else:
+                    # Not printed by rich, for which a closed pipe is a failure.
+                    with output.capture() as captured:
+                        output.print(await draw(output.width))
+                    write(encoded(captured.get()))
+                if watch is None:
+                    return
+                await trio.sleep(watch)
 
 
 async def _ask(client: Client) -> bytes:

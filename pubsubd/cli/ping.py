@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import statistics
 from collections import deque
@@ -11,6 +12,7 @@ import click
 import trio
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.output import while_read
 from pubsubd.cli.streams import echo
 from pubsubd.cli.values import some_seconds
 from pubsubd.client import LoginError
@@ -46,11 +48,13 @@ def command(target: Target, count: int | None, interval: float, timeout: float) 
     is back. The status is 0 if at least one answer has come, and otherwise 1.
     """
     trips = Trips()
-    try:
-        trio.run(_ping, target, trips, count, interval, timeout)
-    finally:
-        if trips.sent:
-            echo(f"--- {target.where} ---\n{trips.summary()}")
+    # The reader may close our output; click would call that a failure.
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            trio.run(_ping, target, trips, count, interval, timeout)
+        finally:
+            if trips.sent:
+                echo(f"--- {target.where} ---\n{trips.summary()}")
     return 0 if trips.came else 1
 
 
@@ -96,7 +100,7 @@ async def _ping(
     with trio.open_signal_receiver(signal.SIGINT) as interrupts:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel, nursery.cancel_scope, interrupts)
-            async with target.connect(reconnect=True) as client:
+            async with while_read(), target.connect(reconnect=True) as client:
                 while trips.sent != count:
                     due = trio.current_time() + interval
                     trips.sent += 1

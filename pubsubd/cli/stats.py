@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.output import while_read
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.tables import show
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
@@ -49,7 +50,8 @@ async def _show(target: Target, as_json: bool, watch: float | None) -> None:
             else:
                 show(_table(stats))
         elif as_json or not can_redraw():
-            await _print_lines(client, watch, as_json)
+            async with while_read():
+                await _print_lines(client, watch, as_json)
         else:
             await _keep_drawing(client, watch)
 

@@ -71,6 +71,18 @@ async def test_watched_stats_are_the_daemons_json_objects_with_rates_on_request(
     assert stats["rates"]["messages_out"] > 0
 
 
+@pytest.mark.parametrize("words", [["stats", "-w", "1000"], ["ping", "--interval=1000"]])
+async def test_what_repeats_ends_as_soon_as_nobody_reads_it(words: list[str]) -> None:
+    async with serving() as port, trio.open_nursery() as nursery:
+        process = await start(nursery, *words, port=port, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        with trio.fail_after(DEADLINE):
+            if words[0] == "ping":  # stats prints nothing before the first interval is over
+                assert (await process.stdout.receive_some()).startswith(b"answer 1 ")
+            await process.stdout.aclose()
+            assert await process.wait() == 0
+
+
 async def test_watched_stats_replace_each_other_on_a_terminal() -> None:
     async with serving() as port:
         with on_screen("stats", "-w", "0.05", port=port) as screen:

@@ -241,6 +241,11 @@ def test_the_debian_package_is_the_same_bytes_each_time_and_has_what_it_should(
         *("tmpfiles.d/pubsubd.conf",),
     ):
         assert f"usr/lib/{path}" in found
+    for path in (
+        *("bash-completion/completions/pubsubd", "fish/vendor_completions.d/pubsubd.fish"),
+        *("zsh/vendor-completions/_pubsubd",),
+    ):
+        assert f"usr/share/{path}" in found
     for path in ("copyright", "changelog.gz", "changelog.Debian.gz"):
         assert f"usr/share/doc/pubsubd/{path}" in found
     assert not re.search(
