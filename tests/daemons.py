@@ -215,6 +215,7 @@ class Daemon:
             :class:`~tests.forks.Forked`.
         ports: whether flags tell it to take free ports; otherwise its settings have to.
         wait: whether to return only once it accepts connections.
+        stderr: a descriptor that its log goes to; None for a file.
 
     Attributes:
         process: the process; its ``pid`` is the daemon's own.
@@ -229,6 +230,7 @@ class Daemon:
         fresh: bool = False,
         ports: bool = True,
         wait: bool = True,
+        stderr: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.ports_file = directory / "ports.json"
@@ -247,7 +249,7 @@ class Daemon:
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=log,
+                stderr=log if stderr is None else stderr,
                 env=environment(),
                 start_new_session=True,  # a Ctrl-C at the tests is for the tests
             )

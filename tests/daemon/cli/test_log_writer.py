@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import re
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pubsubd.cli.line_writer import LineWriter, write_in_time
 from pubsubd.cli.logs import start_log
-from tests.daemons import DEADLINE, Background, Daemon, Line, program, wait_until
+from tests.daemons import DEADLINE, Background, Daemon, Line, wait_until
 
 
 @pytest.fixture
@@ -91,8 +91,6 @@ def test_the_loss_is_an_event_of_the_log(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, descriptor = pipe
-    import logging  # noqa: PLC0415
-
     log = logging.getLogger("pubsubd")
     before, propagate, level = log.handlers[:], log.propagate, log.level
     try:
@@ -108,6 +106,7 @@ def test_the_loss_is_an_event_of_the_log(
         line = b""
         while b"log-dropped" not in line:
             line = read_line(reader)
+        writer.close(DEADLINE)
     finally:
         log.handlers[:], log.propagate = before, propagate
         log.setLevel(level)
@@ -115,30 +114,19 @@ def test_the_loss_is_an_event_of_the_log(
     assert re.fullmatch(form, line)
 
 
-def flags(tmp_path: Path) -> list[str]:
-    return ["--port", "0", "--no-hub", "--log-level", "debug", "--ports-file", str(tmp_path / "p")]
-
-
 def test_a_daemon_whose_log_nobody_reads_serves_and_ends(
-    pipe: tuple[int, int], tmp_path: Path
+    pipe: tuple[int, int], start: Callable[..., Daemon], dial: Callable[..., Line]
 ) -> None:
-    _, descriptor = pipe
-    command = [sys.executable, "-m", "pubsubd", "serve", *flags(tmp_path)]
-    with program(*command, stderr=descriptor) as process:
-        daemon = Daemon.__new__(Daemon)
-        daemon.process, daemon.ports = process, {}
-        daemon.ports_file = tmp_path / "p"
-        daemon.wait_ready()
-        watch = Line(daemon.address)
-        for _ in range(150):
-            wrong = Line(daemon.address)
-            wrong.say(b"GET / HTTP/1.1\r\n")
-            assert b"http-request" in wrong.hear_end()
-            wrong.close()
-        assert watch.ping() == b""
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE) == 0
-        watch.close()
+    daemon = start("--log-level=debug", stderr=pipe[1])
+    watch = dial(daemon)
+    for _ in range(150):
+        wrong = dial(daemon)
+        wrong.say(b"GET / HTTP/1.1\r\n")
+        assert b"http-request" in wrong.hear_end()
+        wrong.close()
+    assert watch.ping() == b""
+    daemon.signal()
+    assert daemon.wait() == 0
 
 
 def test_an_error_that_nobody_reads_does_not_keep_a_daemon_from_ending(
