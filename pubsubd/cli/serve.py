@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +17,14 @@ from pubsubd.cli.line_writer import PATIENCE
 from pubsubd.cli.logs import start_log
 from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
-from pubsubd.daemon.check import become, expiries, listening, rehearse, warnings
+from pubsubd.daemon.check import (
+    become,
+    expiries,
+    listening,
+    readable_users,
+    rehearse,
+    warnings,
+)
 from pubsubd.daemon.in_force import find_stuck, leave
 from pubsubd.daemon.systemd import find_service
 from pubsubd.protocol.errors import ConfigError
@@ -158,6 +166,7 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
     Raises:
         ConfigError: the daemon would not start with them.
     """
+    logging.getLogger("pubsubd").addHandler(logging.NullHandler())  # what matters is printed
     service = None if path is None else find_service(path)
     told = []
     if path is None:
@@ -179,7 +188,7 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
         told.append(f"a reload of the running daemon will be refused: {say_stuck(stuck)}")
     passed = {} if service is None else service.sockets
     told += warnings(prepared, passed)
-    for text in (*told, *expiries(prepared)):
+    for text in (*told, *readable_users(settings.config), *expiries(prepared)):
         echo(f"Warning: {text}", err=True)
     echo("the settings are good" if path is None else f"{path} is good")
     for line in listening(settings.config, passed):

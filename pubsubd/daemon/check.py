@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -170,6 +171,7 @@ def warnings(prepared: Prepared, passed: Passed) -> list[str]:
         *_strangers(prepared),
         *_unfit_certificates(prepared),
         *_export(prepared.config),
+        *_readable(prepared.config),
     ]
 
 
@@ -269,6 +271,39 @@ def _unfit_certificates(prepared: Prepared) -> Iterator[str]:
         elif file.setting == "mesh_tls_certificate" and not leaf.dials:
             said.add(f"{what} is not for clients (extendedKeyUsage), so that daemons refuse it")
     yield from sorted(said)
+
+
+def _readable(config: Config) -> Iterator[str]:
+    """Secrets that every user of this machine can read; the users file has an event of its own."""
+    named: list[tuple[str, str | None]] = [
+        ("tls_key", one.tls.key or one.tls.certificate)
+        for one in config.all_listeners()
+        if one.tls is not None
+    ]
+    mesh = config.mesh
+    if mesh is not None:
+        named.append(("mesh_secret_file", mesh.secret_file))
+        named.append(("mesh_tls_key", mesh.tls_key or mesh.tls_certificate))
+    for setting, path in dict.fromkeys(named):
+        if path is not None and _is_readable(path):
+            yield _say_readable(setting, path)
+
+
+def _say_readable(setting: str, path: str) -> str:
+    return f"{setting} {path}: every user of this machine can read it; chmod o-r {path}"
+
+
+def readable_users(config: Config) -> list[str]:
+    """Return the warning of a users file that every user can read."""
+    path = config.users_file
+    return [_say_readable("users_file", path)] if path is not None and _is_readable(path) else []
+
+
+def _is_readable(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
 
 
 def _export(config: Config) -> Iterator[str]:

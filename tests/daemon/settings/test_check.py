@@ -248,6 +248,32 @@ def test_a_key_of_another_certificate_is_an_error(write: Write, certificates: Ce
         look(write(tls(pair)))
 
 
+def test_secrets_that_everybody_can_read_are_warned_of(
+    write: Write, certificates: Certificates, tmp_path: Path
+) -> None:
+    pair = certificates.lasting_server(-1, 365, "localhost")
+    secret, users = tmp_path / "secret", tmp_path / "users"
+    secret.write_text("x" * 32)
+    users.write_text("")
+    files = f"mesh = 'm'\nmesh_secret_file = '{secret}'\nusers_file = '{users}'\n"
+    path = write(tls(pair, files))
+    for file, mode in ((pair.key, 0o604), (secret, 0o644), (users, 0o644)):
+        file.chmod(mode)
+    done = command(f"--config={path}")
+    assert done.returncode == 0
+    assert done.stderr.splitlines() == [
+        f"Warning: {setting} {file}: every user of this machine can read it; chmod o-r {file}"
+        for setting, file in (
+            ("tls_key", pair.key),
+            ("mesh_secret_file", secret),
+            ("users_file", users),
+        )
+    ]
+    for file in (pair.key, secret, users):
+        file.chmod(0o640)
+    assert command(f"--config={path}").stderr == ""
+
+
 # The command
 
 
