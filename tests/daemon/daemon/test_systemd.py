@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -298,6 +299,12 @@ def connect(port: int) -> Line:
     return found[0]
 
 
+def wait_ready(log: Path) -> str:
+    """Return a log once it says that the daemon is ready: a thread writes it."""
+    wait_until(lambda: re.search(r"event=ready .*\n", log.read_text()), "the daemon is ready")
+    return log.read_text()
+
+
 def test_sockets_are_taken_by_their_names(
     activated: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
@@ -311,7 +318,7 @@ def test_sockets_are_taken_by_their_names(
     line.ping()
     for one in (hub, line):
         one.close()
-    log = (tmp_path / "log").read_text()
+    log = wait_ready(tmp_path / "log")
     assert f"line=127.0.0.1:{line_port} hub=127.0.0.1:{hub_port}" in log
     (warning,) = [line for line in log.splitlines() if "event=settings-warning" in line]
     assert "port has no effect on the listener line: systemd passes a socket for" in warning
@@ -327,7 +334,7 @@ def test_a_socket_for_both_families_is_told_as_both_and_ipv4_is_plain(
     _, answer = line.hear_frame()
     assert json.loads(answer)["receivers"][0]["peer"] == line.label
     line.close()
-    log = (tmp_path / "log").read_text()
+    log = wait_ready(tmp_path / "log")
     assert f"families=ipv4,ipv6 line=0.0.0.0:{port},[::]:{port}\n" in log
 
 
