@@ -83,7 +83,7 @@ def test_the_log_escapes_what_it_cannot_show(
     start: Callable[..., Daemon], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    daemon = start("--unix", str(tmp_path / "café"), "--no-hub")
+    daemon = start("--unix", str(tmp_path / "café"), "--no-hub", fresh=True)
     daemon.wait_log(rf"unix={tmp_path}/caf\xe9")
 
 
