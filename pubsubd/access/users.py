@@ -52,7 +52,7 @@ REMEMBERED = 8_192
 
 
 @dataclass(frozen=True, slots=True)
-class _Password:
+class Password:
     """A line with a stretched password."""
 
     log2_n: int
@@ -63,6 +63,7 @@ class _Password:
     text: str
 
     def stretch(self, secret: str) -> bytes:
+        """Return the hash of ``secret`` with these parameters, which takes long on purpose."""
         return hashlib.scrypt(
             secret.encode("utf-8", "surrogatepass"),
             salt=self.salt,
@@ -85,7 +86,7 @@ class Users:
 
     def __init__(
         self,
-        passwords: Mapping[str, tuple[_Password, ...]] | None = None,
+        passwords: Mapping[str, tuple[Password, ...]] | None = None,
         tokens: Mapping[bytes, str] | None = None,
         lines: frozenset[tuple[str, str]] = frozenset(),
     ) -> None:
@@ -94,7 +95,7 @@ class Users:
         self._lines = lines
         # As many hashes as the user with the most lines has, for everybody.
         self._rounds = max(map(len, self._passwords.values()), default=1)
-        self._nobody = _Password(
+        self._nobody = Password(
             LOG2_N, BLOCK_SIZE, PARALLEL, os.urandom(16), os.urandom(_HASH_SIZE), ""
         )
         self._key = os.urandom(32)
@@ -200,7 +201,7 @@ def parse_users(text: str, where: str = "the users file") -> Users:
     Raises:
         ConfigError: a line cannot be used; it names the line, and never what is secret of it.
     """
-    passwords: dict[str, tuple[_Password, ...]] = {}
+    passwords: dict[str, tuple[Password, ...]] = {}
     tokens: dict[bytes, str] = {}
     lines = set()
     for number, line in enumerate(text.splitlines(), 1):
@@ -254,7 +255,7 @@ def check_secret(secret: str) -> None:
 def hash_password(secret: str) -> str:
     """Return what the file keeps of a password."""
     salt = os.urandom(16)
-    line = _Password(LOG2_N, BLOCK_SIZE, PARALLEL, salt, bytes(_HASH_SIZE), "")
+    line = Password(LOG2_N, BLOCK_SIZE, PARALLEL, salt, bytes(_HASH_SIZE), "")
     digest = line.stretch(secret)
     encoded = (base64.b64encode(one).decode() for one in (salt, digest))
     return "$".join(["scrypt", str(LOG2_N), str(BLOCK_SIZE), str(PARALLEL), *encoded])
@@ -289,7 +290,7 @@ def edit(text: str, name: str, stored: str | None) -> str:
     return "".join(f"{line}\n" for line in kept)
 
 
-def _read_password(text: str, fields: list[str]) -> _Password:
+def _read_password(text: str, fields: list[str]) -> Password:
     *numbers, salt, digest = fields
     if not all(one.isascii() and one.isdigit() and len(one) <= 4 for one in numbers):
         raise ValueError("scrypt's parameters are no numbers")
@@ -304,7 +305,7 @@ def _read_password(text: str, fields: list[str]) -> _Password:
         raise ValueError("the salt or the hash is not base64") from None
     if len(raw[0]) < 8 or not 16 <= len(raw[1]) <= 64:
         raise ValueError("the salt has under 8 bytes, or the hash not 16 to 64")
-    return _Password(log2_n, block_size, parallel, raw[0], raw[1], text)
+    return Password(log2_n, block_size, parallel, raw[0], raw[1], text)
 
 
 def _token_line(digest: bytes) -> str:

@@ -7,9 +7,9 @@ of it is one event.
 
 Invariants:
 
-- ``_allowed`` has headers only of names that may be published; whether the router still has a
+- ``allowed`` has headers only of names that may be published; whether the router still has a
   route for one is the router's to know.
-- ``_refused`` has headers only of names that must not be; it holds whatever the subscriptions.
+- ``refused`` has headers only of names that must not be; it holds whatever the subscriptions.
 """
 
 from __future__ import annotations
@@ -30,50 +30,51 @@ class PublishFilter:
         code: of the error for what is refused.
         closed: whether nothing at all may be done before a login.
         allows: tells of a legal name whether it may be published.
+        allowed, refused: headers that are remembered.
     """
 
     __slots__ = (
-        "_allowed",
         "_denied",
-        "_refused",
         "_router",
         "_routes",
+        "allowed",
         "allows",
         "closed",
         "code",
+        "refused",
     )
 
     def __init__(self, router: Router, permission: Permission) -> None:
         self._router = router
         self._routes = router.routes
         self.allows = permission.may_publish
-        self._allowed: set[bytes] = set()
-        self._refused: dict[bytes, Route] = {}
+        self.allowed: set[bytes] = set()
+        self.refused: dict[bytes, Route] = {}
         self._denied = Denied()
         self.code = permission.code
         self.closed = permission is OUTSIDE
 
     def get(self, key: bytes) -> Route | None:
         """Return the route of frames that begin with ``key``, if that is known."""
-        if key in self._allowed:
+        if key in self.allowed:
             return self._routes.get(key)
-        return self._refused.get(key)
+        return self.refused.get(key)
 
     def learn(self, key: bytes, name: bytes, size: int) -> Route:
         """Return the route of frames that begin with ``key``, as :meth:`Router.learn` does it."""
         if self.allows(name):
             route = self._router.learn(key, name, size)
             if key in self._routes and len(key) <= _SHORT:
-                if len(self._allowed) >= _ALLOWED:
-                    self._allowed.clear()
-                self._allowed.add(key)
+                if len(self.allowed) >= _ALLOWED:
+                    self.allowed.clear()
+                self.allowed.add(key)
             return route
         width = len(key)
         route = self._router.made.make(self._denied, width, size)
         if width <= _SHORT:
-            if len(self._refused) >= _REFUSED:
-                self._refused.clear()
-            self._refused[key] = route
+            if len(self.refused) >= _REFUSED:
+                self.refused.clear()
+            self.refused[key] = route
         return route
 
     def limit(self, size: int) -> int:

@@ -298,17 +298,17 @@ class WildcardIndex(Generic[Value]):
     def __init__(self) -> None:
         self.values: dict[Pattern, Value] = {}
         self.work = 0
-        self._roots = {b".": _Node(), b"/": _Node()}
+        self.roots = {b".": _Node(), b"/": _Node()}
 
     @property
     def empty(self) -> bool:
         """Whether nothing is left of any pattern."""
-        return all(root.empty for root in self._roots.values())
+        return all(root.empty for root in self.roots.values())
 
     def add(self, pattern: Pattern, value: Value) -> None:
         """Add ``pattern``, which is not there yet."""
         self.values[pattern] = value
-        node = self._roots[pattern.separator]
+        node = self.roots[pattern.separator]
         for level in pattern.levels:
             node = node.descend(level)
         if pattern.rest:
@@ -321,7 +321,7 @@ class WildcardIndex(Generic[Value]):
         del self.values[pattern]
         if not self.values:  # a dict never shrinks by itself
             self.values = {}
-        node = self._roots[pattern.separator]
+        node = self.roots[pattern.separator]
         path = []
         for level in pattern.levels:
             path.append((node, level))
@@ -337,7 +337,7 @@ class WildcardIndex(Generic[Value]):
     def find(self, name: bytes) -> list[Pattern]:
         """Return the patterns that match ``name``, each once, in no order."""
         found: list[Pattern] = []
-        for separator, root in self._roots.items():
+        for separator, root in self.roots.items():
             if not root.empty:
                 self._walk(root, name.split(separator), found)
         if name.startswith(OWN):

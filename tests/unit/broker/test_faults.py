@@ -12,6 +12,7 @@ import pytest
 from pubsubd.broker.faults import Faults, locate
 from pubsubd.routing.answers import Answers
 from pubsubd.routing.router import Router
+from pubsubd.routing.substrings import SubstringIndex
 from pubsubd.routing.tables import SubscriptionTable
 from pubsubd.routing.wildcards import Pattern
 from tests.tables import Table
@@ -123,22 +124,24 @@ def test_a_fault_leaves_nothing_that_was_put_behind_and_sends_nothing_twice(tabl
 def test_a_fault_while_a_name_is_looked_up_spares_what_came_before(
     table: Table, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    table.say("c", b"".join(b"sub many/%d\n" % number for number in range(100)))  # an index
     table.say("pub", b"pub n 1 x\n" * 3)
     for name in ("a", "b", "c"):
         table.hears(name)
     if place == "learn":
         monkeypatch.setattr(Router, "learn", broken)
     else:
-        monkeypatch.setattr(Router, "_targets", broken)
+        monkeypatch.setattr(SubstringIndex, "search", broken)
     with pytest.raises(RuntimeError):
         table.say("pub", b"pub n 1 x\n" * 100 + b"pub fresh.n 1 y\n" + b"pub n 1 z\n")
     assert table.hears("a") == b"pub n 1 x\n" * 100
 
 
-def test_a_put_that_fails_leaves_the_other_receivers_whole(table: Table) -> None:
+def test_a_put_that_fails_leaves_the_other_receivers_whole() -> None:
+    table = Table("pub", "a", "b", "c")
     table.peers["b"].enqueue = broken
-    table.broker.router.clear()
-    table.broker.router._interned.clear()  # sets of receivers have bound the old one
+    for name in ("a", "b", "c"):
+        table.say(name, b"sub n\n")
     with pytest.raises(RuntimeError):
         table.say("pub", b"pub n 1 x\n")
     table.peers["b"].enqueue = table.peers["b"].pending.append

@@ -183,7 +183,7 @@ class IndexAgainstOneByOne(RuleBasedStateMachine):
 
     @invariant()
     def globs_are_filed_once_and_nothing_else_is(self) -> None:
-        places = list(self.index._roots.values())
+        places = list(self.index.roots.values())
         while places:
             place = places.pop()
             globs = place.globs
@@ -205,7 +205,7 @@ class IndexAgainstOneByOne(RuleBasedStateMachine):
             pattern = compile_pattern(separator, text)
             assert pattern is not None
             self.index.remove(pattern)
-        assert all(root.empty for root in self.index._roots.values())  # nothing is left behind
+        assert all(root.empty for root in self.index.roots.values())  # nothing is left behind
 
 
 TestIndexAgainstOneByOne = IndexAgainstOneByOne.TestCase
