@@ -23,6 +23,7 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from pubsubd.files.whole import read_whole
@@ -102,7 +103,7 @@ class Users:
         self._verified: dict[bytes, str] = {}
 
     def __repr__(self) -> str:
-        return f"<Users {len({name for name, _ in self._lines})}>"
+        return f"<Users {len(self.names)}>"
 
     def __bool__(self) -> bool:
         return bool(self._lines)
@@ -113,7 +114,7 @@ class Users:
     def __hash__(self) -> int:
         return hash(self._lines)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Those who may log in."""
         return frozenset(name for name, _ in self._lines)

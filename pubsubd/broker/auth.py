@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pubsubd.access.identity import AuthError, Login
 from pubsubd.broker.delivery import AUTH, Delivery
-from pubsubd.broker.logins import Access, Check, origin
+from pubsubd.broker.logins import Access, Check
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
@@ -38,7 +38,7 @@ class Authentication:
         name, gap, secret = data.decode("utf-8", "surrogateescape").partition(" ")
         try:
             found = self._access.check(
-                origin(peer), name if gap else None, secret if gap else name, self._wall()
+                peer, name if gap else None, secret if gap else name, self._wall()
             )
             if isinstance(found, Login):
                 return self._enter(peer, found)

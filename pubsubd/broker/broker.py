@@ -30,6 +30,7 @@ from functools import partial
 from typing import NoReturn
 
 from pubsubd.broker.auth import Authentication
+from pubsubd.broker.connections import Connections
 from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.broker.explain import explain
 from pubsubd.broker.listener_state import ListenerState
@@ -37,6 +38,7 @@ from pubsubd.broker.logins import Access
 from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.statistics import Statistics, take_statistics
+from pubsubd.broker.traffic import Traffic
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import GOODBYE, ProtocolError
@@ -88,7 +90,9 @@ class Broker:
         router, counters, faults: the delivery's own.
         listener: of peers that come by no listener, such as those that were dialled.
         access: who may come in, and what they may do then.
-        peers: number -> peer, of all that are connected.
+        peers: number -> peer, of all that are connected, oldest first.
+        traffic: how fast they carry messages.
+        connections: what is told of them.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
@@ -102,8 +106,17 @@ class Broker:
         self.listener = ListenerState("", limits)
         self.peers: dict[int, Peer] = {}
         self.access = Access(self.peers, self.router, clock)
+        self.traffic = Traffic(self.peers, clock)
         self.wall = time.time
         statistics = Shared(self._describe, clock)
+        self.connections = Connections(
+            self.peers,
+            self.access,
+            self.traffic,
+            self.faults,
+            clock,
+            lambda: self.wall(),  # noqa: PLW0108  (which a test may replace)
+        )
         self.requests: dict[bytes, Request] = {
             AUTH: Authentication(self.delivery, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
@@ -112,6 +125,8 @@ class Broker:
             b"//pubsubd/explain": lambda _peer, data: explain(
                 self.router, self.delivery.turn, data
             ),
+            b"//pubsubd/connections": self.connections.show,
+            b"//pubsubd/kill": self.connections.kill,
             b"//pubsubd/peers": _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
@@ -149,7 +164,9 @@ class Broker:
         """
         self.counters.connections_total += 1
         number = self.counters.connections_total
-        peer = self.peers[number] = Peer(number, label, send, end, listener or self.listener)
+        peer = self.peers[number] = Peer(
+            number, label, send, end, listener or self.listener, self._clock()
+        )
         self.access.meet(peer)
         return peer
 
@@ -420,7 +437,7 @@ class Broker:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
         if not peer.echo:
-            peer.pending.clear()
+            self.delivery.withhold(peer)
         self.delivery.send()
         if fault is not None:
             raise fault
@@ -491,9 +508,10 @@ class Broker:
             frame = pieces.whole()
             self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
             return
-        self.counters.messages_out += len(receivers)
         for receiver in receivers:
             if peer.echo or receiver is not peer:
+                receiver.messages_out += 1
+                self.counters.messages_out += 1
                 try:
                     receiver.send(pieces)
                 except Exception as error:  # noqa: BLE001  (it is the receiver's alone)

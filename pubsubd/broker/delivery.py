@@ -119,6 +119,13 @@ class Delivery:
         self.counters.messages_in += 1
         return run.count
 
+    def withhold(self, peer: Peer) -> None:
+        """Take back what is put to a peer that does not get what it has published itself."""
+        peer.pending.clear()
+        count = sum(one.enqueued for one in self.touched if peer in one.peers)
+        peer.messages_out -= count
+        self.counters.messages_out -= count
+
     def end_run(self) -> None:
         """Put the frames that have been kept together to those who get them."""
         run = self._run
@@ -141,6 +148,7 @@ class Delivery:
             self.vouching = False
         if spared is not None and len(spared.pending) > before:
             del spared.pending[before:]
+            spared.messages_out -= count
             self.counters.messages_out -= count
 
     @property
@@ -169,7 +177,7 @@ class Delivery:
         speaker = self.speaker
         if self.touched:  # what somebody has said so far goes out as theirs
             if speaker is not None and not speaker.echo:
-                speaker.pending.clear()
+                self.withhold(speaker)
             self.send()
         self.speaker = None
         frame = wire.frame(name, data)
@@ -264,7 +272,7 @@ class Delivery:
                     targets.far.count(targets.enqueued)
             except Exception as error:  # noqa: BLE001  (it is not the publisher's)
                 self.faults.note(error, "mesh")
-            targets.enqueued = 0
+            targets.handed, targets.enqueued = targets.enqueued, 0
         later: dict[int, tuple[bytes, list[Sink]]] = {}
         try:
             self._send_now(touched, later, messages > _AT_ONCE)
@@ -304,7 +312,9 @@ class Delivery:
         joined: dict[tuple[int, ...], bytes] = {}
         sent, late = 0, False
         for targets in touched:
+            handed = targets.handed
             for peer in targets.peers:
+                peer.messages_out += handed
                 pending = peer.pending
                 if not pending:
                     continue

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from pubsubd.access.identity import AuthError, Authority, Identity, Login
@@ -30,6 +31,7 @@ from pubsubd.broker.peer import Peer
 from pubsubd.broker.publish_filter import PublishFilter
 from pubsubd.broker.turn import Steps, finish
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.wire import escape
 from pubsubd.routing.router import Router
 
 FAILURES = 10
@@ -45,6 +47,27 @@ SUSPECT = 600.0
 """Seconds after a failed login for which those of its address are checked after all others."""
 
 
+_TRIED = 3  # characters of an unknown name in the log: it may be a password in the wrong place
+
+
+class FailedLogin(NamedTuple):
+    """A login that has failed, as the log may tell it.
+
+    Attributes:
+        peer: who has tried.
+        code: of the error.
+        user: the name that was given, if the users file has it.
+        tried: the beginning of any other name; None if there was none, but a token.
+        detail: what is wrong with the token, if that is known.
+    """
+
+    peer: Peer
+    code: str
+    user: str | None
+    tried: str | None
+    detail: str
+
+
 class Check:
     """A password that is to be checked: :meth:`run` in a thread, :meth:`settle`, :attr:`result`.
 
@@ -57,6 +80,7 @@ class Check:
         "_begun",
         "_found",
         "_name",
+        "_peer",
         "_refused",
         "_secret",
         "_users",
@@ -64,12 +88,13 @@ class Check:
         "address",
     )
 
-    def __init__(self, access: Access, address: str, name: str, secret: str, now: float) -> None:
+    def __init__(self, access: Access, peer: Peer, name: str, secret: str, now: float) -> None:
         self._access = access
+        self._peer = peer
         self._begun = now
         self._refused = False
         self._users = access.users
-        self.address = address
+        self.address = origin(peer)
         self._name = name
         self._secret = secret
         self._found: str | None = None
@@ -107,9 +132,9 @@ class Check:
     def _judge(self) -> Login | AuthError:
         access, found = self._access, self._found
         if self._refused:
-            return access.throttle(self.address)
+            return access.throttle(self._peer, self._name)
         if found is None or not access.users.holds(self._name, found):
-            return access.failure(self.address)
+            return access.failure(self._peer, self._name)
         access.users.remember(self._name, self._secret, found, self.address)
         return Login(self._name, found)
 
@@ -126,7 +151,10 @@ class Access:
         users: who may come in by a password or a token.
         acl: what they may do.
         authority: checks tokens that are signed; None where there are none.
-        failed: called with the address of a failed login, and the code of its error.
+        asked: whether some listener asks clients who they are, or for certificates.
+        operators: users of this machine who may see and end every connection, if there are no
+            rules and they have come by a Unix socket.
+        failed: called for each login that fails.
     """
 
     def __init__(
@@ -138,7 +166,9 @@ class Access:
         self.users = Users()
         self.acl = Acl()
         self.authority: Authority | None = None
-        self.failed: Callable[[str, str], None] = lambda _address, _code: None
+        self.asked = False
+        self.operators: frozenset[str] = frozenset()
+        self.failed: Callable[[FailedLogin], None] = lambda _failed: None
         self._peers = peers
         self._router = router
         self._clock = clock
@@ -154,13 +184,18 @@ class Access:
         """Whether there is anything that a login could be checked with."""
         return bool(self.users) or self.authority is not None
 
+    @property
+    def identifies(self) -> bool:
+        """Whether clients say who they are: there are users, tokens or certificates."""
+        return self.able or self.asked
+
     # Logging in
 
-    def check(self, address: str, name: str | None, secret: str, now: float) -> Login | Check:
+    def check(self, peer: Peer, name: str | None, secret: str, now: float) -> Login | Check:
         """Return who comes in, or what is to be run to know it.
 
         Args:
-            address: where it comes from, as :func:`origin` returns it.
+            peer: who asks to be let in.
             name: of the user; None if ``secret`` is a token.
             secret: a password, or a token, which a user may give as a password, too.
             now: seconds since the epoch.
@@ -173,10 +208,10 @@ class Access:
         if known is not None and name in (None, known[0]):
             return Login(*known)
         if name is None:
-            return self._check_signed(address, secret, now)
+            return self._check_signed(peer, secret, now)
         if not self.users or len(secret.encode("utf-8", "surrogatepass")) > MAX_SECRET:
-            raise self.failure(address)
-        monotonic = self._clock()
+            raise self.failure(peer, name)
+        monotonic, address = self._clock(), origin(peer)
         # Who was let in from here before is not locked out by others of its address.
         if not self._guesses.full(address, monotonic):
             line = self.users.recall(name, secret, address)
@@ -184,20 +219,20 @@ class Access:
                 return Login(name, line)
         if self.throttled(address, monotonic):
             self._guesses.note(address, monotonic)
-            raise self.throttle(address)
+            raise self.throttle(peer, name)
         line = self.users.recall(name, secret)
         if line is None:
-            return Check(self, address, name, secret, monotonic)
+            return Check(self, peer, name, secret, monotonic)
         self.users.remember(name, secret, line, address)
         return Login(name, line)
 
-    def _check_signed(self, address: str, token: str, now: float) -> Login:
+    def _check_signed(self, peer: Peer, token: str, now: float) -> Login:
         if self.authority is None:
-            raise self.failure(address)
+            raise self.failure(peer, None)
         try:
             identity = self.authority.verify(token, now)
         except AuthError as error:
-            failure = self.failure(address)
+            failure = self.failure(peer, None, error.text)
             if failure.code == "login-failed":
                 failure = AuthError(failure.code, error.text)
             raise failure from None
@@ -207,19 +242,30 @@ class Access:
         """Return who comes in with a token that :attr:`authority` has checked."""
         return Login(plain_actor(identity.actor or ""), self.authority, identity)
 
-    def failure(self, address: str) -> AuthError:
-        """Return what tells of a failed login from ``address``, and take note of it."""
-        now = self._clock()
+    def failure(self, peer: Peer, name: str | None, why: str = "") -> AuthError:
+        """Return what tells of a failed login, and take note of it.
+
+        Args:
+            peer: who has tried.
+            name: the one that was given; None for a token.
+            why: what is wrong with the token, for the log.
+        """
+        now, address = self._clock(), origin(peer)
         if self.throttled(address, now):
-            return self.throttle(address)
+            return self.throttle(peer, name)
         self._failures.note(address, now)
-        self.failed(address, "login-failed")
+        self._tell(peer, "login-failed", name, why)
         return AuthError("login-failed", "the name, the password or the token is not good")
 
-    def throttle(self, address: str) -> AuthError:
-        """Return what tells of a login from ``address`` that is not checked."""
-        self.failed(address, "login-throttled")
+    def throttle(self, peer: Peer, name: str | None) -> AuthError:
+        """Return what tells of a login that is not checked."""
+        self._tell(peer, "login-throttled", name)
         return AuthError("login-throttled", "too many logins have failed or wait; try again later")
+
+    def _tell(self, peer: Peer, code: str, name: str | None, why: str = "") -> None:
+        known = name in self.users.names
+        tried = None if name is None or known else escape(name, _TRIED)
+        self.failed(FailedLogin(peer, code, name if known else None, tried, why))
 
     def throttled(self, address: str, now: float) -> bool:
         """Return whether so many logins of an address have failed that no more are checked."""
@@ -246,6 +292,7 @@ class Access:
     ) -> None:
         """Let a peer be ``name``; see :attr:`pubsubd.broker.peer.Peer.credential`."""
         peer.identity, peer.credential, peer.expires_at = name, credential, expires_at
+        peer.last_identity = name
         self._permit(peer, self._permission(peer))
 
     def leave(self, peer: Peer) -> None:
@@ -400,17 +447,28 @@ def origin(peer: Peer) -> str:
 
     The link-local addresses of each interface are counted together.
     """
-    host, _, interface = peer.label.rpartition(":")[0].strip("[]").partition("%")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
+    address = _address(peer)
+    if address is None:
         return f"{peer.label}/{peer.identity}"
     if isinstance(address, ipaddress.IPv4Address):
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    network = str(ipaddress.ip_network((address, 64), strict=False))
-    return f"{network}%{interface}" if interface else network
+        return str(address)
+    network = str(ipaddress.IPv6Network((int(address), 64), strict=False))
+    return f"{network}%{address.scope_id}" if address.scope_id else network
+
+
+def is_local(peer: Peer) -> bool:
+    """Return whether a peer has connected from this machine."""
+    address = _address(peer)
+    return peer.label == "unix" if address is None else address.is_loopback
+
+
+def _address(peer: Peer) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address of a peer; None if it has come by a Unix socket."""
+    try:
+        address = ipaddress.ip_address(peer.label.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def plain_actor(actor: str) -> str:

@@ -9,6 +9,7 @@ from pubsubd.access.rules import Permission
 from pubsubd.broker.listener_state import DEFAULT, ListenerState
 from pubsubd.broker.publish_filter import PublishFilter, Refusals
 from pubsubd.broker.rate import Bucket
+from pubsubd.broker.traffic import NOTHING
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_READ, READ_SIZE
@@ -28,13 +29,26 @@ class Link(Protocol):
     """The receiver of input from a peer that is another daemon.
 
     Attributes:
+        node: the other daemon's id; empty until it is known.
+        messages_in, messages_out: carried so far.
         dropped: batches for it that were dropped, because it was too slow.
     """
 
+    node: str
+    messages_in: int
+    messages_out: int
     dropped: int
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; see :meth:`pubsubd.broker.broker.Broker.receive`."""
+
+
+class HubSide(Protocol):
+    """A connection of the hub port, as the broker asks about it."""
+
+    @property
+    def spoken(self) -> tuple[str, str]:
+        """Transport and dialect, as metrics name them."""
 
 
 class Check(Protocol):
@@ -69,7 +83,7 @@ class Peer:
     """A connection, as the broker sees it.
 
     Attributes:
-        number: counts the connections since the start, from 1.
+        number: counts the connections since the start, from 1; no other one ever has it.
         label: what it is called in logs, for example ``127.0.0.1:50312``.
         substrings, names, patterns: what it subscribes; the router's. Most peers have substrings
             only: the others are None until there are some.
@@ -90,11 +104,19 @@ class Peer:
         vouched: whether that daemon vouches for the senders that the messages name.
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
+        joined: when it connected, in seconds that only go forward.
+        messages_in, messages_out, bytes_in, bytes_out: carried so far; see
+            :mod:`pubsubd.broker.traffic`.
+        noted: those counts as they were at two moments before.
+        dropped: messages that it has lost for being slow.
         remote: False: it is not another daemon that is reached over links.
         prepare: renders some of what it is sent next, as on the hub port, and returns whether all
             of it is rendered; set by the owner. None if it is sent frames as they are.
+        hub: its other side, if it is a connection of the hub port.
         listener: what holds for it, as for all connections of its listener.
         identity: who it is; None for one who has not logged in, empty for somebody without a name.
+        lost: how the system has said that the connection is broken; empty if it has not.
+        last_identity: who it was when it was somebody last, for the log.
         credential: by what it has logged in, for :class:`~pubsubd.broker.logins.Access` to tell
             whether that still holds; None if it cannot be taken back.
         expires_at: until when it may stay logged in, in seconds since the epoch; None for ever.
@@ -113,7 +135,10 @@ class Peer:
 
     __slots__ = (
         "busy",
+        "bytes_in",
+        "bytes_out",
         "credential",
+        "dropped",
         "echo",
         "end",
         "ending",
@@ -122,14 +147,21 @@ class Peer:
         "expires_at",
         "failures",
         "gone",
+        "hub",
         "identity",
         "job",
+        "joined",
         "label",
         "large",
+        "last_identity",
         "link",
         "listener",
+        "lost",
+        "messages_in",
+        "messages_out",
         "missing",
         "names",
+        "noted",
         "number",
         "outbox",
         "outside_since",
@@ -157,8 +189,10 @@ class Peer:
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None] = stay,
         listener: ListenerState = DEFAULT,
+        joined: float = 0.0,
     ) -> None:
         self.number = number
+        self.joined = joined
         self.listener = listener
         self.label = label
         self.send = send
@@ -168,6 +202,9 @@ class Peer:
         self.relayed = self.vouched = False
         self.echo = True
         self.busy = False
+        self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
+        self.noted = NOTHING, NOTHING
+        self.dropped = 0
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None
         self.patterns: set[Pattern] | None = None
@@ -180,7 +217,10 @@ class Peer:
         self.expected = 0
         self.width = 0
         self.ending: ProtocolError | None = None
+        self.hub: HubSide | None = None
         self.identity: str | None = None
+        self.last_identity: str | None = None
+        self.lost = ""
         self.credential: object = None
         self.expires_at: float | None = None
         self.permission: Permission | None = None
@@ -204,7 +244,7 @@ class Peer:
         """Let go of all that is held for a peer that has left and is closed."""
         self.discard_all()
         self.pending.clear()
-        self.job = self.step = None
+        self.job = self.step = self.hub = None
         self.parts.clear()
         self.large = b""
         self.outbox = Outbox()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import click
 import msgspec
 import trio
-from rich import box
-from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -22,15 +19,15 @@ from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import while_read, write
 from pubsubd.cli.streams import echo, encoded, visible
+from pubsubd.cli.tables import adaptive_table, duration, size
 from pubsubd.cli.terminal import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
-from pubsubd.protocol.limits import KIB, MIB
+from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import escape, show_address
 
 _LARGEST = 1024 * MIB  # of an answer: it grows with the mesh
-_ROOM = 10  # cells of the last column, whose texts may be wrapped
 
 
 class _Link(msgspec.Struct):
@@ -186,49 +183,49 @@ def _draw(answer: _Answer, width: int) -> Group:
     now = time.time()
     shown: list[Text | Table] = [
         Text(visible(_summary(answer)), overflow="fold"),
-        *_table(
+        *adaptive_table(
             "links",
             ["node", "address", "dialled", "for", "round trip", "interests"],
             [_link_cells(link, now) for link in answer.links],
             width,
             numbers=[3, 4],
         ),
-        *_table(
+        *adaptive_table(
             "traffic of links",
             ["node", "messages in", "messages out", "data in", "data out", "waiting"],
             [_traffic_cells(link) for link in answer.links],
             width,
             numbers=range(1, 6),
         ),
-        *_table(
+        *adaptive_table(
             "connections outside the mesh",
             ["peer", "connection"],
             [[one.peer, _or_none(one.connection)] for one in answer.plain],
             width,
             numbers=[1],
         ),
-        *_table(
+        *adaptive_table(
             "being dialled",
             ["address", "attempts", "error"],
             [[one.address, f"{one.attempts:,}", one.error] for one in answer.dialling],
             width,
             numbers=[1],
         ),
-        *_table(
+        *adaptive_table(
             "refused",
             ["reason", "times"],
             [[code, f"{count:,}"] for code, count in _refused(answer.counters).items()],
             width,
             numbers=[1],
         ),
-        *_table(
+        *adaptive_table(
             "daemons",
             ["node", "hops", "links", "interests", "address"],
             [_daemon_cells(one) for one in answer.daemons],
             width,
             numbers=[1, 2, 3],
         ),
-        *_table(
+        *adaptive_table(
             "counters",
             ["counter", "number"],
             [
@@ -260,7 +257,7 @@ def _link_cells(link: _Link, now: float) -> list[str]:
         link.node,
         link.peer,
         "by us" if link.dialled else "by them",
-        _duration(now - link.since),
+        duration(now - link.since),
         "" if link.rtt_ms is None else f"{link.rtt_ms:,.2f} ms",
         " ".join(link.interests) + (f" and {more:,} more" if more > 0 else ""),
     ]
@@ -271,9 +268,9 @@ def _traffic_cells(link: _Link) -> list[str]:
         link.node,
         f"{link.messages_in:,}",
         f"{link.messages_out:,}",
-        _size(link.bytes_in),
-        _size(link.bytes_out),
-        _size(link.backlog_bytes),
+        size(link.bytes_in),
+        size(link.bytes_out),
+        size(link.backlog_bytes),
     ]
 
 
@@ -289,79 +286,9 @@ def _refused(counters: dict[str, int | dict[str, int]]) -> dict[str, int]:
     return found if isinstance(found, dict) else {}
 
 
-def _table(
-    title: str,
-    columns: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    width: int,
-    numbers: Container[int],
-) -> list[Table]:
-    """Return a table with its title, or nothing without rows.
-
-    Where a terminal is too narrow for it, each row becomes a list of titles and values.
-    """
-    if not rows:
-        return []
-    cells = [[Text(visible(cell), overflow="fold") for cell in row] for row in rows]
-    *firm, last = zip(columns, *cells, strict=True)
-    needed = sum(_widest(column) for column in firm) + min(_widest(last), _ROOM)
-    if needed + 3 * len(columns) + 1 <= width:
-        table = _titled(title)
-        for number, column in enumerate(columns):
-            table.add_column(
-                column,
-                style="cyan" if number == 0 else None,
-                justify="right" if number in numbers else "left",
-                no_wrap=number < len(firm),
-                overflow="fold",
-            )
-        for row in cells:
-            table.add_row(*row)
-        return [table]
-    table = _titled(title, show_header=False)
-    table.add_column(style="cyan", overflow="fold")
-    table.add_column(overflow="fold")
-    for row in cells:
-        for column, cell in zip(columns, row, strict=True):
-            if cell:
-                table.add_row(column, cell)
-        table.add_section()
-    return [table]
-
-
-def _titled(title: str, *, show_header: bool = True) -> Table:
-    return Table(
-        title=title,
-        title_style="bold",
-        title_justify="left",
-        box=box.SIMPLE,
-        show_header=show_header,
-    )
-
-
-def _widest(column: Iterable[str | Text]) -> int:
-    return max(cell_len(str(cell)) for cell in column)
-
-
 def _or_none(number: int | None) -> str:
     return "" if number is None else str(number)
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(int(max(seconds, 0.0)), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    return (f"{days:,}d " if days else "") + f"{hour}:{minute:02}:{second:02}"
-
-
-def _size(number: int) -> str:
-    value, unit = float(number), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < KIB:
-            break
-        value, unit = value / KIB, larger
-    return f"{number:,} B" if unit == "B" else f"{value:,.1f} {unit}"

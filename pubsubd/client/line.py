@@ -35,6 +35,7 @@ _OUTBOX = READ_SIZE
 _UNANSWERED = (  # errors that come instead of answers
     "unknown-request",
     "bad-request",
+    "unknown-connection",
     "rate-limited",
     "no-mesh",
     "login-failed",
@@ -167,8 +168,9 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
 
         Raises:
             ProtocolError: the name does not begin with ``//pubsubd/``.
-            DaemonError: ``unknown-request``, ``bad-request``, ``rate-limited``, ``no-mesh``,
-                ``not-allowed``, ``login-required``, or the reason for a disconnection.
+            DaemonError: ``unknown-request``, ``bad-request``, ``unknown-connection``,
+                ``rate-limited``, ``no-mesh``, ``not-allowed``, ``login-required``, or the reason
+                for a disconnection.
             DisconnectedError: the connection broke before the answer came.
             BufferFullError: more messages came before the answer than four receive buffers hold.
         """

@@ -41,6 +41,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 
 from pubsubd import __version__
+from pubsubd.broker.connections import spoken
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.daemon.lag import BUCKETS
 from pubsubd.hub.replies import CODES as HUB_ERRORS
@@ -210,21 +211,17 @@ class Metrics:
         )
 
     def _count_connections(self) -> Steps[_SubscriberSet]:
-        broker, connections = self._sources.broker, self._sources.hub.connections
+        broker = self._sources.broker
         kinds: Counter[tuple[str, str, str]] = Counter()
         backlog = largest = 0
         share = 0.0
-        for done, (number, peer) in enumerate(list(broker.peers.items())):
+        for done, peer in enumerate(list(broker.peers.values())):
             if done % _AT_ONCE == 0 and broker.delivery.turn.over():
                 yield
             listener = peer.listener
-            connection = connections.get(number)
-            if connection is not None:
-                kinds[listener.name, *connection.spoken] += 1
-            else:
-                kinds[listener.name, "line", "line" if peer.link is None else "mesh"] += 1
+            kinds[listener.name, *spoken(peer)] += 1
             if size := peer.outbox.size:
-                limits = listener.limits if connection is None else listener.hub_limits
+                limits = listener.limits if peer.hub is None else listener.hub_limits
                 backlog += size
                 largest = max(largest, size)
                 share = max(share, size / limits.max_pending)

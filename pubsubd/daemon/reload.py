@@ -143,6 +143,10 @@ class Reloader:
             listener.limits, listener.hub_limits = one.limits, one.hub_limits
             listener.login, listener.tls = one.login, prepared.contexts.get(one.name)
             listener.proxies = Networks(one.proxies)
+        server.broker.access.asked = any(
+            one.login or (one.tls is not None and one.tls.client_ca is not None)
+            for one in config.all_listeners()
+        )
         if self.hub is not None:
             self.hub.replace(
                 config.hub_limits,

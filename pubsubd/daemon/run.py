@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import trio
 
 from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.traffic import INTERVAL, Traffic
 from pubsubd.broker.turn import Steps, finish
 from pubsubd.daemon.check import check, inherited, warnings
 from pubsubd.daemon.garbage import Garbage
@@ -51,6 +52,7 @@ from pubsubd.transport.listen import (
     describe,
     listen,
     raise_descriptors,
+    user_name,
 )
 from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded
@@ -115,6 +117,7 @@ async def run(
         ports = describe(all_bound)
         async with trio.open_nursery() as nursery:
             server = Server(limits, nursery, on_backpressure)
+            server.broker.access.operators = frozenset(map(user_name, (0, os.geteuid())))
             reloader = Reloader(server)
             all_listeners = _open_listeners(all_bound, reloader, config)
             if config.mesh is not None:
@@ -145,6 +148,7 @@ async def run(
             start("sweep", partial(_sweep, reloader, sweeps))
             start("statistics", partial(_publish_statistics, server))
             start("certificates", reloader.reminders.run)
+            start("traffic", partial(_note_traffic, server.broker.traffic))
             status = Status(reloader, notifier)
             start("manager", status.run)
             start("files", status.watch)
@@ -391,6 +395,13 @@ async def _publish_statistics(server: Server) -> None:
     while True:
         await trio.sleep(server.limits.stats_interval)
         server.publish_statistics()
+
+
+async def _note_traffic(traffic: Traffic) -> NoReturn:
+    while True:
+        await trio.sleep(INTERVAL)
+        for _ in traffic.note():
+            await trio.lowlevel.checkpoint()
 
 
 # Reloading

@@ -36,6 +36,7 @@ CLOSE_CODES = {
     "command-timeout": CloseReason.POLICY_VIOLATION,
     "login-timeout": CloseReason.POLICY_VIOLATION,
     "login-revoked": CloseReason.POLICY_VIOLATION,
+    "killed": CloseReason.POLICY_VIOLATION,
 }
 """Reason -> close code of the WebSocket (RFC 6455, 7.4); NORMAL_CLOSURE for all others."""
 
@@ -106,6 +107,7 @@ class HubConnection:
         self.peer = hub.broker.join(label, self._deliver, self.end, listener or hub.listener)
         self.peer.prepare = self._prepare
         self.via = label
+        self.peer.hub = self
         self.sender = address(self.peer)
         self.reader: LineReader | WebSocketReader | HttpReader | None = None
         self.framing: Framing = NDJSON

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any
 
 from pubsubd.access.identity import AuthError, Login
-from pubsubd.broker.logins import Check, origin
+from pubsubd.broker.logins import Check
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.http import Request
 
@@ -38,7 +38,7 @@ def log_in(
         connection.hub.broker.counters.errors["login-required"] += 1
     else:
         try:
-            found = verdict or access.check(origin(connection.peer), *given, connection.hub.wall())
+            found = verdict or access.check(connection.peer, *given, connection.hub.wall())
             if isinstance(found, AuthError):
                 raise found
             if isinstance(found, Login):

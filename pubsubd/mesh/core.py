@@ -263,13 +263,14 @@ class Mesh:
         self.counters.dropped += link.dropped
         messages, size = link.messages_in + link.messages_out, link.bytes_in + link.bytes_out
         self.down.append(Down(link.node, link.dialled, self.state.wall(), messages, size))
-        ending = link.peer.ending
+        reason, detail = _why(link)
         self.state.emit(
             {
                 "event": "link-down",
                 "node": link.node,
                 "peer": link.address,
-                "reason": ending.code if ending is not None else "closed",
+                "reason": reason,
+                "detail": detail,
             }
         )
 
@@ -349,3 +350,15 @@ class Mesh:
         self.legacy.add(peer)
         self._legacy_at = self.now()
         self._wake_at(self._legacy_at)
+
+
+def _why(link: Link) -> tuple[str, str]:
+    """Return why a link has ended: a code, and a text."""
+    peer = link.peer
+    if peer.ending is not None:
+        return peer.ending.code, peer.ending.text
+    if link.farewell:
+        return "closed", f"the other daemon: {link.farewell}"
+    if peer.lost:
+        return "lost", f"the connection broke: {peer.lost}"
+    return "closed", "the other daemon has closed it without a reason"

@@ -32,7 +32,7 @@ from pubsubd.transport.addresses import NO_INTERFACE, host_of, lacks_interface, 
 from pubsubd.transport.connection import open_connection, tune
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
-from pubsubd.transport.tls import TlsSocket, explain
+from pubsubd.transport.tls import TlsSocket
 
 log = logging.getLogger("pubsubd")
 
@@ -45,6 +45,7 @@ BACKOFF = 0.5
 BACKOFF_MAX = 30.0
 """Seconds: the longest wait between two attempts. All waits are random, from 0 to the longest."""
 
+_EXPECTED = ("shutting-down", "unlinked", "duplicate-link")  # reasons that are no trouble
 _STEADY = 10.0  # seconds that a link has to last for the waits to begin anew
 _RETRY = 60.0  # seconds until a discovered daemon that was tried in vain is tried again
 _LOOK = 5.0  # seconds between two looks whether a connection is still there
@@ -119,7 +120,7 @@ class Mesher:
             wall=time.time,
             rng=self._rng,
             woken=self._ring,
-            emit=server.publish_event,
+            emit=self._emit,
         )
         self.report = Report(self.mesh)
         self._nodes: dict[tuple[str, int], str] = {}  # who was found at an address
@@ -131,6 +132,10 @@ class Mesher:
         self._nursery: trio.Nursery | None = None
         if settings.discover == "any":
             self.mesh.hint = self._hint
+
+    def _emit(self, event: dict[str, object]) -> None:
+        expected = event["event"] == "link-up" or event["reason"] in _EXPECTED
+        self._server.publish_event(event, logging.INFO if expected else logging.WARNING)
 
     def _ring(self) -> None:
         self._bell.set()
@@ -234,9 +239,6 @@ class Mesher:
                     sock = await encrypt(sock, self._tls, host)
         except trio.TooSlowError:
             self._note_failure(address, f"no answer in {CONNECT_TIMEOUT:g} s")
-            return ""
-        except ssl.SSLError as error:
-            self._note_failure(address, f"TLS: {explain(error)}")
             return ""
         except (OSError, UnicodeError) as error:
             self._note_failure(address, getattr(error, "strerror", None) or str(error))
@@ -400,11 +402,10 @@ async def encrypt(sock: socket.socket, context: ssl.SSLContext, host: str) -> Tl
     """Return ``sock`` with TLS spoken on it; ``host`` is whom to expect at the other end.
 
     Raises:
-        ssl.SSLError: that is not possible, or it is somebody else.
-        OSError: the connection has ended.
+        OSError: that is not possible, it is somebody else, or the connection has ended.
     """
+    tls = TlsSocket(sock, context, without_interface(host))
     try:
-        tls = TlsSocket(sock, context, without_interface(host))
         tls.greet()
         while not tls.secure:
             await trio.lowlevel.wait_readable(sock)
@@ -413,6 +414,9 @@ async def encrypt(sock: socket.socket, context: ssl.SSLContext, host: str) -> Tl
                     raise OSError(errno.ECONNRESET, "the other end has closed")
             except BlockingIOError:
                 continue
+    except ssl.SSLError as error:
+        sock.close()
+        raise ConnectionError(f"TLS: {tls.explain(error)}") from error
     except BaseException:
         sock.close()
         raise

@@ -30,6 +30,7 @@ _FRAMES = 256  # read at once, before the first of them is worked off
 _INNER = 64  # peers that stand for origins and are kept; each is some 2 KiB
 _LEGACY = frozenset(("unknown-request", "unknown-command", "no-mesh"))
 _UNDER_WAY = 100  # heartbeats whose answers are waited for
+_FAREWELL = 200  # bytes kept of why the other end closes
 _GREETING = 4_096  # bytes of a hello at most
 
 
@@ -75,6 +76,7 @@ class Link:
         unannounced: ids of the daemons whose adverts it has yet to carry, until it is ready.
         messages_in, messages_out, bytes_in, bytes_out: carried so far.
         dropped: batches that it was too slow for.
+        farewell: the last error that the other end has sent, for people.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Link:
         self.rtt_ms: float | None = None
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
         self.dropped = 0
+        self.farewell = ""
         self._beat = 0
         self._beats: dict[bytes, float] = {}  # that are not answered -> when they were sent
         self._mesh_prefix = b"//fwd/peers/" + hello.mesh.encode() + b"/"
@@ -181,7 +184,9 @@ class Link:
             self._owner.advert(self, name[len(self._mesh_prefix) :].decode(), data)
         elif name == HEARTBEAT:
             self._take_heartbeat(data)
-        # Anything else is for later versions, or the reason why the other end closes.
+        elif name == wire.ERROR:
+            self.farewell = wire.escape(data, _FAREWELL)
+        # Anything else is for later versions.
 
     def _take_heartbeat(self, data: bytes) -> None:
         verb, _, number = data.partition(b" ")
@@ -248,7 +253,8 @@ class DialerHandshake:
     ) -> None:
         self._peer, self._mine, self._secret = peer, mine, secret
         self._admit, self._linked, self._legacy, self._refused = admit, linked, legacy, refused
-        self.dropped = 0
+        self.node = ""
+        self.messages_in = self.messages_out = self.dropped = 0
         self._theirs: Hello | None = None
         self._input = b""
         self._done = 0  # bytes of it

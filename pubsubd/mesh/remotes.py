@@ -56,6 +56,7 @@ class Remote:
         self.interests: tuple[bytes, ...] = ()
         self.substrings: set[bytes] = set()
         self.pending: list[bytes] = []
+        self.messages_out = 0
 
     def follow(
         self, router: Router, interests: tuple[bytes, ...], over: Callable[[], bool] = _never
@@ -119,6 +120,7 @@ class Group:
     Attributes:
         nodes: their ids.
         messages: enqueued, and not part of a batch yet.
+        messages_out: enqueued so far.
         work: the cost of a batch for them, see :data:`~pubsubd.protocol.limits.WORK_PER_TURN`.
         next_hops: origin -> the links by which its batches go on, kept by :class:`Forwarding`.
         version: of the links and the graph, for which ``next_hops`` are right.
@@ -128,6 +130,7 @@ class Group:
         "__weakref__",
         "_outbound",
         "messages",
+        "messages_out",
         "next_hops",
         "nodes",
         "pending",
@@ -140,7 +143,7 @@ class Group:
 
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:
         self.nodes = nodes
-        self.messages = 0
+        self.messages = self.messages_out = 0
         self.work = 2 * WORK_PER_LINK
         self.next_hops: dict[str, tuple[Link, ...]] = {}
         self.version = -1

@@ -58,7 +58,7 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
         max_peers=options.max_peers,
         export=options.export,
         export_interval=options.export_interval,
-        tls=client_context(options.tls_ca, options.tls_certificate, options.tls_key)
+        tls=client_context(options.tls_ca, options.tls_certificate, options.tls_key, watch=True)
         if options.tls
         else None,
     )

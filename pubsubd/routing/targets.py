@@ -21,11 +21,13 @@ class Sink(Protocol):
 
     Attributes:
         pending: frames put during the present read.
+        messages_out: that it was handed so far.
         prepare: renders some of what it is sent next, and returns whether all of it is rendered;
             None if it is sent messages as they are.
     """
 
     pending: list[bytes]
+    messages_out: int
     prepare: Callable[[bytes], bool] | None
 
     @property
@@ -88,6 +90,7 @@ class Targets:
         enqueue: hands bytes to the only peer; None if there is not exactly one, or it is far.
         enqueues: one call each hands bytes to all peers.
         enqueued: messages put in the present read; the broker's.
+        handed: those of the last read that was sent.
         cost: how many calls in ``enqueues``.
         special: whether the broker has to deliver frame by frame; False here.
     """
@@ -99,6 +102,7 @@ class Targets:
         "enqueued",
         "enqueues",
         "far",
+        "handed",
         "members",
         "peers",
     )
@@ -117,7 +121,7 @@ class Targets:
         # What goes to other daemons is dearer, so it is counted as what goes to several peers is.
         self.enqueue = self.enqueues[0] if len(self.enqueues) == 1 and self.far is None else None
         self.cost = len(self.enqueues)
-        self.enqueued = 0
+        self.enqueued = self.handed = 0
 
 
 class CopyTargets:
@@ -131,7 +135,7 @@ class CopyTargets:
     peers: tuple[Sink, ...] = ()
     enqueues: tuple[Callable[[bytes], None], ...] = ()
     enqueue = None
-    enqueued = cost = 0
+    enqueued = handed = cost = 0
 
     def __init__(self, direct: Targets, copies: Targets, copy_name: bytes) -> None:
         self.direct = direct
@@ -150,7 +154,7 @@ class Denied:
     peers: tuple[Sink, ...] = ()
     enqueues: tuple[Callable[[bytes], None], ...] = ()
     enqueue = None
-    enqueued = cost = 0
+    enqueued = handed = cost = 0
 
 
 class Route:

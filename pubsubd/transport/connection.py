@@ -47,7 +47,7 @@ from pubsubd.routing.outbox import Pieces
 from pubsubd.transport.server import Server
 from pubsubd.transport.stall_budget import StallBudget
 from pubsubd.transport.tasks import contain, guarded
-from pubsubd.transport.tls import TlsSocket, explain
+from pubsubd.transport.tls import TlsSocket
 
 log = logging.getLogger("pubsubd")
 
@@ -252,7 +252,8 @@ class Connection:
         except ProtocolError as error:  # before there was anything that could be said
             self.end(error.code, error.text)
         except ssl.SSLError as error:
-            self.end("tls-failed", explain(error))
+            assert self._tls is not None
+            self.end("tls-failed", self._tls.explain(error))
         except OSError as error:
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
@@ -445,10 +446,12 @@ class Connection:
                 self._ended = True
                 break
             self.heard = awake
-            messages = counters.messages_in
+            messages, carried = counters.messages_in, peer.messages_in
             if server.pressed:
                 server.pressed.clear()  # by nobody who could wait for them
             more = receive(data)
+            peer.bytes_in += len(data)
+            peer.messages_in += counters.messages_in - messages
             asleep = perf_counter()
             took = asleep - awake
             if self._heavy or took > _HEAVY:
@@ -458,7 +461,7 @@ class Connection:
             if peer.ending is not None:
                 return
             if peer.listener.limits.paced:
-                await self._keep_pace(len(data), counters.messages_in - messages)
+                await self._keep_pace(len(data), peer.messages_in - carried)
                 asleep = perf_counter()
             elif more:
                 asleep = perf_counter()
@@ -470,6 +473,15 @@ class Connection:
             self.listening = True
             await trio.sleep_forever()
         await self._wait_drained()
+
+    def _receive(self, data: bytes) -> bool:
+        """Let the protocol work off ``data``, and count it; return whether work is left."""
+        counters, peer = self._broker.counters, self.peer
+        messages = counters.messages_in
+        more = self._protocol.receive(data)
+        peer.bytes_in += len(data)
+        peer.messages_in += counters.messages_in - messages
+        return more
 
     def _weigh(self, now: float, cpu: float, more: bool) -> float:
         """Return what the next turn is likely to cost, if that is much, by the last few.
@@ -553,7 +565,7 @@ class Connection:
             else:
                 await server.lane.wait(cost)
             awake, cpu = perf_counter(), thread_time()
-            more = self._protocol.receive(b"")
+            more = self._receive(b"")
             asleep = perf_counter()
             if self._heavy or asleep - awake > _HEAVY:
                 self._heavy = self._weigh(asleep, cpu, more)
@@ -578,7 +590,7 @@ class Connection:
                 if not data:
                     break
                 room -= len(data)
-                await self._go_on(self._protocol.receive(data))
+                await self._go_on(self._receive(data))
         self._server.read_out(self)
         with trio.move_on_at(self._server.drain_deadline):
             await self._server.wait_all_read_out()
@@ -595,7 +607,9 @@ class Connection:
         if self._gone or self.peer.ending is not None:
             return
         outbox = self.peer.outbox
-        self._broker.counters.bytes_out += len(data) if isinstance(data, bytes) else data.size
+        size = len(data) if isinstance(data, bytes) else data.size
+        self._broker.counters.bytes_out += size
+        self.peer.bytes_out += size
         if outbox.size:
             if outbox.size > self._protocol.max_pending:
                 self._overrun(data)
@@ -667,12 +681,11 @@ class Connection:
         """Take note that the peer is gone: nothing can be sent to it any more."""
         if not self._gone:
             self._gone = True
+            peer, code = self.peer, getattr(error, "errno", 0) or 0
+            peer.lost = errno.errorcode.get(code, type(error).__name__)
             if self._server.may_log(logging.DEBUG):
                 log.debug(
-                    "event=lost connection=%d peer=%s error=%s",
-                    self.peer.number,
-                    self.peer.label,
-                    errno.errorcode.get(getattr(error, "errno", 0) or 0, type(error).__name__),
+                    "event=lost connection=%d peer=%s error=%s", peer.number, peer.label, peer.lost
                 )
             self.interrupt()
 
@@ -695,6 +708,7 @@ class Connection:
         if server.limits.slow_consumer == "drop":
             count = self._protocol.count_frames(data) if isinstance(data, bytes) else 1
             self._dropped += count
+            peer.dropped += count
             self._broker.counters.dropped += count
             return
         peer.outbox.cut(self._protocol.end_of_frame)

@@ -459,11 +459,12 @@ def _admit(sock: socket.socket, address: Any, listener: Listener, server: Server
 def _user(sock: socket.socket) -> str:
     """Return the name of the user whose process is at the other end of a Unix socket."""
     packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return _user_name(_CREDENTIALS.unpack(packed)[1])
+    return user_name(_CREDENTIALS.unpack(packed)[1])
 
 
 @functools.lru_cache(1_024)
-def _user_name(number: int) -> str:
+def user_name(number: int) -> str:
+    """Return the name of a user of this machine."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn, Protocol
 
 import trio
@@ -12,6 +12,7 @@ import trio
 from pubsubd.access.checks import Checks
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.delivery import Unsent
+from pubsubd.broker.logins import FailedLogin, origin
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import LOOK_OUT, TURN, Limits
@@ -21,6 +22,10 @@ from pubsubd.transport.tasks import Tasks, guarded
 
 log = logging.getLogger("pubsubd")
 
+MAX_USER = 128
+"""Characters of a user's name in the log and in events; the subject of a token may have more."""
+
+_BARE = ("event", "peer", "reason")  # that need no quotes
 _IN_A_TURN = 64  # sessions looked at by a sweep before others have theirs
 
 OnBackpressure = Callable[[Peer, int], None]
@@ -208,32 +213,38 @@ class Server:
         self.broker.counters.closed[error.code] += 1
         self._tell("closed", peer, error.code, error.text)
 
-    def _report_login(self, address: str, code: str) -> None:
+    def _report_login(self, failed: FailedLogin) -> None:
         """Log that a login has failed."""
+        peer = failed.peer
+        told: dict[str, object] = {
+            "address": origin(peer),
+            "reason": failed.code,
+            "connection": peer.number,
+            "listener": peer.listener.name or None,
+            "user": failed.user,
+            "tried": failed.tried,
+            "detail": failed.detail or None,
+        }
         if self.may_log(logging.WARNING):
-            log.warning("event=login address=%s reason=%s", json.dumps(address), code)
+            log.warning("event=login %s", _words(told))
 
     def report_drops(self, peer: Peer, count: int) -> None:
         """Log and publish that a slow peer has lost ``count`` messages and can take more again."""
         self._tell("dropped", peer, "slow-consumer", f"{count} messages")
 
     def _tell(self, event: str, peer: Peer, reason: str, detail: str) -> None:
-        if self.may_log(logging.WARNING):
-            log.warning(
-                "event=%s connection=%d peer=%s reason=%s detail=%s",
-                event,
-                peer.number,
-                peer.label,
-                reason,
-                json.dumps(detail),
-            )
+        user = peer.last_identity
         told: dict[str, object] = {
             "event": event,
             "connection": peer.number,
             "peer": peer.label,
+            "user": None if user is None else user[:MAX_USER],
+            "listener": peer.listener.name or None,
             "reason": reason,
             "detail": detail,
         }
+        if self.may_log(logging.WARNING):
+            log.warning("%s", _words(told))
         self._publish(told)
 
     def publish_event(
@@ -268,3 +279,12 @@ class Server:
         room = count < 100
         self._lines[level] = count + room, now
         return room
+
+
+def _words(told: Mapping[str, object]) -> str:
+    """Return what is known of an event, as it stands in the log."""
+    return " ".join(
+        f"{key}={value if key in _BARE else json.dumps(value)}"
+        for key, value in told.items()
+        if value is not None
+    )

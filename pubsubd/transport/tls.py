@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import KIB, MIB, READ_SIZE
+from pubsubd.transport.trust import Context, end_watch, explain_refusal
 
 _RECORD = 16 * KIB  # bytes in one record at most (RFC 8446, section 5.1)
 _HANDSHAKE = 0x16  # first byte of a client that speaks TLS (RFC 8446, section 5.1)
@@ -93,6 +94,10 @@ class TlsSocket:
                 if field[0] == "commonName":
                     return str(field[1])
         return None
+
+    def explain(self, error: ssl.SSLError) -> str:
+        """Return what went wrong: whose certificate was not good, if it was that."""
+        return (self._ssl and explain_refusal(error, self._ssl)) or explain(error)
 
     def greet(self) -> None:
         """Begin the handshake, as a client."""
@@ -200,6 +205,7 @@ class TlsSocket:
             self._flush()  # the alert that says why
             raise
         self.secure = True
+        end_watch(self._ssl)
         self._flush()
         self.secured()
 
@@ -236,10 +242,11 @@ def server_context(
     Raises:
         ConfigError: a file cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     _load_chain(context, certificate, key)
+    context.watch(certificate)
     if client_ca is not None:
         _load_authorities(context, client_ca)
         context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
@@ -247,7 +254,11 @@ def server_context(
 
 
 def client_context(
-    ca: str | None = None, certificate: str | None = None, key: str | None = None
+    ca: str | None = None,
+    certificate: str | None = None,
+    key: str | None = None,
+    *,
+    watch: bool = False,
 ) -> ssl.SSLContext:
     """Return what a connection that is dialled is encrypted with: TLS 1.2 and newer.
 
@@ -257,11 +268,12 @@ def client_context(
         ca: PEM file with the authorities to trust; None for those the system trusts.
         certificate: PEM file to say who dials; None for nobody.
         key: PEM file with its private key; None if that is in the same file.
+        watch: whether to be able to tell which certificate was not accepted.
 
     Raises:
         ConfigError: a file cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = Context(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
     if ca is None:
@@ -270,6 +282,8 @@ def client_context(
         _load_authorities(context, ca)
     if certificate is not None:
         _load_chain(context, certificate, key)
+    if watch:
+        context.watch(certificate)
     return context
 
 

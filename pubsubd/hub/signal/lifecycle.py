@@ -6,7 +6,6 @@ from itertools import islice
 
 from pubsubd.access.identity import AuthError, Login
 from pubsubd.broker.auth import MAX_FAILURES
-from pubsubd.broker.logins import origin
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
@@ -79,7 +78,7 @@ def _log_in(signal: Signal, token: str | None) -> None:
     if not token:
         raise RefusedError("unauthorized", "a token is required", closes=closes)
     try:
-        found = hub.broker.access.check(origin(connection.peer), None, token, hub.wall())
+        found = hub.broker.access.check(connection.peer, None, token, hub.wall())
     except AuthError as error:
         hub.broker.counters.errors[error.code] += 1
         connection.peer.failures += 1

@@ -166,4 +166,5 @@ def _put(signal: Signal, actor: Actor[Connection], text: bytes) -> bool:
     ):
         return False
     hub.broker.counters.messages_out += 1
+    connection.peer.messages_out += 1
     return True

@@ -69,9 +69,7 @@ HOSTILE = "\x1b[31m\x9b[red]\n"
 
 
 @asynccontextmanager
-async def answering(
-    monkeypatch: pytest.MonkeyPatch, peers: Any = None, edges: Any = None
-) -> AsyncIterator[int]:
+async def answering(monkeypatch: pytest.MonkeyPatch, **answers: Any) -> AsyncIterator[int]:
     """Run a daemon with these answers, which are what becomes JSON, errors, or made of the data."""
 
     def answer(given: Any) -> Any:
@@ -87,8 +85,8 @@ async def answering(
 
     def make(self: Broker, *args: Any, **more: Any) -> None:
         made(self, *args, **more)
-        self.requests[b"//pubsubd/peers"] = answer(peers)
-        self.requests[b"//pubsubd/edges"] = answer(edges)
+        for name, given in answers.items():
+            self.requests[b"//pubsubd/" + name.encode()] = answer(given)
 
     monkeypatch.setattr(Broker, "__init__", make)
     async with serving() as port:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import socket
@@ -15,7 +16,7 @@ import pytest
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.transport.tls import TlsSocket, client_context, server_context
-from tests.certificates import Certificates
+from tests.certificates import Certificates, Pair
 from tests.daemons import Daemon, Line, error_codes, frame, program, tool, wait_until
 
 Start = Callable[..., Daemon]
@@ -74,7 +75,7 @@ def pair(certificates: Certificates) -> tuple[TlsSocket, TlsSocket]:
     )
     ends = (
         TlsSocket(near, server),
-        TlsSocket(far, client_context(str(certificates.ca)), "localhost"),
+        TlsSocket(far, client_context(str(certificates.ca), watch=True), "localhost"),
     )
     ends[1].greet()
     for _ in range(6):
@@ -86,6 +87,91 @@ def pair(certificates: Certificates) -> tuple[TlsSocket, TlsSocket]:
     assert ends[0].secure
     assert ends[1].secure
     return ends
+
+
+def failures(near: TlsSocket, far: TlsSocket) -> list[str]:
+    """Let two ends shake hands, and return what each of them says of its failure, if it has one."""
+    told = ["", ""]
+    for _ in range(8):
+        for at, end in enumerate((near, far)):
+            with contextlib.suppress(BlockingIOError, OSError):
+                try:
+                    if at == 1 and far._ssl is None:
+                        far.greet()
+                    end.recv(MIB)
+                except ssl.SSLError as error:
+                    told[at] = told[at] or end.explain(error)
+    return told
+
+
+SERVERS = "(subject CN=localhost, issuer CN=authority)"
+EVES = "(subject CN=eve, issuer CN=other-authority)"
+OLDS = "(subject CN=old, issuer CN=authority)"
+CLIENT = "the client's certificate is not good:"
+SERVER = "the server's certificate is not good:"
+BY_SERVER = "the server does not accept this daemon's certificate:"
+BY_CLIENT = "the client does not accept this daemon's certificate:"
+REFUSALS = {  # what the server says, and what the client says
+    "strange client": (
+        f"{CLIENT} unable to get local issuer certificate {EVES}",
+        f"{BY_SERVER} unknown ca {EVES}",
+    ),
+    "expired client": (
+        f"{CLIENT} certificate has expired {OLDS}",
+        f"{BY_SERVER} certificate expired {OLDS}",
+    ),
+    "no client": (
+        "the client has shown no certificate, and this listener requires one",
+        "the server requires a certificate, and this daemon has shown none",
+    ),
+    "strange server": (
+        f"{BY_CLIENT} unknown ca {SERVERS}",
+        f"{SERVER} self-signed certificate in certificate chain {SERVERS}",
+    ),
+    "other host": (
+        f"{BY_CLIENT} bad certificate {SERVERS}",
+        f"{SERVER} Hostname mismatch, certificate is not valid for 'example.org'. {SERVERS}",
+    ),
+}
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_handshake_that_fails_says_whose_certificate_whom_did_not_trust(
+    certificates: Certificates, case: str, version: ssl.TLSVersion
+) -> None:
+    server = Pair(certificates.server_certificate, certificates.server_key)
+    client = {
+        "strange client": certificates.strange_client("eve"),
+        "expired client": certificates.expired_client("old"),
+        "no client": None,
+    }.get(case, certificates.client("ann"))
+    trusted = certificates.other_ca if case == "strange server" else certificates.ca
+    inside = server_context(*map(str, server), str(certificates.ca), client_required=True)
+    inside.maximum_version = version
+    files = (None, None) if client is None else map(str, client)
+    outside = client_context(str(trusted), *files, watch=True)
+    raw = socket.socketpair()
+    for one in raw:
+        one.setblocking(False)
+    host = "example.org" if case == "other host" else "localhost"
+    near, far = TlsSocket(raw[0], inside), TlsSocket(raw[1], outside, host)
+    told = failures(near, far)
+    near.close()
+    far.close()
+    expected = REFUSALS[case]
+    assert told[0] == expected[0]
+    if case != "no client" or version == ssl.TLSVersion.TLSv1_3:  # 1.2 has no alert of its own
+        assert told[1] == expected[1]
+
+
+def test_a_connection_is_watched_until_its_handshake_is_done(certificates: Certificates) -> None:
+    near, far = pair(certificates)
+    for end in (near, far):
+        assert end._ssl is not None
+        assert type(end._ssl.context) is ssl.SSLContext
+    near.close()
+    far.close()
 
 
 def test_whatever_is_sent_arrives_however_little_the_socket_takes(
@@ -382,5 +468,5 @@ def test_a_link_shows_its_certificate_and_a_reload_lets_it_trust_another_authori
         *("--node=three", f"--peer={one.address[0]}:{one.address[1]}", "--mesh=m", "--mesh-tls"),
         f"--mesh-tls-ca={certificates.ca}",
     )
-    one.wait_log("reason=tls-failed")
+    one.wait_log("the client has shown no certificate, and this listener requires one")
     assert "link-up" not in bare.log

@@ -69,6 +69,7 @@ class Ear:
         self.names: set[bytes] | None = None
         self.patterns: set[Pattern] | None = None
         self.pending: list[bytes] = []
+        self.messages_out = 0
         self.enqueue = self.pending.append
         self.send = self.pending.append
         self.end = stay

@@ -1,0 +1,286 @@
+"""Who is connected, and how to end a connection: ``//pubsubd/connections`` and ``//pubsubd/kill``.
+
+Strategy: an answer has the rows of the connections that come first in the order that is asked for.
+To find these, all connections are looked at, in steps, and where there are many, once for all who
+ask within a moment. What is kept for that are numbers; the rows are made for each answer.
+
+With access rules, whoever may publish the names of these requests may see and end all connections.
+Without rules it depends on whether clients say who they are; see :meth:`Connections._sees`.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from heapq import heappush, heappushpop
+from typing import NamedTuple
+
+from pubsubd.broker.faults import Faults
+from pubsubd.broker.logins import Access, is_local
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.traffic import Traffic
+from pubsubd.broker.turn import Shared, Steps
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.wire import escape
+
+MAX_ROWS = 1_000
+"""Connections in one answer."""
+
+MAX_ANSWER = 512 * 1024
+"""Bytes of rows after which an answer has no further one."""
+
+ROWS = 100
+"""Connections in an answer if the asker gives no number."""
+
+MAX_REQUEST = 256
+"""Bytes of the data of a request."""
+
+_MAX_NUMBER = 2**53  # what JSON numbers are exact up to
+_FEW = 256  # connections; looking at so many takes 0.2 ms, which is not worth sharing
+_STEP = 64  # connections between two looks at the clock
+_NAME = 64  # characters of a user's name in an error
+
+Sees = Callable[[Peer], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRow:
+    """One connection. The fields are the columns; pubsubd-protocol(7) explains them."""
+
+    connection: int
+    user: str | None
+    peer: str
+    listener: str | None
+    transport: str
+    dialect: str
+    node: str | None
+    subscriptions: int | None
+    messages_in_rate: float
+    messages_out_rate: float
+    bytes_in_rate: float
+    bytes_out_rate: float
+    backlog_bytes: int
+    dropped: int
+    since: float
+
+
+COLUMNS = tuple(field.name for field in fields(ConnectionRow))
+
+
+class _Request(NamedTuple):
+    """The data of ``//pubsubd/connections``."""
+
+    sort: str = "age"
+    limit: int = ROWS
+    after: int = 0
+
+
+class Connections:
+    """The connections of a daemon.
+
+    Args:
+        peers: number -> peer, of all that are connected, oldest first.
+        access: the users and rules.
+        traffic: how fast connections carry messages.
+        faults: ends a connection for an unexpected exception.
+        clock: seconds that only go forward.
+        wall: returns seconds since the epoch.
+
+    Attributes:
+        sorts: the orders that need a look at every connection, with what each goes by; the most
+            comes first. Besides them there is ``age``.
+    """
+
+    def __init__(
+        self,
+        peers: Mapping[int, Peer],
+        access: Access,
+        traffic: Traffic,
+        faults: Faults,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._peers, self._access, self._traffic, self._faults = peers, access, traffic, faults
+        self._clock, self._wall = clock, wall
+        self.sorts: dict[str, Callable[[Peer], float]] = {
+            "backlog": lambda peer: peer.outbox.size,
+            "rate": lambda peer: sum(traffic.rate(peer)[:2]),
+            "dropped": _dropped,
+        }
+        self._shared = {
+            sort: Shared(partial(self._first, sort, MAX_ROWS, None), clock) for sort in self.sorts
+        }
+
+    # Rows
+
+    def describe(self, peer: Peer) -> ConnectionRow:
+        """Return the row of a connection."""
+        link, (transport, dialect) = peer.link, spoken(peer)
+        rates = [round(rate, 1) for rate in self._traffic.rate(peer)]
+        return ConnectionRow(
+            connection=peer.number,
+            user=peer.identity,
+            peer=peer.label,
+            listener=peer.listener.name or None,
+            transport=transport,
+            dialect=dialect,
+            node=None if link is None else link.node,
+            subscriptions=None if link is not None else _subscriptions(peer),
+            messages_in_rate=rates[0],
+            messages_out_rate=rates[1],
+            bytes_in_rate=rates[2],
+            bytes_out_rate=rates[3],
+            backlog_bytes=peer.outbox.size,
+            dropped=_dropped(peer),
+            since=round(self._wall() - (self._clock() - peer.joined), 3),
+        )
+
+    # Requests
+
+    def show(self, asker: Peer, data: bytes) -> Steps[bytes]:
+        """Return the answer to ``//pubsubd/connections``, in steps.
+
+        Raises:
+            ProtocolError: ``bad-request``, the data cannot be used.
+        """
+        request = self._read(data)
+        sees = self._sees(asker)
+        numbers = list(self._peers) if sees is None else (yield from self._select(sees))
+        count, more = len(numbers), False
+        if request.sort == "age":
+            start = bisect_right(numbers, request.after)
+            more = start + request.limit < count
+            numbers = numbers[start : start + request.limit]
+        elif sees is None and count > _FEW:
+            numbers = (yield from self._shared[request.sort].get())[: request.limit]
+        else:
+            numbers = yield from self._first(request.sort, request.limit, numbers)
+        rows: list[str] = []
+        size = 0
+        for done, number in enumerate(numbers, 1):
+            if (peer := self._peers.get(number)) is not None:  # it may have left since
+                row = self.describe(peer)
+                rows.append(json.dumps({name: getattr(row, name) for name in COLUMNS}))
+                size += len(rows[-1])
+            if size > MAX_ANSWER:
+                more = more or (request.sort == "age" and done < len(numbers))
+                numbers = numbers[:done]
+                break
+            if done % _STEP == 0:
+                yield
+        following = json.dumps(numbers[-1] if more else None)
+        shown = ", ".join(rows)
+        return f'{{"count": {count}, "connections": [{shown}], "next": {following}}}'.encode()
+
+    def kill(self, asker: Peer, data: bytes) -> bytes:
+        """End a connection, and return its row; ``data`` is its number.
+
+        Raises:
+            ProtocolError: ``bad-request``, the data is no number; ``unknown-connection``, there is
+                none, or the asker may not see it; ``not-allowed``, the asker may see it and no
+                more; ``killed``, it is the asker's own.
+        """
+        if not data.isdigit() or len(data) > 15:
+            raise ProtocolError("bad-request", "the data is not the number of a connection")
+        number = int(data)
+        peer, sees = self._peers.get(number), self._sees(asker)
+        if peer is None or (sees is not None and not sees(peer)):
+            raise ProtocolError("unknown-connection", f"there is no connection {number}")
+        text = f"ended by {escape(asker.identity or asker.label, _NAME)}"
+        if peer is asker:
+            raise ProtocolError("killed", text)  # behind what it has said before
+        ruled = sees is not None or bool(self._access.acl.rules)
+        if not (ruled or self._operates(asker) or is_local(asker)):
+            text = "from another machine, without a login, that needs an access rule"
+            raise ProtocolError("not-allowed", f"connection {number}: {text}")
+        row = self.describe(peer)
+        try:
+            peer.end("killed", text)
+        except Exception as error:  # noqa: BLE001  (it is that connection's alone)
+            self._faults.end(peer, error)
+        return json.dumps({name: getattr(row, name) for name in COLUMNS}).encode()
+
+    def _sees(self, asker: Peer) -> Sees | None:
+        """Return which connections somebody may see and end; None for all.
+
+        With rules, the right to make the request is the right to all. Without rules, all are for
+        everybody where nobody says who he is; elsewhere they are for operators, and others see
+        what is their own.
+        """
+        access = self._access
+        if access.acl.rules or not access.identifies or self._operates(asker):
+            return None
+        user = asker.identity
+        return lambda peer: peer is asker or (bool(user) and peer.identity == user)
+
+    def _operates(self, asker: Peer) -> bool:
+        """Return whether somebody is root or the daemon's own user, on a Unix socket."""
+        access = self._access
+        return (
+            asker.label == "unix"
+            and asker.credential is None
+            and asker.identity in access.operators
+        )
+
+    def _read(self, data: bytes) -> _Request:
+        try:
+            given = json.loads(data or b"{}") if len(data) <= MAX_REQUEST else None
+        except ValueError:
+            given = None
+        if not isinstance(given, dict):
+            raise ProtocolError("bad-request", 'the data is not JSON like {"sort": "backlog"}')
+        if unknown := given.keys() - set(_Request._fields):
+            shown = escape(min(unknown), _NAME)
+            raise ProtocolError("bad-request", f"{shown} is not one of sort, limit and after")
+        request = _Request(**given)
+        if request.sort not in ("age", *self.sorts):
+            raise ProtocolError("bad-request", f"sort is one of age, {', '.join(self.sorts)}")
+        if type(request.limit) is not int or not 1 <= request.limit <= MAX_ROWS:
+            raise ProtocolError("bad-request", f"limit is a number from 1 to {MAX_ROWS}")
+        if type(request.after) is not int or not 0 <= request.after <= _MAX_NUMBER:
+            raise ProtocolError("bad-request", "after is the number of a connection")
+        if request.after and request.sort != "age":
+            raise ProtocolError("bad-request", "after is for sort age alone")
+        return request
+
+    # Finding
+
+    def _select(self, sees: Sees) -> Steps[list[int]]:
+        """Return the numbers of the connections that somebody may see, in steps."""
+        found = []
+        for done, peer in enumerate(list(self._peers.values()), 1):
+            if sees(peer):
+                found.append(peer.number)
+            if done % _STEP == 0:
+                yield
+        return found
+
+    def _first(self, sort: str, limit: int, numbers: Sequence[int] | None) -> Steps[list[int]]:
+        """Return the numbers of the connections that come first of ``numbers``, None for all."""
+        by = self.sorts[sort]
+        found: list[tuple[float, int]] = []  # the last of them at the top; of equals, the youngest
+        for done, number in enumerate(list(self._peers) if numbers is None else numbers, 1):
+            if (peer := self._peers.get(number)) is not None:
+                push = heappush if len(found) < limit else heappushpop
+                push(found, (by(peer), -number))
+            if done % _STEP == 0:
+                yield
+        return [-number for _, number in sorted(found, reverse=True)]
+
+
+def spoken(peer: Peer) -> tuple[str, str]:
+    """Return the transport and the dialect of a connection, as metrics name them."""
+    if peer.hub is not None:
+        return peer.hub.spoken
+    return "line", "line" if peer.link is None else "mesh"
+
+
+def _subscriptions(peer: Peer) -> int:
+    return len(peer.substrings) + len(peer.names or ()) + len(peer.patterns or ())
+
+
+def _dropped(peer: Peer) -> int:
+    return peer.dropped if peer.link is None else peer.link.dropped
