@@ -11,14 +11,15 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from hypothesis import settings
 
 from tests.certificates import Certificates, make
-from tests.daemons import Daemon, Line
+from tests.daemons import ROOT, Daemon, Line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 for name, examples in (("fast", 15), ("usual", 40), ("thorough", 100)):
     settings.register_profile(name, max_examples=examples, deadline=None)
 settings.load_profile("thorough")
+
+MISSING = "not installed: pip install --editable '.[test-topology]'"
 
 _LONG = 32  # characters of a value that make no good name for a test
 
@@ -49,6 +52,22 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     if not isinstance(val, str | bytes):
         return None
     return argname if len(val) > _LONG or not val.isascii() else None
+
+
+class WithoutSpark(pytest.File):
+    """A file of tests of the analysis, where what that needs is not installed."""
+
+    def collect(self) -> NoReturn:
+        """Skip all of it."""
+        pytest.skip(f"what the analysis needs is {MISSING}")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.File | None:
+    """Skip the tests of the analysis where it is not installed, so that all others can run."""
+    folders = module_path.relative_to(ROOT).parts
+    if {"topology", "spark"}.intersection(folders) and find_spec("pyspark") is None:
+        return WithoutSpark.from_parent(parent, path=module_path)
+    return None
 
 
 @pytest.fixture
@@ -98,6 +117,12 @@ def dial(start: Callable[..., Daemon]) -> Iterator[Callable[..., Line]]:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """Certificates for servers and clients, good ones and bad ones, in files."""
     return make(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def parquet() -> Any:
+    """Pyarrow's module that reads Parquet files; without it, what asks for it is skipped."""
+    return pytest.importorskip("pyarrow.parquet", reason=f"pyarrow is {MISSING}")
 
 
 @pytest.fixture(scope="session")

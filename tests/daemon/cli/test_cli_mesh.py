@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 import trio
-from pyarrow import parquet
 
 from pubsubd.broker.broker import Broker
 from pubsubd.client import open_client
@@ -389,7 +388,7 @@ async def test_edges_as_csv(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_edges_as_parquet_in_a_file_and_in_a_pipe(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parquet: Any
 ) -> None:
     path = tmp_path / "edges.parquet"
     async with answering(monkeypatch, edges=page) as port:

@@ -11,9 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from pubsubd.mesh.edges import (
     COLUMNS,
@@ -79,8 +77,8 @@ def test_csv_quotes_what_would_break_it() -> None:
     assert found["mesh"] == hostile["mesh"]
 
 
-def test_parquet_has_types() -> None:
-    table = parquet.read_table(pyarrow.BufferReader(written(write_parquet, ROWS)))
+def test_parquet_has_types(parquet: Any) -> None:
+    table = parquet.read_table(io.BytesIO(written(write_parquet, ROWS)))
     assert {field.name: str(field.type) for field in table.schema} == {
         name: {"bigint": "int64", "timestamp": "timestamp[ms, tz=UTC]"}.get(kind, kind)
         for name, kind in COLUMNS.items()
@@ -92,6 +90,7 @@ def test_parquet_has_types() -> None:
     ]
 
 
+@pytest.mark.usefixtures("parquet")
 def test_a_time_that_is_none_has_no_place_in_parquet() -> None:
     with pytest.raises(EdgesError, match="'yesterday' is not a time"):
         written(write_parquet, [row(ts="yesterday")])
@@ -102,8 +101,8 @@ def test_without_rows_the_columns_are_still_told() -> None:
     assert written(write_csv, []).decode() == ",".join(COLUMNS) + "\n"
 
 
-def test_an_empty_parquet_file_has_its_columns() -> None:
-    table = parquet.read_table(pyarrow.BufferReader(written(write_parquet, [])))
+def test_an_empty_parquet_file_has_its_columns(parquet: Any) -> None:
+    table = parquet.read_table(io.BytesIO(written(write_parquet, [])))
     assert (table.num_rows, table.column_names) == (0, list(COLUMNS))
 
 
