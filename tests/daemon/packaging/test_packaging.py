@@ -216,6 +216,10 @@ def test_the_debian_package_is_the_same_bytes_each_time_and_has_what_it_should(
     assert "@" not in control.replace("@localhost", "")
     assert run(dpkg_deb, "--info", package, "conffiles") == f"/{SETTINGS}\n"
 
+    for script in ("preinst", "postinst", "prerm", "postrm"):
+        text = (ROOT / "contrib/debian" / script).read_text(encoding="utf-8")
+        assert run(dpkg_deb, "--info", package, script) == text
+
     listed = run(dpkg_deb, "--contents", package)
     found = {
         path: (mode, owner)
