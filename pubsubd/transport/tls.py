@@ -81,6 +81,11 @@ class TlsSocket:
         self.secured = _nothing
 
     @property
+    def context(self) -> ssl.SSLContext:
+        """What it is encrypted with at present."""
+        return self._context if self._ssl is None else self._ssl.context
+
+    @property
     def pending(self) -> bool:
         """Whether something that was taken is not sent yet."""
         return bool(self._unsent)

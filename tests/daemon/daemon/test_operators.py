@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import re
+import signal
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from pubsubd.access.users import make_token
+from pubsubd.access.users import hash_password, make_token
 from tests.daemons import (
     Daemon,
     Line,
@@ -23,7 +24,7 @@ from tests.daemons import (
     frames,
 )
 from tests.hubs import Lines, Socket, message_b
-from tests.rights import PASSWORD, users
+from tests.rights import PASSWORD
 
 Start = Callable[..., Daemon]
 Dial = Callable[..., Line]
@@ -64,7 +65,7 @@ def test_each_connection_is_shown_and_ended_in_its_own_words(start: Start, dial:
     operator, line, plain = dial(daemon), dial(daemon), Lines(daemon)
     hub, synap = Socket(daemon), Socket(daemon, "/pubsub/ws?topics=x")
     envelope = Socket(daemon)
-    line.say(b"sub x\nsub y\n")
+    line.say(b"sub x\nsub y\npub z 1 a\n")
     line.ping()
     plain.say(message_b("hub:subscribe", {"topic": "x"}))
     plain.hear()
@@ -90,6 +91,7 @@ def test_each_connection_is_shown_and_ended_in_its_own_words(start: Start, dial:
     ]
     assert [row["subscriptions"] for row in shown] == [2, 1, 1, 1, 1]
     assert all(row["bytes_in_rate"] > 0 for row in shown)
+    assert [row["messages_in_rate"] > 0 for row in shown] == [True, False, False, False, False]
 
     assert [kill(operator, row["connection"]) for row in shown] == labels
     text = f"ended by {operator.label}"
@@ -115,9 +117,7 @@ def test_each_connection_is_shown_and_ended_in_its_own_words(start: Start, dial:
 def guarded(start: Start, tmp_path: Path) -> Daemon:
     """A daemon with the users ann, who has a password, and tom, who has a token."""
     people = tmp_path / "users"
-    people.write_text(
-        "".join(f"{name}:{line}\n" for name, line in users(ann=PASSWORD, tom=TOKEN_LINE)._lines)
-    )
+    people.write_text(f"ann:{hash_password(PASSWORD)}\ntom:{TOKEN_LINE}\n")
     people.chmod(0o600)
     return start(f"--users-file={people}", f"--unix={tmp_path}/socket")
 
@@ -143,6 +143,10 @@ def test_where_one_logs_in_the_operator_is_on_the_unix_socket(
     operator.close()
     log = guarded.wait_log("reason=killed")
     assert f'connection={number} peer={tom.label} user="tom" listener="line" reason=killed' in log
+    (tmp_path / "users").write_text(f"tom:{TOKEN_LINE}\n")
+    guarded.signal(signal.SIGHUP)
+    assert error_codes(ann.hear_end()) == ["login-revoked"]
+    guarded.wait_log(f'peer={ann.label} user="ann" listener="line" reason=login-revoked')
 
 
 def test_a_failed_login_is_logged_with_a_name_that_is_known_and_the_start_of_any_other(
