@@ -6,6 +6,7 @@ of the message's; and files are only ever made: none is overwritten, and no link
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -39,6 +40,8 @@ class Dump:
     def __enter__(self) -> Dump:
         """Open the folder, and go on after the files that are there."""
         self._folder.mkdir(exist_ok=True)
+        if not os.access(self._folder, os.W_OK | os.X_OK):  # better now than with the first message
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self._folder)
         self._descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         numbers = (_NUMBERED.match(name) for name in os.listdir(self._descriptor))
         self._number = max((int(found[1]) for found in numbers if found), default=0)
