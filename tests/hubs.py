@@ -13,7 +13,9 @@ import json
 import socket
 import struct
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
@@ -91,6 +93,7 @@ class Room:
         stepped: seconds that the wall clock, which is the same at first, has been set forward.
         heard: name -> bytes that it was sent and :meth:`hears` has not returned yet.
         ended: name -> (code, text), of those that the hub has ended from outside of their input.
+        sends, ends: name -> what is called instead with output, or with the reason of an end.
     """
 
     def __init__(
@@ -122,6 +125,8 @@ class Room:
         self.lines: dict[str, Peer] = {}
         self.ended: dict[str, tuple[str, str]] = {}
         self.heard: dict[str, bytes] = {}
+        self.sends: dict[str, Callable[[Any], object]] = {}
+        self.ends: dict[str, Callable[[str, str], object]] = {}
 
     def join(self, *names: str) -> None:
         """Let connections come that speak lines of JSON."""
@@ -130,8 +135,8 @@ class Room:
             self.connections[name] = HubProtocol(
                 self.hub,
                 f"127.0.0.1:{40_000 + len(self.heard)}",
-                lambda data, name=name: self._take(name, data),  # type: ignore[misc]
-                lambda code, text, name=name: self._end(name, code, text),  # type: ignore[misc]
+                partial(self._send, name),
+                partial(self._end, name),
             )
 
     def join_line(self, *names: str) -> None:
@@ -149,7 +154,14 @@ class Room:
             self.heard[name] += said
             self.broker.counters.bytes_out += len(said)  # as a session counts it
 
+    def _send(self, name: str, data: bytes | Pieces) -> None:
+        self.sends.get(name, partial(self._take, name))(data)
+
     def _end(self, name: str, code: str, text: str) -> None:
+        self.ends.get(name, partial(self.end, name))(code, text)
+
+    def end(self, name: str, code: str, text: str) -> None:
+        """End a connection as its socket's side does."""
         connection = self.connections[name]
         if connection.peer.ending is None:
             connection.peer.ending = ProtocolError(code, text)

@@ -37,32 +37,30 @@ def finish(steps: Steps[Value]) -> Value:
 class Turn:
     """The turn that is being taken.
 
-    Args:
-        clock: seconds, as exact as can be had.
-
     Attributes:
+        clock: returns seconds, as exact as can be had.
         made: bytes of answers made in it.
         length: seconds that the next one lasts; those after it last a
             :data:`~pubsubd.protocol.limits.TURN` again.
     """
 
-    __slots__ = ("_clock", "_until", "length", "made")
+    __slots__ = ("_until", "clock", "length", "made")
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        self._clock = clock
+        self.clock = clock
         self._until = 0.0
         self.made = 0
         self.length = TURN
 
     def begin(self) -> None:
         """Begin a turn."""
-        self._until = self._clock() + self.length
+        self._until = self.clock() + self.length
         self.length = TURN
         self.made = 0
 
     def over(self) -> bool:
         """Return whether it has taken too long or made too much."""
-        return self.made > BYTES_PER_TURN or self._clock() > self._until
+        return self.made > BYTES_PER_TURN or self.clock() > self._until
 
 
 class Shared(Generic[Value]):

@@ -85,6 +85,11 @@ class HubProtocol(HubConnection):
         return HUB_READ_SIZE if kind is WebSocketReader or kind is LineReader else _HTTP_READ
 
     @property
+    def unread(self) -> int:
+        """Bytes of input that are not parsed yet."""
+        return len(self._unread) - self._at
+
+    @property
     def halfway(self) -> bool:
         """Whether part of a message has come and the rest has not."""
         return self.reader is not None and self.reader.halfway

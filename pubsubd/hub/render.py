@@ -81,9 +81,9 @@ class Batch:
         "_messages",
         "_now",
         "_stretches",
-        "_texts",
         "_unread",
         "size",
+        "texts",
     )
 
     def __init__(self, messages: Iterable[Message], now_ms: int) -> None:
@@ -91,7 +91,7 @@ class Batch:
         self._messages: list[Message] = []
         self._now = now_ms
         self._ids: list[str] = []
-        self._texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
+        self.texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
         self._frames: dict[tuple[Form, Framing], bytes] = {}
         self._stretches: dict[tuple[Framing, bool, int], list[bytes]] = {}
         self._held = 0  # bytes of frames and stretches
@@ -127,9 +127,9 @@ class Batch:
 
     def _render_some(self, form: Form, wrapped: bool) -> bool:
         key = form, wrapped and form is Form.HUB
-        texts = self._texts.get(key)
+        texts = self.texts.get(key)
         if texts is None:
-            texts = self._texts[key] = []
+            texts = self.texts[key] = []
         start = len(texts)
         messages = self._messages[start : start + STEP]
         if not messages:
@@ -213,7 +213,7 @@ class Batch:
         """Return the JSON texts, each in two parts: before ``to`` and behind it."""
         while not self.prepare(form, wrapped):
             pass
-        return self._texts[form, wrapped]
+        return self.texts[form, wrapped]
 
     def _identify(self, start: int, count: int) -> list[str]:
         """Return the identifiers of so many messages; new ones if they have none."""

@@ -50,7 +50,7 @@ _empty_strings = re.compile(rb'"[^"\\]*+(?:\\.?[^"\\]*+)*+"?', re.DOTALL).sub
 _find_exponents = (re.compile(rb"e[+-]?[0-9]{3}").findall, re.compile(rb"E[+-]?[0-9]{3}").findall)
 _find_lone = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F]|\\?u?\Z)").search
 
-_decode = msgspec.json.Decoder().decode
+parse = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -87,7 +87,7 @@ def read(data: bytes) -> tuple[Any, bytes]:
     if len(data) > LIGHT:
         _weigh(data)
     try:
-        value = _decode(data)
+        value = parse(data)
     except msgspec.ValidationError:
         raise JsonError("a number is out of range") from None
     except msgspec.DecodeError as error:

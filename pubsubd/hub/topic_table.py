@@ -77,6 +77,11 @@ class TopicTable:
     def __len__(self) -> int:
         return len(self._topics)
 
+    @property
+    def candidates(self) -> int:
+        """Topics among which those with the most messages are looked for."""
+        return len(self._top)
+
     def __contains__(self, name: bytes) -> bool:
         return name in self._topics
 

@@ -72,7 +72,7 @@ class Forwarding:
         self._groups: WeakValueDictionary[frozenset[str], Group] = WeakValueDictionary()
         self._version = 0  # of the next_hops that the groups remember
         self._known = 0  # about how many these are
-        self._flood_until = float("-inf")
+        self.flood_until = float("-inf")
         broker.router.bundle = self._bundle
         broker.delivery.outbound = self.outbound.runs
         broker.delivery.ship = self._ship
@@ -85,7 +85,7 @@ class Forwarding:
     def flood(self) -> None:
         """Send batches over all links for a while: the graph has changed."""
         self.forget_next_hops()
-        self._flood_until = self._state.now() + FLOOD + self._state.spread
+        self.flood_until = self._state.now() + FLOOD + self._state.spread
 
     def look_closely(self) -> None:
         """Look through all batches for a while: others may not know this daemon's interests yet."""
@@ -105,16 +105,18 @@ class Forwarding:
     @property
     def flooding(self) -> bool:
         """Whether batches go over all links, because the graph has just changed."""
-        return self._state.now() < self._flood_until
+        return self._state.now() < self.flood_until
 
-    def _next_hops(self, origin: str, group: Group | None, arrival: Link | None) -> Sequence[Link]:
+    def find_next_hops(
+        self, origin: str, group: Group | None, arrival: Link | None
+    ) -> Sequence[Link]:
         """Return the links over which a batch of ``origin`` for ``group`` goes on.
 
         Raises:
             Unfinished: finding them takes longer than this turn.
         """
         links = self._state.links
-        if self._state.now() < self._flood_until:
+        if self._state.now() < self.flood_until:
             return [one for one in links.values() if one.ready and one is not arrival]
         if group is None or (arrival is not None and len(links) < 2):
             return []
@@ -176,7 +178,7 @@ class Forwarding:
             chunks += run.parts if isinstance(run, Pieces) else (run,)
         size = sum(map(len, chunks))
         count = group.messages
-        next_hops = self._next_hops(state.node, group, None)
+        next_hops = self.find_next_hops(state.node, group, None)
         group.work = WORK_PER_LINK * (1 + len(next_hops))
         if size > MAX_BATCH - MAX_LINE:
             state.counters.dropped += 1
@@ -217,7 +219,7 @@ class Forwarding:
         route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
         targets = route.targets
         group = targets.far if isinstance(targets.far, Group) else None
-        next_hops = self._next_hops(node, group, link) if left > 1 else ()
+        next_hops = self.find_next_hops(node, group, link) if left > 1 else ()
         # From here on, it is taken.
         counters.received += 1
         link.messages_in += count

@@ -91,7 +91,7 @@ class Table:
         self._measuring: Iterator[dict[str, int] | None] | None = None
         self._subtrees: dict[str, dict[str, str]] = {}
         self._kept = 0  # entries of all these
-        self._walks: dict[str, Iterator[dict[str, str] | None]] = {}
+        self.walks: dict[str, Iterator[dict[str, str] | None]] = {}
 
     def has_room(self, advert: Advert) -> bool:
         """Return whether ``advert`` can be taken without exceeding a limit."""
@@ -146,7 +146,7 @@ class Table:
         self.version += 1
         self._stale, self._measuring = True, None
         self._subtrees.clear()
-        self._walks.clear()
+        self.walks.clear()
         self._kept = 0
 
     @property
@@ -202,12 +202,12 @@ class Table:
         subtree = self._subtrees.get(origin)
         if subtree is not None:
             return subtree
-        walk = self._walks.pop(origin, None) or self._walk(origin)
+        walk = self.walks.pop(origin, None) or self._walk(origin)
         subtree = _advance(walk, over if self.large else _never)
         if subtree is None:
-            self._walks[origin] = walk
-            if len(self._walks) > _WALKS:
-                del self._walks[next(iter(self._walks))]
+            self.walks[origin] = walk
+            if len(self.walks) > _WALKS:
+                del self.walks[next(iter(self.walks))]
             return None
         self._subtrees[origin] = subtree
         self._kept += len(subtree) + 1

@@ -85,9 +85,12 @@ class Checker:
         while (place := self._checks.take()) is not None:
             place.started = True
             # Again, if it fails before it has begun, as its place has to be given back.
-            self._nursery.start_soon(contain, self._faults, place, partial(self._run, place), 2)
+            self._nursery.start_soon(
+                contain, self._faults, place, partial(self.carry_out, place), 2
+            )
 
-    async def _run(self, place: Place) -> None:
+    async def carry_out(self, place: Place) -> None:
+        """Make the check of a place, and give the place back."""
         try:
             # Whoever ends the daemon does not wait for it.
             await trio.to_thread.run_sync(

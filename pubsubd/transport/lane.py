@@ -51,6 +51,11 @@ class Lane(trio.abc.Instrument):
         self._cheapest: list[tuple[float, int]] = []
         self._idle: trio.Event | None = None  # while nobody is in the lane
 
+    @property
+    def entries(self) -> int:
+        """Entries of its heaps; those of who waits no more are removed when they are many."""
+        return len(self._oldest) + len(self._cheapest)
+
     def after_io_wait(self, timeout: float) -> None:
         """Note when a pass begins: trio calls this after it has looked for input."""
         self._noted = True

@@ -30,7 +30,7 @@ SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
 _GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that is never passed on
 _MARKS = ("broadcast", "publication", "topic")  # and metadata that only the hub sets
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 
 
 def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
@@ -119,7 +119,7 @@ def _write(delivery: r.Delivery, to: str, wrapped: bool) -> bytes:
     delivery.to = to
     delivery.sender = dress(delivery.sender, wrapped)
     delivery.metadata["via"] = dress(m.HUB, wrapped)
-    return _encode(delivery)
+    return encode(delivery)
 
 
 def _delivery(

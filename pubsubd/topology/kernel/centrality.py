@@ -216,14 +216,14 @@ def _search(
     total, squares = np.zeros(core.n), np.zeros(core.n)
     for first in range(0, len(pivots), width):
         some = slice(first, first + width)
-        part = _dependencies(matrix, pivots[some], weights, tall)
+        part = dependencies(matrix, pivots[some], weights, tall)
         part *= times[some]
         total += part.sum(1)
         squares += np.einsum("nk,nk->n", part, part)
     return total, squares
 
 
-def _dependencies(matrix: Any, pivots: Longs, weights: Floats, tall: bool) -> Floats:
+def dependencies(matrix: Any, pivots: Longs, weights: Floats, tall: bool) -> Floats:
     """Return the share that each of k pivots adds to each of n daemons, n x k. The hot loop."""
     shape = (matrix.shape[0], len(pivots))
     columns = np.arange(len(pivots))

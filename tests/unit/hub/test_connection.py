@@ -411,8 +411,8 @@ def test_what_was_published_before_an_unsubscribe_in_one_read_still_arrives(room
 def test_all_that_one_read_leads_to_reaches_a_connection_in_one_piece(room: Room) -> None:
     sends = []
     room.ask("bob", message_b("hub:subscribe", {"topic": "t"}))
-    room.connections["bob"]._send = sends.append
-    room.connections["ann"]._send = sends.append
+    room.sends["bob"] = sends.append
+    room.sends["ann"] = sends.append
     room.say(
         "ann",
         *[message_b("hub:publish", {"topic": "t", "type": "x", "data": i}) for i in range(50)],
@@ -464,7 +464,7 @@ def test_a_connection_that_has_ended_leaves_nothing(room: Room) -> None:
 def test_the_reason_of_an_end_is_told_in_json(room: Room) -> None:
     room.say("ann", {"type": "ping"})
     room.hears("ann")
-    room._end("ann", "slow-consumer", "9 bytes were waiting, over 8")
+    room.end("ann", "slow-consumer", "9 bytes were waiting, over 8")
     (told,) = room.hears("ann")
     assert told["type"] == "hub:error"
     assert told["payload"]["details"] == {"reason": "slow-consumer"}

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pubsubd.hub.http import HttpReader
+from pubsubd.hub.frames import Event
+from pubsubd.hub.http import HttpReader, Request
 from pubsubd.hub.render import Batch, Form
 from pubsubd.hub.subscriptions import Subscriptions
 from pubsubd.hub.topic_table import TopicTable
@@ -16,6 +17,7 @@ from pubsubd.protocol.limits import ANSWER, BYTES_PER_TURN, HUB_READ_SIZE, KIB, 
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
+from tests.footprint import reached
 from tests.hubs import UPGRADE, Room, client_frame, message_a, message_b
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -61,22 +63,23 @@ def test_of_many_small_frames_only_some_are_read_in_a_turn(room: Room, first: in
     room.shorten_turns(2)
     data = frames[:HUB_READ_SIZE]
     assert connection.receive(data)
-    assert connection._at <= 2 * 8 * KIB
+    assert len(data) - connection.unread <= 2 * 8 * KIB
     connection.receive(b"")
-    assert connection._at <= 4 * 8 * KIB
+    assert len(data) - connection.unread <= 4 * 8 * KIB
 
 
 def test_of_many_requests_one_is_read_at_a_time(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finished = []
-    finish = HttpReader._finish
+    finished: list[Request] = []
+    take = HttpReader.take
 
-    def count(self: HttpReader, events: list[Any]) -> None:
-        finished.append(1)
-        finish(self, events)
+    def count(self: HttpReader, data: bytes, at: int) -> tuple[list[Event], int]:
+        events, at = take(self, data, at)
+        finished.extend(one for one in events if isinstance(one, Request))
+        return events, at
 
-    monkeypatch.setattr(HttpReader, "_finish", count)
+    monkeypatch.setattr(HttpReader, "take", count)
     room.shorten_turns(6)
     grown = turns_of(room, "ann", GET * 300, lambda: len(finished))
     assert sum(grown) == 300
@@ -115,7 +118,7 @@ def test_answers_are_handed_on_before_they_are_many(room: Room) -> None:
         payload = {"actorAddress": f"n/{number}", "metadata": {"x": "y" * 25_000}}
         room.ask("bob", message_b("hub:register", payload))
     sent: list[bytes] = []
-    room.connections["ann"]._send = sent.append  # type: ignore[assignment]
+    room.sends["ann"] = sent.append
     said = [message_b("hub:list_actors", {}, correlationId=f"{n}") for n in range(20)]
     room.connections["ann"].receive(b"".join(map(line, said)))
     assert len(sent) > 2
@@ -134,9 +137,9 @@ def test_who_does_not_read_its_answers_is_asked_no_more(room: Room) -> None:
     def send(data: Any) -> None:
         sent.append(len(data))
         if sum(sent) > 500_000:
-            connection._end("slow-consumer", "too many bytes")
+            room.end("ann", "slow-consumer", "too many bytes")
 
-    connection._send = send
+    room.sends["ann"] = send
     assert not connection.receive(line(message_b("hub:list_actors", {})) * 100)
     assert sum(sent) < 1_000_000
     assert room.hub.processed < 30  # eight of them to register
@@ -279,7 +282,7 @@ def check_others(room: Room, broken: str) -> None:
 def test_a_fault_while_a_message_is_handed_to_an_actor_ends_that_one(room: Room) -> None:
     for name in ("bob", "cat"):
         room.register_a(name)
-    room.connections["bob"]._send = fail
+    room.sends["bob"] = fail
     room.say("ann", message_b("hub:broadcast", {"type": "x"}))
     assert room.hears("ann")[0]["payload"]["deliveredCount"] == 2
     assert [one["type"] for one in room.hears("cat")] == ["x"]
@@ -305,7 +308,7 @@ def test_a_fault_in_what_is_put_to_an_actor_counts_as_not_delivered(
 
 def test_a_fault_of_the_one_that_is_displaced_is_its_own(room: Room) -> None:
     room.register_a("bob")
-    room.connections["bob"]._end = fail
+    room.ends["bob"] = fail
     room.connect_a("ann")
     payload = {"actorAddress": "@(browser/bob)", "capabilities": ["x"]}
     answer = room.ask("ann", message_a("hub:register", payload))
@@ -358,7 +361,7 @@ def test_one_that_leaves_throws_away_whatever_it_is_given(room: Room) -> None:
         assert room.hears("ann")[0]["payload"]["code"] == "unknown_actor"
         connection.put(b"{}")
         assert connection.out == []
-        connection._deliver(b"pub t 1 x\n")
+        connection.peer.send(b"pub t 1 x\n")
         connection.end("slow-consumer", "late")
 
     taken = 0
@@ -436,6 +439,6 @@ def test_renderings_are_kept_only_while_they_are_small(
         room.say_raw("lin", b"pub t %d %b\n" % (len(data), data))
         for name in ("ann", "bob"):
             room.hears(name)
-    kept: list[Batch] = [batch for _, batch in room.hub._batches.values()]
+    kept = [one for one in reached(room.hub) if isinstance(one, Batch)]
     assert sum(batch.size for batch in kept) < 64 * MIB
-    assert Form.HUB in {form for batch in kept for form, _ in batch._texts}
+    assert Form.HUB in {form for batch in kept for form, _ in batch.texts}

@@ -611,8 +611,8 @@ def test_a_broadcast_is_put_into_json_twice_however_many_get_it(
         payload = {"actorAddress": f"n/{number}", "capabilities": ["x"]}
         room.ask("bob", message_b("hub:register", payload))
     encoded: list[object] = []
-    encode = messaging._encode
-    monkeypatch.setattr(messaging, "_encode", lambda it: encoded.append(it) or encode(it))
+    encode = messaging.encode
+    monkeypatch.setattr(messaging, "encode", lambda it: encoded.append(it) or encode(it))
     room.say("ann", message_b("hub:broadcast", {"type": "x", "data": {'"to":""': 1}}, id='"to":""'))
     assert len(encoded) == 2
     heard = room.hears("bob")

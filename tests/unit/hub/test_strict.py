@@ -250,7 +250,7 @@ def test_a_text_of_so_many_values_is_refused_before_it_is_read(
     item: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_of: list[int] = []
-    monkeypatch.setattr(strict, "_decode", lambda data: read_of.append(len(data)))
+    monkeypatch.setattr(strict, "parse", lambda data: read_of.append(len(data)))
     with pytest.raises(JsonError) as caught:
         read(fill(item))
     assert caught.value.text == "too much in one text"

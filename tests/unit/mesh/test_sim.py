@@ -193,7 +193,7 @@ def test_a_mesh_that_sends_everything_everywhere_is_found_out(
     def go_everywhere(self: Forwarding, _origin: str, _group: object, arrival: Link | None):
         return [link for link in self._state.links.values() if link is not arrival]
 
-    monkeypatch.setattr(Forwarding, "_next_hops", go_everywhere)
+    monkeypatch.setattr(Forwarding, "find_next_hops", go_everywhere)
     results = simulate(ring(5)).results()
     assert results.stable.excess > 1.05
     assert results.stable.lost == results.stable.duplicates == 0

@@ -265,7 +265,7 @@ def test_betweenness_does_not_overflow_where_paths_are_beyond_number():
     heads = np.tile(each[1:], (1, wide)).ravel()
     g = build(layers * wide, tails, heads)
     matrix = g.adjacency.astype(np.float64)
-    parts = centrality._dependencies(matrix, each[0, :1], np.ones(g.n), tall=True)
+    parts = centrality.dependencies(matrix, each[0, :1], np.ones(g.n), tall=True)
     # All in a layer are alike: from the first layer, each has a 30th of what lies behind.
     behind = sum(30 / far for far in range(101, layers))
     assert np.allclose(parts[each[100], 0], 2 * 100 * behind / 30)

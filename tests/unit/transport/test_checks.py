@@ -235,14 +235,14 @@ async def test_what_a_check_raises_comes_to_who_waits_for_it_and_the_next_one_ru
 async def test_a_task_that_fails_before_its_check_costs_the_one_who_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, failures = Checker._run, iter([True])
+    real, failures = Checker.carry_out, iter([True])
 
     async def run(checker: Checker, place: Place) -> None:
         if next(failures, False):
             raise RuntimeError("a mistake")
         await real(checker, place)
 
-    monkeypatch.setattr(Checker, "_run", run)
+    monkeypatch.setattr(Checker, "carry_out", run)
     async with trio.open_nursery() as nursery:
         checker, _ = make(nursery)
         checks = [Slow(f"a{number}") for number in range(1 + AT_A_TIME)]
