@@ -55,7 +55,7 @@ class Plan:
     subscribers: int
     size: int
     names: int
-    prefix: str = field(default_factory=lambda: f"bench/{os.urandom(6).hex()}/")
+    prefix: str = field(default_factory=lambda: f"bench/{os.urandom(3).hex()}/")
 
     @property
     def frame(self) -> int:
