@@ -23,6 +23,7 @@ from pubsubd.daemon.check import (
     listening,
     readable_users,
     rehearse,
+    sandboxed,
     warnings,
 )
 from pubsubd.daemon.in_force import find_stuck, leave
@@ -187,7 +188,7 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
     if stuck:
         told.append(f"a reload of the running daemon will be refused: {say_stuck(stuck)}")
     passed = {} if service is None else service.sockets
-    told += warnings(prepared, passed)
+    told += [*warnings(prepared, passed), *sandboxed(settings.config, service)]
     for text in (*told, *readable_users(settings.config), *expiries(prepared)):
         echo(f"Warning: {text}", err=True)
     echo("the settings are good" if path is None else f"{path} is good")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pubsubd.access.rules import EVERYBODY
 from pubsubd.daemon.certificates import remind
+from pubsubd.daemon.files import named_files
 from pubsubd.daemon.reload import Prepared, prepare
 from pubsubd.daemon.systemd import PassedSocket, Service
 from pubsubd.protocol.errors import ConfigError
@@ -173,6 +174,28 @@ def warnings(prepared: Prepared, passed: Passed) -> list[str]:
         *_export(prepared.config),
         *_readable(prepared.config),
     ]
+
+
+def sandboxed(config: Config, service: Service | None) -> list[str]:
+    """Return what the restrictions of a service keep from it."""
+    if service is None:
+        return []
+    mesh = config.mesh
+    written = [one.unix for one in config.all_listeners()] + [config.ports_file]
+    written += [None if mesh is None else mesh.export]
+    found = []
+    for path in dict.fromkeys((*named_files(config), *filter(None, written))):
+        whole = Path(path).absolute()
+        if any(whole.is_relative_to(hidden) for hidden in service.hidden):
+            found.append(f"{path} is hidden from {service.unit} (ProtectHome=, PrivateTmp=)")
+        elif path in written and service.writable is not None:
+            allowed = (*service.directories, *service.writable)
+            if not any(whole.is_relative_to(one) for one in allowed):
+                found.append(
+                    f"{path} is in a directory that {service.unit} may not write to"
+                    " (ReadWritePaths=)"
+                )
+    return found
 
 
 def expiries(prepared: Prepared) -> list[str]:

@@ -162,17 +162,24 @@ class Service:
         user: who it runs as; empty for root.
         directories: those that the service manager makes when it starts.
         sockets: name of a listener -> addresses that are passed for it.
+        hidden: directories that it does not see.
+        writable: directories besides these that it may write to; None for all.
     """
 
     unit: str
     user: str
     directories: tuple[str, ...]
     sockets: dict[str, list[PassedSocket]]
+    hidden: tuple[str, ...] = ()
+    writable: tuple[str, ...] | None = None
 
 
 def find_service(path: Path) -> Service | None:
     """Return the service that uses the settings file ``path``; None if systemd knows of none."""
-    properties = "ExecStart,User,RuntimeDirectory,StateDirectory,TriggeredBy"
+    properties = (
+        "ExecStart,User,RuntimeDirectory,StateDirectory,TriggeredBy,ProtectHome,PrivateTmp,"
+        "ProtectSystem,ReadWritePaths"
+    )
     for found in _show(_SERVICE, properties):
         command = " ".join(found.get("ExecStart", ())).split()
         if str(path) not in command and str(path.absolute()) not in command:
@@ -195,6 +202,18 @@ def find_service(path: Path) -> Service | None:
                 for name in _words(found, key)
             ),
             sockets,
+            hidden=tuple(
+                directory
+                for key, shown, hidden in (
+                    ("ProtectHome", ("no", "read-only"), ("/home", "/root", "/run/user")),
+                    ("PrivateTmp", ("no",), ("/tmp", "/var/tmp")),
+                )
+                for directory in hidden
+                if "".join(_words(found, key)) not in ("", *shown)
+            ),
+            writable=tuple(path.lstrip("-+") for path in _words(found, "ReadWritePaths"))
+            if _words(found, "ProtectSystem") == ["strict"]
+            else None,
         )
     return None
 

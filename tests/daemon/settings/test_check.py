@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.daemon.check import become, expiries, rehearse, warnings
+from pubsubd.daemon.check import become, expiries, rehearse, sandboxed, warnings
 from pubsubd.daemon.systemd import PassedSocket, Service, find_service
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.load import load
@@ -363,6 +363,7 @@ case $* in
 *pubsubd.service*)
     printf '%s\n' \
         'ExecStart={ path=/usr/bin/pubsubd ; argv[]=/usr/bin/pubsubd serve --config FILE ; }' \
+        'ProtectHome=yes' 'PrivateTmp=no' 'ProtectSystem=strict' 'ReadWritePaths=/srv/a -/srv/b' \
         'User=nobody' 'RuntimeDirectory=pubsubd-of-a-test' 'StateDirectory=pubsubd pubsubd/edges' \
         'TriggeredBy=pubsubd.socket pubsubd-hub.socket gone.socket' ;;
 *)
@@ -404,6 +405,8 @@ def test_what_systemd_knows_of_the_service_is_found(
             ],
             "hub": [PassedSocket("127.0.0.1:9015", "pubsubd-hub.socket")],
         },
+        hidden=("/home", "/root", "/run/user"),
+        writable=("/srv/a", "/srv/b"),
     )
     assert find_service(path.with_name("other.toml")) is None
 
@@ -427,6 +430,22 @@ def test_settings_that_socket_activation_overrides_are_warned_of(
     ]
     # Neither a default nor an address that the socket has.
     assert look(write("hub_port = 9015\n"), find_service(path)) == []
+
+
+def test_files_that_the_service_cannot_reach_are_warned_of(
+    write: Write, systemctl: Callable[..., None]
+) -> None:
+    path = write(
+        "users_file = '/root/users'\nports_file = '/srv/c/ports'\nexport_edges = '/srv/b/edges'\n"
+        "unix = '/run/pubsubd-of-a-test/socket'\nhub_auth = '/etc/key'\n"
+    )
+    systemctl(path)
+    config = load({}, path).config
+    assert sandboxed(config, find_service(path)) == [
+        "/root/users is hidden from pubsubd.service (ProtectHome=, PrivateTmp=)",
+        "/srv/c/ports is in a directory that pubsubd.service may not write to (ReadWritePaths=)",
+    ]
+    assert sandboxed(config, None) == []
 
 
 def test_what_systemd_passes_is_checked_as_at_a_start(
