@@ -28,12 +28,13 @@ import trio
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.traffic import INTERVAL, Traffic
 from pubsubd.broker.turn import Steps, finish
-from pubsubd.daemon.check import check, inherited, warnings
+from pubsubd.daemon.check import check
 from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
 from pubsubd.daemon.reload import Prepared, Reloader, prepare
 from pubsubd.daemon.status import Status
 from pubsubd.daemon.systemd import Notifier, take_sockets
+from pubsubd.daemon.warnings import inherited, warnings
 from pubsubd.files.own import OwnFile
 from pubsubd.files.whole import locked, write_whole
 from pubsubd.protocol import wire
