@@ -1,4 +1,4 @@
-"""Names of requests and answers: the convention of pubsubd-protocol(7), Requests and answers.
+"""Names of requests and answers: the convention of pubsubd-protocol(7), REQUEST AND REPLY.
 
 A request is published as ``NAME/req/ID``, its answer as ``//reply/ID``, and an error as
 ``//reply/ID/error``.

@@ -17,7 +17,7 @@ from rich.text import Text
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import while_read
 from pubsubd.cli.streams import echo, visible
-from pubsubd.cli.tables import show
+from pubsubd.cli.tables import folded, show
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 
@@ -86,7 +86,7 @@ async def _keep_drawing(client: Client, seconds: float) -> None:
     async def draw(_width: int) -> Table:
         nonlocal before
         now = await _ask(client)
-        table = _table(now, {} if before is None else rates(before, now))
+        table = folded(_table(now, {} if before is None else rates(before, now)))
         before = now
         return table
 

@@ -20,16 +20,16 @@ def drawn(table: Table) -> bytes:
     """Return ``table`` as it is printed; for those who must not let rich write."""
     output = console()
     with output.capture() as captured:
-        output.print(_folded(table))
+        output.print(folded(table))
     return encoded(captured.get())
 
 
 def show(table: Table) -> None:
     """Print ``table``."""
-    console().print(_folded(table))
+    console().print(folded(table))
 
 
-def _folded(table: Table) -> Table:
+def folded(table: Table) -> Table:
     """Let a table that is too wide fold its texts: nothing is left out of them."""
     for column in table.columns:
         column.overflow = "fold"

@@ -244,6 +244,23 @@ async def test_a_client_of_the_hub_port_can_answer() -> None:
     assert b'"payload":{"hour":12}' in done.stdout
 
 
+async def test_a_client_of_the_hub_port_can_ask() -> None:
+    async with (
+        running(daemon.Config(port=0, hub_port=0)) as ports,
+        replying(ports["line"], "--exec=cat"),
+        open_hub_client(port=ports["hub"], actor="@(python/me)", capabilities=["x"]) as hub,
+    ):
+        await hub.subscribe("//reply/4f9a")
+        await hub.publish("n/req/4f9a", "time:ask", {"zone": "UTC"})
+        with trio.fail_after(DEADLINE):
+            message = await anext(aiter(hub))
+    assert (message.topic, message.type, message.data) == (
+        "//reply/4f9a",
+        "time:ask",
+        {"zone": "UTC"},
+    )
+
+
 async def test_requests_cross_the_mesh_and_the_first_answer_finds_its_way_back() -> None:
     async with linked() as (here, there), trio.open_nursery() as nursery:
         await start(nursery, "reply", "//n", "--exec=cat", port=there)

@@ -71,6 +71,13 @@ async def test_watched_stats_are_the_daemons_json_objects_with_rates_on_request(
     assert stats["rates"]["messages_out"] > 0
 
 
+async def test_watched_stats_lose_nothing_on_a_narrow_terminal() -> None:
+    async with serving() as port:
+        with on_screen("stats", "-w", "0.05", port=port, columns=24) as screen:
+            await screen.wait_seen("pid.*pid")
+    assert "\u2026" not in screen.text()  # rich's mark for what it left out
+
+
 @pytest.mark.parametrize("words", [["stats", "-w", "1000"], ["ping", "--interval=1000"]])
 async def test_what_repeats_ends_as_soon_as_nobody_reads_it(words: list[str]) -> None:
     async with serving() as port, trio.open_nursery() as nursery:
