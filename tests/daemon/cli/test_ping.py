@@ -89,7 +89,7 @@ async def test_what_would_be_so_again_ends_it() -> None:
 
         nursery.start_soon(trio.serve_listeners, speak_tls, [listener])
         port = listener.socket.getsockname()[1]
-        done = await pubsubd("ping", port=port)
+        done = await pubsubd("ping", "--count=2", "--interval=0.001", port=port)
         nursery.cancel_scope.cancel()
     assert done.returncode == 1
     where = f"127.0.0.1:{port}"
