@@ -29,6 +29,7 @@ DIALLED = "dialled"
 
 _NOTICE = 30 * DAY  # before the end
 _SHARE = 1 / 3  # of a life that is shorter
+_BUNDLE = 20  # certificates in a file that somebody here looks after, at most
 _INTERVAL = 3_600.0  # seconds between two looks
 
 
@@ -72,6 +73,8 @@ class Reminder:
 def read_files(config: Config) -> tuple[CertificateFile, ...]:
     """Return the files with certificates that settings name.
 
+    A file of many authorities is left out: whoever publishes such a bundle renews it.
+
     Raises:
         ConfigError: one of them cannot be read.
     """
@@ -99,7 +102,7 @@ def read_files(config: Config) -> tuple[CertificateFile, ...]:
     return tuple(
         CertificateFile(listener, setting, path, held[path])
         for listener, setting, path in named
-        if path is not None and held[path]
+        if path is not None and 0 < len(held[path]) <= _BUNDLE
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
-from pubsubd.daemon.certificates import DAY, CertificateFile, Reminders
+from pubsubd.daemon.certificates import DAY, CertificateFile, Reminders, read_files
+from pubsubd.settings.config import Config, MeshOptions
 from pubsubd.transport.certificates import Certificate, latest_of_each
+from tests.certificates import Certificates
 
 NOW = 1_800_000_000.0
 
@@ -89,6 +92,18 @@ def test_what_has_been_renewed_is_not_remembered_and_the_first_to_expire_counts(
     other = Certificate("CN=b", 0, 15)
     assert latest_of_each([new, other, old]) == (new, other)
     assert CertificateFile("line", "tls_client_ca", "/ca", (new, other)).not_after == 15
+
+
+def test_a_bundle_of_public_authorities_is_left_to_whoever_publishes_it(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    few, many = tmp_path / "few.pem", tmp_path / "many.pem"
+    made = [certificates.client(f"c{number}").certificate.read_bytes() for number in range(21)]
+    few.write_bytes(b"".join(made[:20]))
+    many.write_bytes(b"".join(made))
+    for path, count in ((few, 1), (many, 0)):
+        files = read_files(Config(mesh=MeshOptions(tls=True, tls_ca=str(path))))
+        assert len(files) == count
 
 
 def test_a_certificate_covers_its_names_and_one_level_of_a_wildcard() -> None:
