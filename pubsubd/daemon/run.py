@@ -1,4 +1,4 @@
-"""The daemon: listeners, sessions, signals, and how all of it ends.
+"""The daemon: listeners, connections, signals, and how all of it ends.
 
 One nursery holds everything. The first SIGTERM or SIGINT drains: what has been received
 is carried out and delivered, every peer is told, and :func:`run` returns. The second one
@@ -72,7 +72,7 @@ WRITE_TIMEOUT = 10.0
 """Seconds that writing the ports file may take."""
 
 SWEEP = 1.0
-"""Seconds between two looks at all sessions, at most."""
+"""Seconds between two looks at all connections, at most."""
 
 _SWEEP_LEAST = 0.02
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h

@@ -148,14 +148,14 @@ def open_connection(
     """
     before = server.broker.counters.connections_total
     try:
-        session = Connection(server, sock, label, make)
-        session.proxied = proxied
+        connection = Connection(server, sock, label, make)
+        connection.proxied = proxied
     except BaseException:
         server.broker.abandon(before)
         raise
-    server.connections.add(session)
-    server.nursery.start_soon(contain, server.broker.faults, session, session.run, 2)
-    return session.peer
+    server.connections.add(connection)
+    server.nursery.start_soon(contain, server.broker.faults, connection, connection.run, 2)
+    return connection.peer
 
 
 def tune(sock: socket.socket) -> None:
@@ -332,7 +332,7 @@ class Connection:
         self.peer.listener.connections -= 1
 
     def interrupt(self) -> None:
-        """Make the session's task stop waiting, because it has to end."""
+        """Make the connection's task stop waiting, because it has to end."""
         self._scope.cancel()
 
     def _identify(self) -> None:
@@ -343,7 +343,7 @@ class Connection:
             self._broker.login(self.peer, identity)
 
     def end(self, code: str, text: str) -> None:
-        """Let the session end, for a reason that its peer is told."""
+        """Let the connection end, for a reason that its peer is told."""
         peer = self.peer
         if peer.ending is None and not self._gone:
             peer.ending = ProtocolError(code, text)
@@ -647,7 +647,7 @@ class Connection:
                 self._server.nursery.start_soon(contain, faults, self, self._write)
 
     async def _write(self) -> None:
-        """Send what waits until nothing does; one such task a session, and only then."""
+        """Send what waits until nothing does; one such task a connection, and only then."""
         outbox, server = self.peer.outbox, self._server
         server.writers += 1
         try:

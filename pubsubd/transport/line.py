@@ -1,4 +1,4 @@
-"""The line protocol, as a session speaks it: a rim around the broker, which does the work."""
+"""The line protocol, as a connection speaks it: a rim around the broker, which does the work."""
 
 from __future__ import annotations
 

@@ -446,7 +446,7 @@ def _admit(sock: socket.socket, address: Any, listener: Listener, server: Server
         peer = open_connection(server, sock, "unix", listener.make)
         try:
             server.broker.login(peer, _user(sock))
-        except Exception as error:  # noqa: BLE001  (it has a session by now, which can end)
+        except Exception as error:  # noqa: BLE001  (it has a connection by now, which can end)
             server.broker.faults.end(peer, error)
         return
     tune(sock)

@@ -26,7 +26,7 @@ MAX_USER = 128
 """Characters of a user's name in the log and in events; the subject of a token may have more."""
 
 _BARE = ("event", "peer", "reason")  # that need no quotes
-_IN_A_TURN = 64  # sessions looked at by a sweep before others have theirs
+_IN_A_TURN = 64  # connections looked at by a sweep before others have theirs
 
 OnBackpressure = Callable[[Peer, int], None]
 """Called when a peer is cut or loses messages for being slow, with the bytes it had waiting."""
@@ -42,17 +42,17 @@ class Member(Protocol):
     leaving: bool
 
     def end(self, code: str, text: str) -> None:
-        """Let the session end, for a reason that its peer is told."""
+        """Let the connection end, for a reason that its peer is told."""
 
     def interrupt(self) -> None:
-        """Make the session's task stop waiting, because it has to end."""
+        """Make the connection's task stop waiting, because it has to end."""
 
     def check(self) -> None:
         """Notice, about once a second, what no input tells."""
 
 
 class Consumer(Protocol):
-    """A session whose backlog a publisher may have to wait for."""
+    """A connection whose backlog a publisher may have to wait for."""
 
     async def wait_relief(self, begun: float) -> None:
         """Wait until the backlog is small, or is given up on."""
@@ -80,13 +80,13 @@ class Server:
         tasks: the daemon's own.
         checker: checks passwords.
         lane: where turns that take long wait for one another.
-        sessions: those that run.
+        connections: those that run.
         now: the trio time at which the last :meth:`sweep` began, for those whom it looks at.
-        latest: the session that read last.
+        latest: the connection that read last.
         look_out: seconds for which one looks out for input, see
             :data:`~pubsubd.protocol.limits.LOOK_OUT`.
-        pressed: sessions that the present read has filled more than half.
-        writers: sessions that have a backlog which a task sends.
+        pressed: connections that the present read has filled more than half.
+        writers: connections that have a backlog which a task sends.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
     """
@@ -120,7 +120,7 @@ class Server:
         self._lines: dict[int, tuple[float, float]] = {}  # level -> how many count, and when
 
     def start(self) -> None:
-        """Start the tasks that sessions rest on."""
+        """Start the tasks that connections rest on."""
         self.tasks.start("lane", self.lane.run)
         self.tasks.start("deliver", self._deliver)
 
@@ -149,52 +149,54 @@ class Server:
                 del self._sendings[unsent]
 
     def drain(self) -> None:
-        """Let all sessions finish: carry out what came, deliver it, say goodbye, close."""
+        """Let all connections finish: carry out what came, deliver it, say goodbye, close."""
         self.draining = True
         self.drain_deadline = trio.current_time() + self.limits.drain_timeout
-        self._reading_out = {session for session in self.connections if not session.leaving}
-        for session in self.connections:
-            guarded(self.broker.faults, "drain", session.interrupt)
+        self._reading_out = {
+            connection for connection in self.connections if not connection.leaving
+        }
+        for connection in self.connections:
+            guarded(self.broker.faults, "drain", connection.interrupt)
 
     async def sweep(self) -> None:
-        """Let all sessions notice what no input tells them; to be called about once a second.
+        """Let all connections notice what no input tells them; to be called about once a second.
 
         A timeout is late by the time between two calls, and never early.
 
-        Others have their turns in between: many sessions that end at once are much work.
+        Others have their turns in between: many connections that end at once are much work.
         """
         self.now = trio.current_time()
-        for number, session in enumerate(list(self.connections)):
-            if session in self.connections:
+        for number, connection in enumerate(list(self.connections)):
+            if connection in self.connections:
                 try:
-                    session.check()
+                    connection.check()
                 except Exception as error:  # noqa: BLE001  (as above)
-                    self.broker.faults.end(session, error)
+                    self.broker.faults.end(connection, error)
             if number % _IN_A_TURN == _IN_A_TURN - 1:
                 await trio.lowlevel.checkpoint()
 
-    def close(self, session: Member) -> None:
-        """Take note that ``session`` has ended."""
-        self.connections.discard(session)
+    def close(self, connection: Member) -> None:
+        """Take note that ``connection`` has ended."""
+        self.connections.discard(connection)
         if not self.connections:
             self._empty.set()
 
     async def wait_empty(self) -> None:
-        """Wait, after :meth:`drain`, until no session is left."""
+        """Wait, after :meth:`drain`, until no connection is left."""
         if self.connections:
             self._empty = trio.Event()
         else:
             self._empty.set()
         await self._empty.wait()
 
-    def read_out(self, session: Member) -> None:
-        """Take note, after :meth:`drain`, that ``session`` has no input left."""
-        self._reading_out.discard(session)
+    def read_out(self, connection: Member) -> None:
+        """Take note, after :meth:`drain`, that ``connection`` has no input left."""
+        self._reading_out.discard(connection)
         if self.draining and not self._reading_out:
             self._all_read_out.set()
 
     async def wait_all_read_out(self) -> None:
-        """Wait, after :meth:`drain`, until no session has input left."""
+        """Wait, after :meth:`drain`, until no connection has input left."""
         await self._all_read_out.wait()
 
     def refuse(self, error: ProtocolError) -> None:

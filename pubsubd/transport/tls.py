@@ -1,4 +1,4 @@
-"""TLS on a non-blocking socket: what the session reads and sends, with the same calls.
+"""TLS on a non-blocking socket: what the connection reads and sends, with the same calls.
 
 Strategy: OpenSSL works on memory, and this class moves what it makes and takes. So a read of the
 socket is one system call however many records it holds, and so is a send.
@@ -31,7 +31,7 @@ _MAX_UNSENT = MIB  # bytes, besides what was given to send, that may wait
 
 
 class TlsSocket:
-    """A connected, non-blocking socket that speaks TLS, with the methods a session uses.
+    """A connected, non-blocking socket that speaks TLS, with the methods a connection uses.
 
     Args:
         raw: the socket.

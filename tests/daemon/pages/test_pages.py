@@ -215,7 +215,7 @@ def test_a_page_lists_the_options_of_a_command_and_no_others(command: str) -> No
 
 @pytest.mark.parametrize("command", CLIENTS)
 def test_the_options_of_all_commands_are_those_of_every_client(command: str) -> None:
-    listed = documented_options(section(COMMAND, "Options of all commands"))
+    listed = documented_options(section(COMMAND, "Options of all clients"))
     assert set(listed) == {*options_of(command, common=True), "--help"}
 
 
@@ -238,7 +238,7 @@ def test_a_synopsis_shows_every_option_and_argument(command: str) -> None:
 def test_a_page_names_the_real_defaults(command: str) -> None:
     told = documented_options(option_section(command))
     if command != "serve":
-        told |= documented_options(section(COMMAND, "Options of all commands"))
+        told |= documented_options(section(COMMAND, "Options of all clients"))
     for name, option in options_of(command).items():
         found = re.search(r"^Default: (\S+)\.$", told[name], flags=re.MULTILINE)
         assert (found and found[1]) == default_of(command, option), name
