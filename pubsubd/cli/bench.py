@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -269,10 +270,10 @@ def _since(before: float | None, after: float | None) -> float | None:
 @asynccontextmanager
 async def _progress(load: Load, duration: float, messages: int | None) -> AsyncIterator[None]:
     """Draw on a terminal how far a run has come."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield
         return
+    console = Console(stderr=True)
     columns = (TextColumn("throughput"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("", total=messages or duration)
