@@ -42,7 +42,6 @@ from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import MIB, TURN
 from pubsubd.settings.config import Config, MeshOptions
 from pubsubd.transport.addresses import is_loopback, served
-from pubsubd.transport.connection import MakeProtocol
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.listen import (
     BoundSocket,
@@ -55,6 +54,7 @@ from pubsubd.transport.listen import (
     raise_descriptors,
     user_name,
 )
+from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded
 

@@ -47,7 +47,7 @@ _UNREGISTERED = 500  # work of one step, as Actor.work counts it
 
 
 class HubProtocol(HubConnection):
-    """One connection of the hub port; see :class:`pubsubd.transport.connection.ConnectionProtocol`.
+    """One connection of the hub port; see :class:`pubsubd.transport.protocol.ConnectionProtocol`.
 
     Args:
         hub: the port.

@@ -18,10 +18,9 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from time import perf_counter, thread_time
-from typing import Protocol
 
 import trio
 
@@ -44,6 +43,7 @@ from pubsubd.protocol.limits import (
 )
 from pubsubd.protocol.wire import show_address
 from pubsubd.routing.outbox import Pieces
+from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Server
 from pubsubd.transport.stall_budget import StallBudget
 from pubsubd.transport.tasks import contain, guarded
@@ -65,73 +65,6 @@ _GRACE = 0.025  # seconds that a consumer is waited for although it has taken no
 
 KEEPALIVE = (60, 15, 4)
 """Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""
-
-
-class ConnectionProtocol(Protocol):
-    """A protocol on one connection, without I/O.
-
-    Attributes:
-        peer: the connection as the broker sees it.
-    """
-
-    peer: Peer
-
-    @property
-    def max_pending(self) -> int:
-        """Bytes that may wait for it."""
-
-    @property
-    def wanted(self) -> int:
-        """Bytes to read at once."""
-
-    @property
-    def halfway(self) -> bool:
-        """Whether part of a command has come and the rest has not."""
-
-    @property
-    def listening(self) -> bool:
-        """Whether something is still due to it after it has shut down its sending side."""
-
-    def relocate(self, label: str) -> None:
-        """Note where it comes from, as a proxy says."""
-
-    def receive(self, data: bytes) -> bool:
-        """Work off what was read; whether work is left that ``receive(b"")`` goes on with.
-
-        Sets ``peer.ending`` once the connection has to be closed, when all that is due to it,
-        the reason included, is sent.
-        """
-
-    def close_reason(self, error: ProtocolError) -> bytes:
-        """Return what tells the peer that the connection ends for that reason."""
-
-    def overdue(self, now: float, heard: float) -> ProtocolError | None:
-        """Return why it ends now, if it has been silent since ``heard`` for too long."""
-
-    def rest(self, begun: float, now: float) -> None:
-        """Let no timeout run from ``begun`` to ``now``: a password was checked."""
-
-    def end_of_frame(self, chunk: bytes, offset: int) -> int:
-        """Return where the frame that holds ``offset`` ends, in a chunk of whole frames."""
-
-    def count_frames(self, chunk: bytes) -> int:
-        """Return how many frames a chunk holds."""
-
-    def leaving(self) -> Sequence[Callable[[], Iterable[None]]]:
-        """Return what forgets the peer: each in steps of bounded work, to be iterated to the end.
-
-        One that fails is called again, and goes on where it had come.
-        """
-
-
-MakeProtocol = Callable[
-    [str, Callable[[bytes | Pieces], None], Callable[[str, str], None]], ConnectionProtocol
-]
-"""Makes the protocol of a new connection.
-
-Called with its label, with what sends whole frames (now or later, never waiting), and with what
-ends it from outside of ``receive``, for a code and a text.
-"""
 
 
 def open_connection(

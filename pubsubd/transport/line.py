@@ -15,7 +15,7 @@ from pubsubd.routing.outbox import Pieces
 class LineProtocol:
     """The line protocol on one connection.
 
-    See :class:`pubsubd.transport.connection.ConnectionProtocol`.
+    See :class:`pubsubd.transport.protocol.ConnectionProtocol`.
     """
 
     __slots__ = ("_broker", "peer", "receive")

@@ -34,7 +34,8 @@ from pubsubd.transport.addresses import (
     served,
     text_of,
 )
-from pubsubd.transport.connection import MakeProtocol, open_connection, tune
+from pubsubd.transport.connection import open_connection, tune
+from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Server
 from pubsubd.transport.tasks import guarded
 from pubsubd.transport.tls import TlsSocket

@@ -30,8 +30,9 @@ from pubsubd.protocol.errors import ConfigError, FailedError
 from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, PAUSE, TURN, HubLimits, Limits
 from pubsubd.routing.outbox import Pieces
 from pubsubd.transport import connection as session
-from pubsubd.transport.connection import Connection, MakeProtocol, open_connection
+from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Server
 from tests.daemons import Daemon, wait_until
 from tests.hubs import UPGRADE, client_frame
