@@ -9,7 +9,7 @@ from pubsubd.access.rules import Permission
 from pubsubd.broker.listener_state import DEFAULT, ListenerState
 from pubsubd.broker.publish_filter import PublishFilter, Refusals
 from pubsubd.broker.rate import Bucket
-from pubsubd.broker.traffic import NOTHING
+from pubsubd.broker.traffic import SILENT
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_READ, READ_SIZE
@@ -203,7 +203,7 @@ class Peer:
         self.echo = True
         self.busy = False
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
-        self.noted = NOTHING, NOTHING
+        self.noted = SILENT
         self.dropped = 0
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None

@@ -21,7 +21,9 @@ INTERVAL = 5.0
 Counts = tuple[int, int, int, int]
 """Messages in and out, and bytes in and out, that a connection has carried."""
 
-NOTHING: Counts = (0, 0, 0, 0)
+_NOTHING: Counts = (0, 0, 0, 0)
+SILENT = _NOTHING, _NOTHING
+"""Notes of a connection that has carried nothing."""
 
 _STEP = 256  # peers between two looks at the clock; some 0.1 ms
 _LEAST = 1.0  # seconds that a rate is of, or the first message of a connection would be thousands
@@ -44,9 +46,11 @@ class Traffic:
         """Note the counts of all connections, in steps; to be called every :data:`INTERVAL`."""
         self._before, self._last = self._last, self._clock()
         for number, peer in enumerate(list(self._peers.values()), 1):
-            counts, last = count(peer), peer.noted[1]
-            # Those of one that is silent are the same tuple, which takes no memory twice.
-            peer.noted = last, last if counts == last else counts
+            counts, (before, last) = count(peer), peer.noted
+            if counts != last:
+                peer.noted = last, counts
+            elif before is not last:
+                peer.noted = last, last
             if number % _STEP == 0:
                 yield
 

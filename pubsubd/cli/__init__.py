@@ -35,7 +35,7 @@ COMMANDS = {
     "passwd": "Set a user's password, or create a token.",
     "ping": "Measure the time of a round trip to the daemon.",
     "stats": "Show the daemon's counters.",
-    "connections": "Show who is connected, and how fast and how slow.",
+    "connections": "Show who is connected, with traffic and backlog.",
     "kill": "End connections.",
     "explain": "Show who would receive a name, and why.",
     "peers": "Show the daemon's links, and the daemons it knows.",

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trio.testing import MockClock, wait_all_tasks_blocked
 from websockets.exceptions import ConnectionClosed
 
 from pubsubd.access.users import hash_password, make_token
+from pubsubd.broker.traffic import INTERVAL
+from pubsubd.client import open_client
 from tests.daemons import (
     Daemon,
     Line,
@@ -25,6 +28,7 @@ from tests.daemons import (
 )
 from tests.hubs import Lines, Socket, message_b
 from tests.rights import PASSWORD
+from tests.running import serving
 
 Start = Callable[..., Daemon]
 Dial = Callable[..., Line]
@@ -199,3 +203,20 @@ def test_a_link_that_ends_is_a_warning_that_says_why(start: Start, dial: Dial) -
     assert "level=warning" in line
     assert 'reason="closed" detail="the other daemon: shutting-down the daemon is ending"' in line
     assert "level=info event=link-down" in two.log  # it has ended the link itself, as it was told
+
+
+async def test_a_daemon_notes_how_fast_its_connections_are(mock_clock: MockClock) -> None:
+    async with serving() as port, open_client(port=port) as client:
+
+        async def rate() -> float:
+            answer = json.loads(await client.request("//pubsubd/connections"))
+            return float(answer["connections"][0]["messages_in_rate"])
+
+        for _ in range(50):
+            await client.publish("x", b"hi")
+        await client.flush()
+        assert await rate() == 50
+        for _ in range(3):
+            mock_clock.jump(INTERVAL)
+            await wait_all_tasks_blocked()
+        assert await rate() == 0
