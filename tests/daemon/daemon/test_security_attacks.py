@@ -23,6 +23,7 @@ from pubsubd.access.users import Users, check_secret, check_user, hash_password,
 from pubsubd.broker.broker import Broker
 from pubsubd.daemon import run as daemon_module
 from pubsubd.daemon.reload import Reloader
+from pubsubd.daemon.status import Status
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.hello import check_proof, parse_hello
@@ -382,7 +383,9 @@ async def test_a_reload_that_fails_in_a_way_nobody_thought_of_is_counted() -> No
         read = partial(daemon_module._read_again, broken, ())
         signals = one_signal()
         # It asks for the second signal once it is done with the first.
-        await daemon_module._reload_on_signal(signals, read, reloader, Notifier())
+        notifier = Notifier()
+        status = Status(reloader, notifier)
+        await daemon_module._reload_on_signal(signals, read, reloader, notifier, status)
     assert reloader.failed
     assert sum(server.broker.faults.counts.values()) == 1
 
