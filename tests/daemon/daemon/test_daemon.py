@@ -393,7 +393,7 @@ async def test_input_that_is_looked_out_for_is_read_without_a_pass_for_a_moment(
     monkeypatch: pytest.MonkeyPatch, alone: float
 ) -> None:
     """Ten pings, each sent while the answer to the one before is being looked for."""
-    ping, passes, at = b"pub //pubsubd/ping 1 x\n", _Passes(), []
+    ping, passes, at = b"pub //pubsubd/ping 1 x\n", _Passes(), list[int]()
     monkeypatch.setattr(session, "EAGER", float("inf"))
     monkeypatch.setattr(session, "ALONE", alone)
     async with gather(LIMITS) as crowd:
@@ -405,20 +405,23 @@ async def test_input_that_is_looked_out_for_is_read_without_a_pass_for_a_moment(
                 os.write(client.socket.fileno(), ping)
             return len(at) < 10
 
+        async def exchange() -> int:
+            """Return in how many passes the pings were read."""
+            at.clear()
+            await client.send_all(ping)
+            heard = 0
+            while heard < 10 * len(ping):
+                heard += len(await client.receive_some(65_536))
+            return len(set(at))
+
         for _ in range(20):  # its first turns are taken with care
             await ask(client)
         monkeypatch.setattr(Connection, "_look_out", look_out)
         trio.lowlevel.add_instrument(passes)
-        await client.send_all(ping)
-        heard = 0
-        while heard < 10 * len(ping):
-            heard += len(await client.receive_some(65_536))
+        # While others use the processor, a turn may be late: the next one waits for a pass then.
+        fewest = min([await exchange() for _ in range(20)])
         trio.lowlevel.remove_instrument(passes)
-    if alone:
-        assert len(at) == 10
-        assert at[-1] == at[0]
-    else:
-        assert len(set(at)) == 10
+    assert fewest == (1 if alone else 10)
 
 
 async def test_input_that_is_not_there_after_all_is_waited_for(
