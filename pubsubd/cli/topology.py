@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
 
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.values import duration, moment
-from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.metrics import METRICS, explain
+from pubsubd.topology.parameters import Job
+from pubsubd.topology.run import run
 
 _CONDITIONS = ("partition", "spof", "one-sided")
 
@@ -132,10 +131,9 @@ def command(
         raise click.UsageError(
             "--out must be a directory that this machine and all workers see, not a URL"
         )
-    job = _load()
     progress = _Progress(quiet)
     try:
-        outcome = job.run(job.Job(inputs=inputs, out=Path(out), **parameters), progress.stage)
+        outcome = run(Job(inputs=inputs, out=Path(out), **parameters), progress.stage)
     finally:
         progress.end()
     for line in outcome.summary:
@@ -145,19 +143,6 @@ def command(
         echo(f"pubsubd: --fail-on {', '.join(met)}: the condition holds", err=True)
         return 3
     return 0
-
-
-def _load() -> ModuleType:
-    """Return the module with the job; what it needs is installed separately."""
-    try:
-        return import_module("pubsubd.topology.job")
-    except ModuleNotFoundError as exc:
-        if exc.name is None or exc.name.startswith("pubsubd"):
-            raise
-        raise TopologyError(
-            f"the analysis needs {exc.name.partition('.')[0]}, which is not installed:"
-            " pip install '.[topology]', in a checkout of pubsubd"
-        ) from exc
 
 
 class _Progress:

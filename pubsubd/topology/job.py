@@ -1,20 +1,19 @@
-"""The whole analysis: from what daemons have exported to a report."""
+"""The whole analysis in a Spark session: from what daemons have exported to a report."""
 
 from __future__ import annotations
 
-import itertools
+import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from pubsubd.topology.assembly import assemble
@@ -38,15 +37,19 @@ from pubsubd.topology.history import (
     list_arcs,
     make_history,
 )
-from pubsubd.topology.reading import Inputs, look_here, read_inputs, read_nodes, size_here
+from pubsubd.topology.parameters import Job, Outcome, Stage
+from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
 from pubsubd.topology.report import Report, terminal_summary, write_report
-from pubsubd.topology.settings import BRIEF
-from pubsubd.topology.snapshots import GRAPH, ROWS, analyse_whole, label, sizes
-from pubsubd.topology.spark import spark_session
+from pubsubd.topology.snapshots import (
+    GRAPH,
+    ROWS,
+    analyse_here,
+    analyse_whole,
+    label,
+    list_graphs,
+)
+from pubsubd.topology.store import Rows, Store, changed, empty
 from pubsubd.topology.tables import Table, write_kinds, write_table
-
-Stage = Callable[[str], None]
-"""Called with the name of each stage that begins."""
 
 _GRAPH = {one: one for one in GRAPH}
 _ENDS = {"id": "id", "other": "other"}
@@ -74,68 +77,32 @@ _KINDS: dict[str, tuple[str, dict[str, str]]] = {
 _HISTORIES = {"links": "link_history", "daemons": "daemon_history"}
 """A table of the history -> its name, if it is another one."""
 
+HERE = 64 * 2**20
+"""Bytes of text up to which rows that are needed again are kept in this process, not in files."""
+
+_SHUFFLED = 8 * 2**20  # bytes of text for a task after a shuffle, where there is little
 _TASKS = 32  # a core, that graphs are dealt to: they take very different times
+_FEW, _FEW_ARCS = 64, 20_000  # graphs and their arcs that take less time than to start workers
 
 
-@dataclass(frozen=True)
-class Job:
-    """Parameters of a run; pubsubd-topology(1) explains each.
+def run_in(spark: SparkSession, job: Job, stage: Stage, size: float = math.inf) -> Outcome:
+    """Analyse the inputs in an existing session, and write the report.
 
-    Durations are seconds. ``mesh``, ``since`` and ``until`` keep a part of the rows, ``nodes`` is
-    a file with daemons that exist.
-    """
-
-    inputs: Sequence[str]
-    out: Path
-    master: str | None = None
-    window: int = 3600
-    since: datetime | None = None
-    until: datetime | None = None
-    mesh: str | None = None
-    nodes: Path | None = None
-    stale: int | None = None
-    strict: bool = False
-    seed: int = 0
-    local_edges: int = 10_000_000
-    log_file: Path | None = None
-    driver_memory: str | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Result of a run.
-
-    Attributes:
-        summary: lines for a terminal.
-        conditions: those of ``partition``, ``spof`` and ``one-sided`` that hold in the latest
-            window of a mesh.
-    """
-
-    summary: list[str]
-    conditions: frozenset[str]
-
-
-def run(job: Job, stage: Stage) -> Outcome:
-    """Analyse the inputs and write the report to ``job.out``, replacing an earlier one.
+    Args:
+        spark: the session.
+        job: as :func:`pubsubd.topology.run.run` takes it.
+        stage: called with each stage.
+        size: about how many bytes of text there are, see :data:`HERE`.
 
     Raises:
-        TopologyError: the analysis cannot go on; the message is one line.
-        OSError: a file could not be written.
+        TopologyError, OSError: as :func:`pubsubd.topology.run.run`.
     """
-    look_here(job.inputs, None if job.nodes is None else str(job.nodes))
-    stage("starting Spark")
-    brief = size_here(job.inputs) < BRIEF
-    with spark_session(job.master, job.log_file, heap=job.driver_memory, brief=brief) as spark:
-        return run_in(spark, job, stage)
-
-
-def run_in(spark: SparkSession, job: Job, stage: Stage) -> Outcome:
-    """Do the same as :func:`run`, in an existing session."""
     job.out.mkdir(parents=True, exist_ok=True)
-    with _scratch(job.out) as scratch:
+    settings = _of_a_small_job(size) if size < HERE else {}
+    with _scratch(job.out) as scratch, changed(spark, settings):
         made = scratch / "made"
         made.mkdir()
-        report = _analyse(spark, job, scratch, made, stage)
+        report = _analyse(spark, job, Store(spark, scratch, size < HERE), made, stage)
         stage("writing the report")
         write_report(report, made)
         summary = terminal_summary(report)
@@ -154,23 +121,27 @@ def _scratch(out: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _analyse(spark: SparkSession, job: Job, scratch: Path, made: Path, stage: Stage) -> Report:
-    def keep(frame: DataFrame) -> DataFrame:
-        """Compute a frame once; what is made of it then has a short plan."""
-        path = (scratch / f"kept-{next(numbers)}").resolve().as_uri()
-        frame.write.parquet(path)
-        return spark.read.schema(frame.schema).parquet(path)
+def _of_a_small_job(size: float) -> dict[str, str]:
+    """Return the settings for few tasks, since each one costs more than its rows."""
+    return {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(1 + int(size) // _SHUFFLED),
+        # Or a job would list the files, if there are more than 32.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    }
 
-    numbers = itertools.count()
+
+def _analyse(spark: SparkSession, job: Job, store: Store, made: Path, stage: Stage) -> Report:
     stage("reading")
     inputs = read_inputs(spark, job.inputs)
-    nodes = None if job.nodes is None else keep(read_nodes(spark, str(job.nodes)))
-    checked = check(inputs)
-    if inputs.text:  # to parse it once is worth more than the room it takes
-        checked = keep(checked)
-    counts = _count(checked, job)
-    bad = rejects(checked) if set(counts) - {""} else spark.createDataFrame([], REJECTS)
-    write_table(Table("rejects", bad, ("file", "reason", "line")), scratch, made)
+    nodes = None if job.nodes is None else store.keep(read_nodes(spark, str(job.nodes)))
+    # Counted in passing, by whatever reads the rows first.
+    seen = Observation()
+    checked = check(inputs).observe(
+        seen, F.count("*").alias("rows"), F.count("reason").alias("bad")
+    )
+    if inputs.text and not store.here:  # to parse it once is worth more than the room it takes
+        checked = store.keep(checked)
 
     cut = partial(clean, window=job.window, mesh=job.mesh, since=job.since, until=job.until)
     history = None
@@ -178,56 +149,60 @@ def _analyse(spark: SparkSession, job: Job, scratch: Path, made: Path, stage: St
     if inputs.told:
         stage("reconciling what daemons told")
         rows = checked.where(~F.col("listed")).transform(cut).transform(drop_repeats)
-        history = make_history(rows, job.window, _stale(job), keep)
+        history = make_history(rows, job.window, _stale(job), store.keep)
         parts.append(history.arcs)
     if inputs.lists is not None:
         parts.append(checked.where("listed").transform(cut).transform(list_arcs))
-    arcs = reduce(DataFrame.union, parts)
-    arcs = keep(arcs if nodes is None else arcs.transform(add_nodes(nodes)))
-    graphs = sizes(arcs).collect()
+    arcs = store.compute(reduce(DataFrame.union, parts))
+    if nodes is not None:
+        arcs = store.compute(store.frame(arcs).transform(add_nodes(nodes)))
+    graphs = list_graphs(arcs)
+    bad = store.keep(rejects(checked)) if seen.get["bad"] else None
+    counts = _count(seen.get["rows"], bad, job)
     if not graphs:
         raise TopologyError(f"there is nothing to analyse: {_why_nothing(counts)}")
     stage("writing the history")
-    for table in _tables_of(history, spark):
-        write_table(table, scratch, made)
+    for table in _tables_of(history, bad):
+        write_table(table, store, made)
 
     stage(f"analysing {len(graphs):,} graph{'s' if len(graphs) > 1 else ''}")
-    # Kept, since to sort is to compute twice: Spark looks at a sample first.
-    facts = keep(_state_facts(spark, job, arcs, graphs, stage))
-    write_kinds(facts, ROWS, _KINDS, scratch, made)
+    facts = _state_facts(job, store, arcs, graphs, stage)
+    write_kinds(facts, ROWS, _KINDS, store, made)
     stage("putting the report together")
     return Report(
         made_of=list(job.inputs),
         rows=counts.pop("", 0) + counts.get(SELF_LOOP, 0),
         rejects=counts,
         seed=job.seed,
-        meshes=assemble(made, scratch / "kinds", None if nodes is None else nodes.toArrow()),
+        meshes=assemble(made, store.scratch / "kinds", None if nodes is None else nodes.toArrow()),
         parameters=_parameters(job, inputs),
     )
 
 
-def _tables_of(history: History | None, spark: SparkSession) -> Iterator[Table]:
-    """The tables of a history; empty where there is none, as for bare lists."""
+def _tables_of(history: History | None, bad: DataFrame | None) -> Iterator[Table]:
+    """The tables but those of facts; empty where there is nothing, as for the history of lists."""
+    yield Table("rejects", empty(REJECTS) if bad is None else bad, ("file", "reason", "line"))
     for name, schema, keys in (
         ("links", LINKS, (*GRAPH, "src", "dst")),
         ("daemons", DAEMONS, (*GRAPH, "id")),
         ("churn", CHURN, GRAPH),
         ("events", EVENTS, ("mesh", "at", "kind", "src", "dst")),
     ):
-        frame = spark.createDataFrame([], schema) if history is None else getattr(history, name)
-        yield Table(_HISTORIES.get(name, name), frame, keys)
+        rows = empty(schema) if history is None else getattr(history, name)
+        yield Table(_HISTORIES.get(name, name), rows, keys)
 
 
-def _count(checked: DataFrame, job: Job) -> dict[str, int]:
+def _count(rows: int, bad: DataFrame | None, job: Job) -> dict[str, int]:
     """Count the rejected rows by reason, and the good ones under no reason."""
-    found = checked.groupBy(F.coalesce("reason", F.lit("")).alias("reason")).count().collect()
-    counts = {row["reason"]: row["count"] for row in sorted(found)}
-    bad = {reason: count for reason, count in counts.items() if reason not in {"", SELF_LOOP}}
-    if job.strict and bad:
-        total = sum(bad.values())
-        why = ", ".join(f"{count:,} {reason}" for reason, count in bad.items())
+    found = [] if bad is None else bad.groupBy("reason").count().collect()
+    rejected = {row["reason"]: row["count"] for row in sorted(found)}
+    faulty = {reason: count for reason, count in rejected.items() if reason != SELF_LOOP}
+    if job.strict and faulty:
+        total = sum(faulty.values())
+        why = ", ".join(f"{count:,} {reason}" for reason, count in faulty.items())
         raise TopologyError(f"--strict: {total:,} row{'s' if total > 1 else ''} rejected ({why})")
-    return counts
+    good = rows - sum(rejected.values())
+    return ({"": good} if good else {}) | rejected
 
 
 def _why_nothing(counts: dict[str, int]) -> str:
@@ -239,31 +214,36 @@ def _why_nothing(counts: dict[str, int]) -> str:
 
 
 def _state_facts(
-    spark: SparkSession, job: Job, arcs: DataFrame, graphs: list[Row], stage: Stage
-) -> DataFrame:
-    """Return the facts of all graphs; those of large ones are computed before this returns."""
+    job: Job, store: Store, arcs: Rows, graphs: list[dict[str, Any]], stage: Stage
+) -> Rows:
+    """Return the facts of all graphs."""
     large = [one for one in graphs if one["arcs"] > job.local_edges]
+    if isinstance(arcs, pa.Table) and not large and _is_little(graphs):
+        return analyse_here(arcs, graphs, job.seed)
+    frame, spark = store.frame(arcs), store.spark
     is_large = reduce(Column.__or__, map(_is_of, large), F.lit(False))
     tasks = min(len(graphs), _TASKS * spark.sparkContext.defaultParallelism)
-    facts = analyse_whole(arcs.where(~is_large), job.seed, tasks)
+    facts = analyse_whole(frame.where(~is_large), job.seed, tasks)
     for one in large:
         stage(f"analysing {one['arcs']:,} arcs of {one['mesh']}, spread over all workers")
-        table = analyse(arcs.where(_is_of(one)).select("src", "dst"), job.seed)
-        named = label(table, one["mesh"], _window_of(one))
+        table = analyse(frame.where(_is_of(one)).select("src", "dst"), job.seed)
+        named = label(table, one["mesh"], one["window"])
         facts = facts.union(spark.createDataFrame(named, facts.schema))
-    return facts
+    # Computed, since to sort is to compute twice: Spark looks at a sample first.
+    return store.compute(facts)
 
 
-def _is_of(graph: Row) -> Column:
+def _is_little(graphs: list[dict[str, Any]]) -> bool:
+    """Tell whether workers, which take seconds to start, would save no time."""
+    return len(graphs) == 1 or (
+        len(graphs) <= _FEW and sum(one["arcs"] for one in graphs) <= _FEW_ARCS
+    )
+
+
+def _is_of(graph: dict[str, Any]) -> Column:
     """Select the rows of ``graph``."""
-    window = F.col("window").eqNullSafe(F.lit(_window_of(graph)))
+    window = F.col("window").eqNullSafe(F.lit(graph["window"]))
     return (F.col("mesh") == F.lit(graph["mesh"])) & window
-
-
-def _window_of(graph: Row) -> datetime | None:
-    """Return a window's start with its time zone: Spark gives it in this machine's, unnamed."""
-    window: datetime | None = graph["window"]
-    return None if window is None else window.astimezone(UTC)
 
 
 def _stale(job: Job) -> int:

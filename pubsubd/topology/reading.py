@@ -1,37 +1,15 @@
-"""The inputs of an analysis, found and opened: the one module that knows of files.
+"""The inputs of an analysis, opened by Spark.
 
-Nothing is read here but the beginning of each local file, which tells what it is:
-
-======= ============================================================================
-parquet the first bytes are ``PAR1``
-jsonl   the first line begins with ``{`` and has one of the columns' names
-csv     the first line is the names of the columns
-list    other text, one arc a line; in a folder only with an ending in :data:`LISTS`
-        and with the same number of columns in most lines
-======= ============================================================================
-
-A file without any content is what its ending says. What is not local is told by its ending alone:
-:data:`ENDINGS`. ``.gz`` may follow on all but Parquet.
-
-Folders are read without those in them, and without the files that are hidden (their names begin
-with a dot or an underscore) or are not complete yet (``.part``). What else a folder holds is left
-out and named in :attr:`Inputs.ignored`; a file that was asked for by its name is never left out.
+What is local is told by its beginning (:mod:`pubsubd.topology.inputs`), what is not by its ending
+alone: :data:`~pubsubd.topology.inputs.ENDINGS`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import gzip
-import math
 import re
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,29 +19,10 @@ from pyspark.sql import functions as F
 
 from pubsubd.mesh.edges import COLUMNS
 from pubsubd.topology.errors import TopologyError
-
-LISTS = ("txt", "tsv", "csv", "edges")
-"""Endings of bare lists."""
-
-ENDINGS = {
-    "jsonl": "jsonl",
-    "ndjson": "jsonl",
-    "json": "jsonl",
-    "parquet": "parquet",
-    **dict.fromkeys(LISTS, "list"),
-}
-"""Ending, before ``.gz`` -> format. A ``.csv`` that is not local is an export, not a list."""
+from pubsubd.topology.inputs import ENDINGS, ending_of, find_here, is_remote, local_path
 
 LINES = "file string, line string"
 """Of what is text: where it was found, and the line, whose bytes may be no UTF-8."""
-
-_PACKED = 20  # bytes of text to one that is compressed, as much as repetitive exports are
-_PEEKED = 65_536  # bytes of a file that tell what it is
-_LOOKED_AT = 100  # lines of a list that tell whether it is one
-_HEADER = ",".join(COLUMNS)
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-_MAGIC = re.compile(r"[*?\[{]")  # what makes a path a glob
-_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True)
@@ -131,24 +90,6 @@ def read_inputs(spark: SparkSession, paths: Sequence[str]) -> Inputs:
     )
 
 
-def size_here(paths: Sequence[str]) -> float:
-    """Return about how many bytes of text there are, before Spark is there to look.
-
-    What is not local may be any number: infinity.
-    """
-    total = 0.0
-    for path in paths:
-        if _REMOTE.match(path):
-            return math.inf
-        named = [Path(one) for one in glob.glob(path)] or [Path(path)]
-        for one in named:
-            for file in one.iterdir() if one.is_dir() else [one]:
-                with contextlib.suppress(OSError):  # it is told when it is read
-                    packed = file.suffix.lower() in {".gz", ".parquet"}
-                    total += file.stat().st_size * (_PACKED if packed else 1)
-    return total
-
-
 def read_nodes(spark: SparkSession, path: str) -> DataFrame:
     """Return the daemons that a node list names: ``id string, address string``, each id once.
 
@@ -174,91 +115,10 @@ def read_nodes(spark: SparkSession, path: str) -> DataFrame:
     )
 
 
-# Which files there are
-
-
-def look_here(paths: Sequence[str], nodes: str | None) -> None:
-    """Check local inputs, so that their faults are reported before Spark has started.
-
-    Raises:
-        TopologyError: as :func:`read_inputs` and :func:`read_nodes`.
-    """
-    for path in paths:
-        if (local := _local(path)) is not None:
-            _find_here(local, nodes=False)
-    if nodes is not None and (local := _local(nodes)) is not None:
-        _find_here(local, nodes=True)
-
-
-def _local(path: str) -> str | None:
-    """Return the path of what is local, without its scheme."""
-    if not _REMOTE.match(path):
-        return path
-    address = urlsplit(path)
-    return unquote(address.path) if address.scheme.lower() == "file" else None
-
-
 def _find(spark: SparkSession, path: str, nodes: bool = False) -> tuple[dict[str, str], list[str]]:
     """Return the files at ``path`` with their formats, and those that are left out."""
-    local = _local(path)
-    return (_find_remote(spark, path, nodes), []) if local is None else _find_here(local, nodes)
-
-
-def _find_here(path: str, nodes: bool) -> tuple[dict[str, str], list[str]]:
-    local = Path(path)
-    try:
-        if local.is_dir() and not nodes:
-            return _find_in_folder(local)
-        if local.exists():
-            return {str(local.absolute()): _tell_nodes(local) if nodes else _tell(local)}, []
-        found: dict[str, str] = {}
-        ignored: list[str] = []
-        names = sorted(glob.glob(path)) if _MAGIC.search(path) else []
-        for name in names:
-            inner, others = _find_in_folder(Path(name)) if Path(name).is_dir() else _one(Path(name))
-            found |= inner
-            ignored += others
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(path, error) from error
-    if not names:
-        what = "nothing matches it" if _MAGIC.search(path) else "there is no such file or folder"
-        raise TopologyError(f"{path}: {what}")
-    return found, ignored
-
-
-def _one(path: Path) -> tuple[dict[str, str], list[str]]:
-    return {str(path.absolute()): _tell(path)}, []
-
-
-def _find_in_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the contents of a folder.
-
-    Raises:
-        TopologyError: there is no edge list among it.
-    """
-    files = [
-        path
-        for path in sorted(folder.iterdir())
-        if not path.name.startswith((".", "_")) and not path.name.endswith(".part")
-        if path.is_file()
-    ]
-    if not files:
-        raise TopologyError(f"{folder}: there are no files in it")
-    found: dict[str, str] = {}
-    ignored: list[str] = []
-    reason = ""
-    for path in files:
-        try:
-            found[str(path.absolute())] = _tell(path, chosen=False)
-        except TopologyError as error:
-            ignored.append(str(path.absolute()))
-            reason = reason or str(error)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _unreadable(str(path), error) from error
-    if not found:
-        more = f" ({reason})" if len(files) == 1 else ""
-        raise TopologyError(f"{folder}: none of its {len(files)} files is an edge list{more}")
-    return found, ignored
+    local = local_path(path)
+    return (_find_remote(spark, path, nodes), []) if local is None else find_here(local, nodes)
 
 
 def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
@@ -279,7 +139,7 @@ def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
         raise TopologyError(f"{path}: there are no files in it")
     if nodes:
         return dict.fromkeys(files, "list")
-    endings = {file: _ending(file) for file in files}
+    endings = {file: ending_of(file) for file in files}
     found = {
         file: "csv" if ending == "csv" else ENDINGS[ending]
         for file, ending in endings.items()
@@ -290,107 +150,6 @@ def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
             f"{path}: no file has an ending of an edge list ({', '.join(sorted(ENDINGS))})"
         )
     return found
-
-
-def _unreadable(path: str, error: Exception) -> TopologyError:
-    why = getattr(error, "strerror", None) or str(error) or "it is cut off"
-    return TopologyError(f"{path} cannot be read: {why}")
-
-
-# What a local file is
-
-
-def _tell(path: Path, chosen: bool = True) -> str:
-    """Return the format of a file.
-
-    Args:
-        path: the file.
-        chosen: somebody named it, so that anything that can be a list is one.
-
-    Raises:
-        TopologyError: it is no edge list, or one that Spark cannot read.
-        OSError, EOFError, zlib.error: it cannot be read.
-    """
-    ending = _ending(path.name)
-    _check_name(path)
-    start, whole = _peek(path)
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if ending == "parquet":
-        raise TopologyError(f"{path} is not a Parquet file")
-    if _BINARY.search(start):
-        raise TopologyError(f"{path} is no edge list: it is not text in UTF-8")
-    text = start.decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    first = lines[0].strip() if lines else ""
-    if first.startswith(("{", "[")):
-        # One line that was cut off by the end of whoever wrote it has no names yet.
-        cut = whole and len(lines) == 1 and ENDINGS.get(ending) == "jsonl"
-        if first.startswith("{") and (cut or any(f'"{name}"' in first for name in COLUMNS)):
-            return "jsonl"
-        raise TopologyError(f"{path} is no edge list: it is JSON, but not one row a line")
-    if not first and ending in ENDINGS:
-        return ENDINGS[ending]
-    names = [name.strip().strip('"') for name in first.split(",")]
-    if names == list(COLUMNS):
-        return "csv"
-    if {"ts", "src", "dst"} <= set(names):
-        raise TopologyError(f"{path}: its columns are not {_HEADER}")
-    if ENDINGS.get(ending) == "jsonl":
-        raise TopologyError(f"{path} is no edge list: it is not JSON, one row a line")
-    if chosen or (ending in LISTS and _is_table(lines if whole else lines[:-1])):
-        return "list"
-    raise TopologyError(f"{path} is no edge list")
-
-
-def _tell_nodes(path: Path) -> str:
-    """Return the format of a node list."""
-    _check_name(path)
-    start, _ = _peek(path)
-    if _BINARY.search(start) or start.startswith((b"{", b"[", b"PAR1")):
-        raise TopologyError(f"{path} is no node list: it is not text with a name a line")
-    return "list"
-
-
-def _check_name(path: Path) -> None:
-    """Raise TopologyError if Spark would not read a file because of its name."""
-    if path.name.startswith((".", "_")) or ":" in path.name:
-        raise TopologyError(
-            f"{path}: Spark reads no file whose name begins with '.' or '_' or has a colon"
-        )
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError as error:
-        raise TopologyError(
-            f"{str(path)!r}: Spark reads no file whose name is not UTF-8"
-        ) from error
-
-
-def _peek(path: Path) -> tuple[bytes, bool]:
-    """Return the beginning of a file, decompressed, and whether that is all of it."""
-    with path.open("rb") as file:
-        start = file.read(_PEEKED + 1)
-    packed = start.startswith(b"\x1f\x8b")
-    if packed != (path.suffix.lower() == ".gz") and start:
-        raise TopologyError(
-            f"{path} is compressed: it needs the ending .gz" if packed else f"{path} is not gzip"
-        )
-    if packed:
-        with gzip.open(path) as unpacked:
-            start = unpacked.read(_PEEKED + 1)
-    return start[:_PEEKED], len(start) <= _PEEKED
-
-
-def _is_table(lines: Sequence[str]) -> bool:
-    """Return whether most lines have the same number of columns, two or more."""
-    counts = [len(re.split(r"[\s,]+", line.strip())) for line in islice(lines, _LOOKED_AT)]
-    usual = max(set(counts), key=counts.count, default=0)
-    return usual >= 2 and 2 * counts.count(usual) > len(counts)
-
-
-def _ending(name: str) -> str:
-    """Return the ending of a file's name without the dot, and without ``.gz``."""
-    return name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 # What Spark makes of them
@@ -413,7 +172,7 @@ def _file() -> Column:
 def _spelled(files: Iterable[str]) -> list[str]:
     """Return ``files`` as Spark takes them: it sees globs in what are names."""
     return [
-        re.sub(r"([][{}*?\\])", r"\\\1", file if _REMOTE.match(file) else f"file://{file}")
+        re.sub(r"([][{}*?\\])", r"\\\1", file if is_remote(file) else f"file://{file}")
         for file in files
     ]
 
@@ -446,7 +205,7 @@ def _read_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
 
 def _types(file: str) -> tuple[str, ...]:
     """Return the types of a file's columns, so that only files with the same are read together."""
-    if _REMOTE.match(file):
+    if is_remote(file):
         return ()
     try:
         schema = pq.read_schema(file)

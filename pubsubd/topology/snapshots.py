@@ -1,22 +1,27 @@
-"""The graphs of all meshes and windows, each one analysed as a whole in an executor.
+"""The graphs of all meshes and windows, each one analysed as a whole: in an executor, or here.
 
 A window's graph is small beside its history: it is one group, handed to the kernel, so that a
-thousand windows keep all executors busy. One with too many arcs for a worker goes through
+thousand windows keep all executors busy. A few small graphs are analysed in this process, since a
+worker's Python takes seconds to start. One with too many arcs for a worker goes through
 :mod:`pubsubd.topology.distributed` instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pubsubd.topology.kernel.facts import SCHEMA
 from pubsubd.topology.kernel.graph import read
 from pubsubd.topology.kernel.snapshot import snapshot
+from pubsubd.topology.store import Rows
 
 GRAPH = ("mesh", "window")
 """Columns that identify a graph."""
@@ -30,9 +35,34 @@ _TYPES = "mesh string, `window` timestamp, " + ", ".join(
 )
 
 
-def sizes(arcs: DataFrame) -> DataFrame:
-    """Return the columns of a graph, and ``arcs``, how many rows it has, for each graph."""
-    return arcs.groupBy(*GRAPH).agg(F.count("*").alias("arcs"))
+def list_graphs(arcs: Rows) -> list[dict[str, Any]]:
+    """Return the columns of each graph, and ``arcs``: how many rows it has."""
+    if isinstance(arcs, DataFrame):
+        found = arcs.groupBy(*GRAPH).agg(F.count("*").alias("arcs")).toArrow()
+    else:
+        found = arcs.group_by(GRAPH).aggregate([([], "count_all")])
+    graphs: list[dict[str, Any]] = found.rename_columns([*GRAPH, "arcs"]).to_pylist()
+    return graphs
+
+
+def analyse_here(arcs: pa.Table, graphs: Sequence[Mapping[str, Any]], seed: int) -> pa.Table:
+    """Return what :func:`analyse_whole` returns, without any worker."""
+    last: dict[str, Any] = {}
+    for one in graphs:
+        known = [at for at in (last.get(one["mesh"]), one["window"]) if at is not None]
+        last[one["mesh"]] = max(known, default=None)
+    tables = []
+    for one in graphs:
+        key = tuple(one[name] for name in GRAPH)
+        values = dict(zip(GRAPH, key, strict=True))
+        rows = arcs.filter(reduce(and_, (_is(name, value) for name, value in values.items())))
+        detailed = one["window"] == last[one["mesh"]]
+        tables.append(label(snapshot(read(rows["src"], rows["dst"]), seed, detailed), *key))
+    return pa.concat_tables(tables)
+
+
+def _is(column: str, value: Any) -> pc.Expression:
+    return pc.field(column).is_null() if value is None else pc.field(column) == value
 
 
 def analyse_whole(arcs: DataFrame, seed: int, partitions: int) -> DataFrame:

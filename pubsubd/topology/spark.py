@@ -19,7 +19,6 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import tempfile
 import threading
 import time
@@ -30,6 +29,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import IO, TYPE_CHECKING, Any
 
+from pubsubd.topology.archive import SECONDS, Archive
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import explain_failure, is_of_spark
 from pubsubd.topology.java import find_java
@@ -38,6 +38,7 @@ from pubsubd.topology.settings import (
     LOCAL,
     default_heap,
     java_environ,
+    java_quoted,
     session_settings,
     spark_settings,
     with_attempts,
@@ -63,7 +64,9 @@ def spark_session(
     *,
     heap: str | None = None,
     brief: bool = False,
+    archive: bool = False,
     settings: Mapping[str, str] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[SparkSession]:
     """Start a session, or take a running one, and end it when the block is left.
 
@@ -74,35 +77,38 @@ def spark_session(
             kept when something has failed, and the error names it.
         heap: the size of Java's heap, as Java takes it: ``2g``; otherwise :func:`default_heap`.
         brief: the input is small, see :data:`BRIEF`: start soon.
+        archive: make an archive of Java's classes at the end, if there is none.
         settings: more for Spark; they win.
+        meanwhile: called in a thread while Java starts.
 
     Raises:
-        TopologyError: there is no Java or no Spark, they could not be started, or they failed in
-            the block.
+        TopologyError: there is no Java, it could not be started, or it failed in the block.
+        ModuleNotFoundError: pyspark is not installed.
     """
+    import pyspark.sql  # noqa: PLC0415  (the daemon is installed without it)
+
     more = dict(settings or {})
-    if _is_running():
+    if pyspark.sql.SparkSession.getActiveSession() is not None:  # somebody else will end it
         with _one_line_failures():
-            yield _take(more)
+            yield _take(None, more)
         return
     with _files(log_file) as (scratch, log), process_as_it_was(), _one_line_failures(log):
-        try:
-            import pyspark  # noqa: F401, PLC0415  (the daemon is installed without it)
-        except ImportError as error:
-            raise TopologyError(
-                "Spark is not installed: pip install '.[topology]', in a checkout of pubsubd"
-            ) from error
         url = master or os.environ.get("MASTER") or LOCAL
         if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit: Java is there already
-            opened: Any = contextlib.nullcontext(_take(more))
+            opened: Any = contextlib.nullcontext(_take(None, more))
         elif url.startswith("sc://"):
-            opened = contextlib.nullcontext(_connect(url, more))
+            opened = contextlib.nullcontext(_take(url, more))
         else:
             all_settings = spark_settings(url, heap or default_heap(), scratch, brief=brief) | more
-            opened = _own_java(url, all_settings, scratch, log)
-        with quiet_loggers(), opened as session:
-            yield session
-            session.stop()
+            opened = _own_java(url, all_settings, scratch, log, archive)
+        thread = threading.Thread(target=meanwhile)
+        thread.start()
+        try:
+            with quiet_loggers(), opened as session:
+                yield session
+                session.stop()
+        finally:
+            thread.join()
 
 
 class _SparkError(TopologyError):
@@ -157,18 +163,9 @@ def _temporary_log() -> Path:
     return Path(name)
 
 
-def _is_running() -> bool:
-    """Tell whether this process has a session that somebody else will end."""
-    if "pyspark" not in sys.modules:
-        return False
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    return SparkSession.getActiveSession() is not None
-
-
 @contextlib.contextmanager
 def _own_java(
-    url: str, settings: Mapping[str, str], scratch: Path, log: IO[bytes]
+    url: str, settings: dict[str, str], scratch: Path, log: IO[bytes], record: bool
 ) -> Iterator[SparkSession]:
     """Start Java in ``scratch`` with its output in ``log``, and a session in it; end both."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
@@ -177,7 +174,13 @@ def _own_java(
 
     if url.startswith("spark://"):
         _knock(url)
-    java = find_java(os.environ).home_for_spark(scratch)
+    java = find_java(os.environ)
+    environ = java_environ(java.home_for_spark(scratch), scratch, url)
+    jars = Path(environ.get("SPARK_HOME") or os.environ["SPARK_HOME"], "jars")
+    archive = Archive(java, jars, os.environ, record=record)
+    settings["spark.driver.defaultJavaOptions"] += "".join(
+        f" {java_quoted(one)}" for one in archive.options
+    )
     conf = SparkConf().setAll(list(settings.items()))
     conf.set("spark.master", with_attempts(settings["spark.master"]))
     # SparkSession.builder would start Java as well, but with our own output and directory.
@@ -187,7 +190,7 @@ def _own_java(
     context: Any = None
     try:
         with _one_line_failures(log):  # in here, as some have to be asked of Java
-            with environment(java_environ(java, scratch, url)):
+            with environment(environ):
                 gateway = launch(conf, {"stdout": log, "stderr": log, "cwd": scratch})
                 context = SparkContext(conf=conf, gateway=gateway)
             # Or it would print a stack when Java is gone; pyspark has no setting for it.
@@ -198,12 +201,18 @@ def _own_java(
             if url.startswith("spark://"):
                 _wait_for_executor(context)
             yield _sized(SparkSession.builder.getOrCreate(), settings)
+    except BaseException:
+        if gateway is not None and archive.recording:
+            gateway.proc.kill()  # else it would write the archive now
+        archive.abandon()
+        raise
     finally:
         if gateway is not None:
-            _end_java(gateway, context)
+            _end_java(gateway, context, SECONDS if archive.recording else JAVA_SECONDS)
+        archive.finish()
 
 
-def _end_java(gateway: Any, context: Any) -> None:
+def _end_java(gateway: Any, context: Any, seconds: float) -> None:
     """End our Java, whatever state it is in; its session ends with it.
 
     Java then leaves its cluster and removes its files without waiting for running jobs. Nothing is
@@ -215,7 +224,7 @@ def _end_java(gateway: Any, context: Any) -> None:
     process.terminate()
     process.stdin.close()
     try:
-        process.wait(JAVA_SECONDS)
+        process.wait(seconds)
     except TimeoutExpired:
         process.kill()
         process.wait()
@@ -231,32 +240,27 @@ def _end_java(gateway: Any, context: Any) -> None:
     attributes._gateway = attributes._jvm = None
 
 
-def _take(more: Mapping[str, str]) -> SparkSession:
-    """Return the session of the Java that has started this process: its settings stand."""
+def _take(url: str | None, more: Mapping[str, str]) -> SparkSession:
+    """Return a session that runs elsewhere: at a Spark Connect server, or in a Java that is there.
+
+    Its own settings stand.
+    """
+    from pyspark.errors import PySparkImportError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName("pubsubd topology")
     for name, value in (session_settings() | dict(more)).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return _sized(session, more)
-
-
-def _connect(url: str, more: Mapping[str, str]) -> SparkSession:
-    """Return a session at a Spark Connect server."""
-    from pyspark.errors import PySparkImportError  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
     try:
-        session: SparkSession = SparkSession.builder.remote(url).getOrCreate()
+        session: SparkSession = (builder.remote(url) if url else builder).getOrCreate()
     except (ImportError, PySparkImportError) as error:
         raise TopologyError(
             "Spark Connect needs more packages: install them with"
             " \"pip install 'pyspark[connect]'\""
         ) from error
-    for name, value in (session_settings() | dict(more)).items():
-        session.conf.set(name, value)
+    if url is None:
+        session.sparkContext.setLogLevel("WARN")
+        _sized(session, more)
     return session
 
 

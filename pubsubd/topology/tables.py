@@ -1,7 +1,7 @@
 """Tables of a report: each one a Parquet file and a CSV file with the same rows.
 
-Spark writes a table sorted, in as many parts as it likes, to a scratch directory; the parts are
-then copied in their order to one file each. So the bytes depend on the rows alone, not on how
+A table is written sorted, by Spark in as many parts as it likes, to a scratch directory; the parts
+are then copied in their order to one file each. So the bytes depend on the rows alone, not on how
 many partitions there were, and memory on neither.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pubsubd.topology.errors import TopologyError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pubsubd.topology.store import Rows, Store
 
 _ROWS = 65_536  # in a row group: also what is held in memory of a table
 
@@ -32,57 +30,55 @@ class Table:
 
     Attributes:
         name: of the files, without an ending.
-        frame: the rows.
+        rows: the rows.
         keys: columns to sort by; together they tell all rows apart, or equal rows are equal.
     """
 
     name: str
-    frame: DataFrame
+    rows: Rows
     keys: Sequence[str]
 
 
-def write_table(table: Table, scratch: Path, out: Path) -> None:
-    """Write ``table`` to ``out``; the executors have to see ``scratch`` as well.
+def write_table(table: Table, store: Store, out: Path) -> None:
+    """Write ``table`` to ``out``.
 
     Raises:
         TopologyError: the executors write to another file system than this one.
         OSError: a file could not be written.
     """
-    parts = scratch / table.name
-    ordered = table.frame.orderBy(*table.keys)
-    ordered.write.parquet(parts.resolve().as_uri())
+    parts = store.write(table.rows, table.keys, table.name)
     files = sorted(parts.glob("part-*.parquet"))
     if not files:  # there is one even for a table without rows
         raise TopologyError(
             f"the executors do not write to what is {str(out)!r} here: give an --out on a file"
             " system that all of them share"
         )
-    _copy(parts, out / table.name, pq.read_schema(files[0]), {one: one for one in ordered.columns})
+    schema = pq.read_schema(files[0])
+    _copy(parts, out / table.name, schema, {one: one for one in schema.names})
 
 
 def write_kinds(
-    frame: DataFrame,
+    rows: Rows,
     schema: pa.Schema,
     kinds: Mapping[str, tuple[str, Mapping[str, str]]],
-    scratch: Path,
+    store: Store,
     out: Path,
 ) -> None:
-    """Write a table for each kind of row of ``frame``, in one pass.
+    """Write a table for each kind of row, in one pass.
 
     Args:
-        frame: rows with a column ``kind``; they are sorted by that and then by the other columns
-            as they come.
+        rows: with a column ``kind``; they are sorted by that and then by the other columns as they
+            come.
         schema: of the rows.
         kinds: kind -> name of its table, and the columns to keep -> their names there.
-        scratch: a directory that the executors see as well.
+        store: where the rows are kept.
         out: where the tables go.
 
     Raises:
         OSError: a file could not be written.
     """
-    parts = scratch / "kinds"
-    keys = ["kind", *(name for name in frame.columns if name != "kind")]
-    frame.orderBy(*keys).write.partitionBy("kind").parquet(parts.resolve().as_uri())
+    keys = ["kind", *(name for name in schema.names if name != "kind")]
+    parts = store.write(rows, keys, "kinds", by="kind")
     for kind, (name, columns) in kinds.items():
         _copy(parts / f"kind={kind}", out / name, schema, columns)
 

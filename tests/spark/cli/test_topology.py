@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from pubsubd.cli import group
-from pubsubd.mesh.edges import write_jsonl
+from pubsubd.mesh.edges import COLUMNS, write_jsonl
 from pubsubd.topology.metrics import METRICS
 from tests.daemons import ROOT, environment
 from tests.rows import row
@@ -129,19 +129,34 @@ def test_a_metric_is_explained(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert METRICS[name].label in done.output
 
 
-def test_what_is_not_installed_is_told_with_how_to_get_it(place: Path) -> None:
+def hide_spark(place: Path) -> str:
+    """Return the PYTHONPATH of a Python without pyspark."""
     hidden = place / "hidden"
     (hidden / "pyspark").mkdir(parents=True)
     (hidden / "pyspark" / "__init__.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')"
     )
-    path = os.pathsep.join([str(hidden), environment()["PYTHONPATH"]])
-    done = run("mesh.txt", "--out", "report", "--quiet", cwd=place, PYTHONPATH=path)
+    return os.pathsep.join([str(hidden), environment()["PYTHONPATH"]])
+
+
+def test_what_is_not_installed_is_told_with_how_to_get_it(place: Path) -> None:
+    done = run("mesh.txt", "--out", "report", "--quiet", cwd=place, PYTHONPATH=hide_spark(place))
     assert done.returncode == 1
     assert done.stderr == (
         "pubsubd: the analysis needs pyspark, which is not installed:"
         " pip install '.[topology]', in a checkout of pubsubd\n"
     )
+
+
+def test_inputs_without_a_row_are_told_before_spark_is_even_loaded(place: Path) -> None:
+    (place / "none.txt").write_text("# src dst\n\n")
+    (place / "none.csv").write_text(",".join(COLUMNS) + "\n")
+    (place / "none.jsonl").write_bytes(b"")
+    inputs = ("none.txt", "none.csv", "none.jsonl")
+    done = run(*inputs, "--out", "report", cwd=place, PYTHONPATH=hide_spark(place))
+    assert done.returncode == 1
+    assert done.stderr == "pubsubd: there is nothing to analyse: there are no rows\n"
+    assert not (place / "report").exists()
 
 
 def test_the_daemon_loads_nothing_of_the_analysis() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import os
 import random
 import time
@@ -18,7 +19,8 @@ import jsonschema
 import pytest
 
 from pubsubd.topology.errors import TopologyError
-from pubsubd.topology.job import Job, Outcome, run_in
+from pubsubd.topology.job import run_in
+from pubsubd.topology.parameters import Job, Outcome
 from pubsubd.topology.report import schema
 from pubsubd.topology.tables import read_table
 from tests import topologies
@@ -91,8 +93,11 @@ def write_exports(directory: Path) -> Path:
     return directory
 
 
-def analyse(spark: SparkSession, inputs: Path, out: Path, **parameters: Any) -> Outcome:
-    return run_in(spark, Job([str(inputs)], out, **parameters), lambda _: None)
+def analyse(
+    spark: SparkSession, inputs: Path, out: Path, size: float = 0, **parameters: Any
+) -> Outcome:
+    """Analyse what is small, unless another ``size`` is given."""
+    return run_in(spark, Job([str(inputs)], out, **parameters), lambda _: None, size)
 
 
 def metrics_of(out: Path) -> dict[str, dict[str, float | None]]:
@@ -125,7 +130,7 @@ def test_every_list_of_a_folder_is_a_mesh_and_networkx_finds_the_same(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     lists = write_lists(tmp_path / "lists")
-    outcome = analyse(spark, lists, tmp_path / "out")
+    outcome = analyse(spark, lists, tmp_path / "out", math.inf)
     found = metrics_of(tmp_path / "out")
     assert set(found) == {name for name, arcs in LISTED.items() if arcs}
     for name, metrics in found.items():
@@ -211,18 +216,23 @@ def test_the_history_tells_who_left_and_when(once: tuple[Path, Outcome]) -> None
 
 
 @pytest.mark.parametrize(
-    ("partitions", "adaptive", "codegen"),
-    [("1", "true", "FALLBACK"), ("8", "false", "NO_CODEGEN")],
+    ("size", "partitions", "adaptive", "codegen"),
+    [
+        (math.inf, "1", "true", "FALLBACK"),
+        (math.inf, "8", "false", "NO_CODEGEN"),
+        (30e6, "1", "true", "FALLBACK"),
+    ],
 )
 def test_the_same_input_makes_the_same_bytes(
     tmp_path: Path,
     spark: SparkSession,
     once: tuple[Path, Outcome],
+    size: float,
     partitions: str,
     adaptive: str,
     codegen: str,
 ) -> None:
-    """Each setting in both its forms; the first run is as for inputs that are not small."""
+    """Inputs that are small, shuffled, and that are not, with each setting in both its forms."""
     exports = write_exports(tmp_path / "exports")
     shuffle_lines(exports)
     settings = {
@@ -233,7 +243,9 @@ def test_the_same_input_makes_the_same_bytes(
     }
     os.chdir(tmp_path)
     with conf(spark, settings):
-        analyse(spark, Path("exports"), tmp_path / "out")
+        analyse(spark, Path("exports"), tmp_path / "out", size)
+        # They are put back.
+        assert {name: spark.conf.get(name) for name in settings} == settings
     assert digests(tmp_path / "out") == digests(once[0])
 
 

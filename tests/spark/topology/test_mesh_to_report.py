@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pubsubd.topology.job import Job, run_in
+from pubsubd.topology.job import run_in
+from pubsubd.topology.parameters import Job
 from pubsubd.topology.tables import read_table
 from tests.daemons import wait_until
 from tests.meshes import Mesh
@@ -43,13 +44,13 @@ def test_the_report_names_the_daemon_that_was_killed_and_when(
         mesh.stop()
 
     healthy = run_in(
-        spark, Job([str(exported)], tmp_path / "healthy", window=ALL_TIME, until=before), print
+        spark, Job([str(exported)], tmp_path / "healthy", window=ALL_TIME, until=before), print, 0
     )
     assert healthy.conditions == {"spof"}
     points = read_table(tmp_path / "healthy", "articulation").to_pylist()
     assert [(row["id"], row["cut_off"]) for row in points] == [("e", 4)]
 
-    broken = run_in(spark, Job([str(exported)], tmp_path / "broken", window=ALL_TIME), print)
+    broken = run_in(spark, Job([str(exported)], tmp_path / "broken", window=ALL_TIME), print, 0)
     assert broken.conditions == {"partition"}
     events = read_table(tmp_path / "broken", "events").to_pylist()
     lost = [row for row in events if row["at"] >= before - timedelta(seconds=1)]

