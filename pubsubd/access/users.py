@@ -93,7 +93,7 @@ class Users:
     ) -> None:
         self._passwords = dict(passwords or {})
         self._tokens = dict(tokens or {})
-        self._lines = lines
+        self.lines = lines
         # As many hashes as the user with the most lines has, for everybody.
         self._rounds = max(map(len, self._passwords.values()), default=1)
         self._nobody = Password(
@@ -106,22 +106,22 @@ class Users:
         return f"<Users {len(self.names)}>"
 
     def __bool__(self) -> bool:
-        return bool(self._lines)
+        return bool(self.lines)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Users) and self._lines == other._lines
+        return isinstance(other, Users) and self.lines == other.lines
 
     def __hash__(self) -> int:
-        return hash(self._lines)
+        return hash(self.lines)
 
     @cached_property
     def names(self) -> frozenset[str]:
         """Those who may log in."""
-        return frozenset(name for name, _ in self._lines)
+        return frozenset(name for name, _ in self.lines)
 
     def holds(self, name: str, line: str) -> bool:
         """Return whether ``name`` still has the hash ``line``, which let somebody in."""
-        return (name, line) in self._lines
+        return (name, line) in self.lines
 
     def find_token(self, token: str) -> tuple[str, str] | None:
         """Return whose a token is, and its hash as it stands in the file; None if nobody's."""

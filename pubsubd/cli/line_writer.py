@@ -45,7 +45,7 @@ class LineWriter:
     ) -> None:
         self._descriptor = descriptor
         self._tell_lost = tell_lost
-        self._room = room
+        self.room = room
         self._lines: deque[tuple[bytes, int]] = deque()  # and of how many lost ones each tells
         self._size = 0
         self.lost = 0
@@ -58,7 +58,7 @@ class LineWriter:
     def put(self, line: bytes) -> None:
         """Let a line be written, or count it as lost if too much waits already."""
         with self._changed:
-            room = self._room // 2 if self._lost else self._room
+            room = self.room // 2 if self._lost else self.room
             if self._size + len(line) > room:
                 self._lost += 1
                 self.lost += 1
@@ -66,6 +66,11 @@ class LineWriter:
             self._append_lost()
             self._append(line, 0)
             self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """Lines that wait to be written, without the one that is being written."""
+        return len(self._lines)
 
     def close(self, seconds: float) -> None:
         """Wait until all lines are written, for so many seconds at most."""
@@ -90,7 +95,7 @@ class LineWriter:
                 self._changed.wait_for(lambda: self._lines)
                 line, count = self._lines.popleft()
                 self._size -= len(line)
-                if written and self._size <= self._room // 2:
+                if written and self._size <= self.room // 2:
                     self._append_lost()
                 self._writing = True
             try:

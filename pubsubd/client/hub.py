@@ -336,13 +336,18 @@ class HubClient:
         """Return the backlog of this connection; see hub:queue_stats in pubsubd-hub(7)."""
         return _object(await self._ask("hub:queue_stats", {}))
 
+    @property
+    def token(self) -> str | None:
+        """The token of later connections, as it was renewed last; None if there is none."""
+        return self._login.text if isinstance(self._login, Token) else self._token
+
     async def refresh_token(self) -> int:
         """Exchange the token for a new one, for this connection and later ones.
 
         Returns when the new token expires, in milliseconds since the epoch.
         """
         shown = isinstance(self._login, Token)
-        token = self._login.text if isinstance(self._login, Token) else self._token
+        token = self.token
         answer = await self._ask("hub:refresh_token", {"token": token})
         refreshed = convert(answer.payload, Refreshed)
         if shown:

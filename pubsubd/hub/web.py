@@ -37,7 +37,7 @@ STATISTICS = b"//pubsubd/stats"
 SUBPROTOCOLS = ("pubsubd", "signal-hub", "synap")
 """Names that a WebSocket may ask for; all dialects are spoken whichever it is."""
 
-_SOCKETS = ("/", "/ws", "/pubsub/ws")
+SOCKETS = ("/", "/ws", "/pubsub/ws")
 
 
 def refuse(connection: HubConnection, error: HttpError) -> None:
@@ -84,7 +84,7 @@ def answer(hub: Hub, connection: HubConnection, request: Request, events: deque[
             _answer(connection, 200 if state == "ok" else 503, _health(hub, state), cors)
     elif request.path == "/":
         _console(connection, request)
-    elif request.path in _SOCKETS:
+    elif request.path in SOCKETS:
         headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"), *cors]
         _answer(connection, 426, {"error": "this is a WebSocket: ask for an upgrade"}, headers)
     elif not log_in(connection, request, events, cors, needed=True):
@@ -168,7 +168,7 @@ def _console(connection: HubConnection, request: Request) -> None:
 
 
 def _upgrade(hub: Hub, connection: HubConnection, request: Request, events: deque[Any]) -> None:
-    if request.path not in _SOCKETS:
+    if request.path not in SOCKETS:
         _answer(connection, 404, {"error": "no WebSocket here: use /ws"})
         return
     # Others may still say who they are in hub:connect.

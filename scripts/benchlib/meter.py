@@ -33,7 +33,7 @@ def process_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * _TICK
 
 
-def _busy_seconds() -> float:
+def busy_seconds() -> float:
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
     return (user + nice + system + irq + softirq + steal) * _TICK
@@ -45,7 +45,7 @@ class Meter:
     def __init__(self, *server_pids: int) -> None:
         self._pids = server_pids
         self._server = sum(map(process_seconds, server_pids))
-        self._busy = _busy_seconds()
+        self._busy = busy_seconds()
         self._own = time.process_time()
         self._started = time.perf_counter()
 
@@ -54,5 +54,5 @@ class Meter:
         took = time.perf_counter() - self._started
         own = time.process_time() - self._own
         server = sum(map(process_seconds, self._pids)) - self._server
-        others = max(0.0, _busy_seconds() - self._busy - own - server)
+        others = max(0.0, busy_seconds() - self._busy - own - server)
         return took, Cores(own / took, server / took, others / took)

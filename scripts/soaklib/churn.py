@@ -81,12 +81,12 @@ def soak(plan: Plan, directory: Path, verdict: Verdict) -> None:
             report = load.ask("finish")
             times = probe.ask("report")
             came: Crowd = churn.ask("report")
-        _judge_memory(verdict, memory, judged=verdict.timed and plan.seconds >= 4 * _WARM)
+        judge_memory(verdict, memory, judged=verdict.timed and plan.seconds >= 4 * _WARM)
         for route in routes:
             judge_probe(verdict, route.name, times[route.name])
         judge_traffic(verdict, report)
         verdict.note("published in", f"{took:.0f} s, {report.published / took:,.0f} a second")
-        _judge_crowd(verdict, plan, came)
+        judge_crowd(verdict, plan, came)
         _judge_end(verdict, mesh, controls, before)
 
 
@@ -126,7 +126,7 @@ def _run(plan: Plan, mesh: Mesh, load: Worker, churn: Worker) -> tuple[list[list
     return memory, took
 
 
-def _judge_memory(verdict: Verdict, memory: list[list[int]], *, judged: bool) -> None:
+def judge_memory(verdict: Verdict, memory: list[list[int]], *, judged: bool) -> None:
     """Flat after warm-up: the last quarter against the one after the first."""
     for number, samples in enumerate(memory):
         quarter = max(1, len(samples) // 4)
@@ -140,7 +140,7 @@ def _judge_memory(verdict: Verdict, memory: list[list[int]], *, judged: bool) ->
             verdict.note(f"memory of daemon {number}", text)
 
 
-def _judge_crowd(verdict: Verdict, plan: Plan, came: Crowd) -> None:
+def judge_crowd(verdict: Verdict, plan: Plan, came: Crowd) -> None:
     total = sum(n for kind, n in came.kinds.items() if "cut for" not in kind)
     verdict.check("connections that came and went", f"{total:,}", total >= plan.connections)
     verdict.note("of each kind", dict(came.kinds))

@@ -73,13 +73,13 @@ class Reloads:
                     await wire.hear_end(b"login-revoked")
                 await self._wait_link(here=False)
         except BaseException:
-            self._tell(False, False, number)
+            self.tell(False, False, number)
             raise
 
     async def _reload(self, events: Wire, dials: bool, is_dialled: bool, number: int) -> None:
         """Tell the daemons to reload; and again, as an operator does, if that fails."""
         for _ in range(_ATTEMPTS):
-            self._tell(dials, is_dialled, number)
+            self.tell(dials, is_dialled, number)
             while True:
                 event = await events.hear(b"\n")
                 if b'"reloaded"' in event:
@@ -88,7 +88,7 @@ class Reloads:
                     break
         raise WrongError("it does not reload")
 
-    def _tell(self, dials: bool, is_dialled: bool, number: int) -> None:
+    def tell(self, dials: bool, is_dialled: bool, number: int) -> None:
         self._write(dials, is_dialled, number)
         for descriptor in self._processes:
             with contextlib.suppress(ProcessLookupError):

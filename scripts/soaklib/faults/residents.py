@@ -124,13 +124,13 @@ class Resident:
                 if self.up:
                     self._lose(f"{self.name}: {error}")
                 self.up = False
-                self._break()
+                self.break_off()
             await trio.sleep(_AGAIN)
 
     async def _serve(self, wire: Wire) -> None:
         raise NotImplementedError
 
-    def _break(self) -> None:
+    def break_off(self) -> None:
         raise NotImplementedError
 
 
@@ -204,7 +204,7 @@ class Publisher(Resident):
                 end = max(end, match.end())
             rest = data[max(end, len(data) - 200) :]
 
-    def _break(self) -> None:
+    def break_off(self) -> None:
         self.excused.append((self.done, self.number))
         del self.excused[:-_KEPT]
 
@@ -222,26 +222,26 @@ class Subscriber(Resident):
         self.plan = plan
         self._pubs = {pub.name: pub for pub in pubs if _hears(plan, pub)}
         names = list(self._pubs)
-        self._reader: FastReader | SlowReader
+        self.reader: FastReader | SlowReader
         if plan.says == "fast":
-            self._reader = FastReader(names, {name: Runs(name, COPIED) for name in names})
+            self.reader = FastReader(names, {name: Runs(name, COPIED) for name in names})
         else:
-            self._reader = SlowReader(names)
-        self.flows: dict[str, Flow] = self._reader.flows
+            self.reader = SlowReader(names)
+        self.flows: dict[str, Flow] = self.reader.flows
 
     async def _serve(self, wire: Wire) -> None:
         await getattr(self, f"_greet_{self.plan.says}")(wire)
         self.up = True
         while True:
-            self._reader.feed(await wire.some())
+            self.reader.feed(await wire.some())
 
     async def _greet_fast(self, wire: Wire) -> None:
         await wire.say(b"sub %b\n" % COPIED)
-        self._reader.feed(await wire.ping())
+        self.reader.feed(await wire.ping())
 
     async def _greet_line(self, wire: Wire) -> None:
         await wire.say(b"sub %b\nsub %bs\n" % (SLOW_COPIED, LOCAL))
-        self._reader.feed(await wire.ping())
+        self.reader.feed(await wire.ping())
 
     async def _greet_synap(self, wire: Wire) -> None:
         await self._subscribe(wire, *(SLOW_COPIED.decode() + name for name in self._pubs))
@@ -250,11 +250,11 @@ class Subscriber(Resident):
         await self._subscribe(wire, f"{SLOW_COPIED.decode()}*", f"{LOCAL.decode()}*")
 
     async def _subscribe(self, wire: Wire, *topics: str) -> None:
-        self._reader.feed(await wire.ask(synap_subscribe(*topics), b'"success":true'))
+        self.reader.feed(await wire.ask(synap_subscribe(*topics), b'"success":true'))
 
     async def _greet_b(self, wire: Wire) -> None:
         said = hub_subscribe(f"{SLOW_COPIED.decode()}#")
-        self._reader.feed(await wire.ask(said, b"hub:subscribed"))
+        self.reader.feed(await wire.ask(said, b"hub:subscribed"))
 
     async def _greet_a(self, wire: Wire) -> None:
         to, me = "@(cloudflare/signal-hub)", "@(resident/a)"
@@ -264,16 +264,16 @@ class Subscriber(Resident):
         await wire.ask(compact(said), b"hub:connected")
         topic = {"topic": f"{SLOW_COPIED.decode()}#"}
         said = {"id": "2", "type": "hub:subscribe", "payload": topic, **head}
-        self._reader.feed(await wire.ask(compact(said), b"hub:subscribed"))
+        self.reader.feed(await wire.ask(compact(said), b"hub:subscribed"))
 
     async def _greet_envelope(self, wire: Wire) -> None:
         for name in self._pubs:
             topic = {"topic": f"{LOCAL.decode()}{name}"}
             await wire.say(compact({"type": "__subscribe", "id": "", "payload": topic}))
-        self._reader.feed(await wire.ping())
+        self.reader.feed(await wire.ping())
 
-    def _break(self) -> None:
-        self._reader.break_off()
+    def break_off(self) -> None:
+        self.reader.break_off()
 
     def look(self, publishers: dict[str, Publisher]) -> list[Seen]:
         """Return what was not as it should be since the last look."""
@@ -292,8 +292,8 @@ class Subscriber(Resident):
             flow.gaps = []
             flow.doubled = flow.late = flow.changed = 0
             flow.samples = []
-        strange, self._reader.strange = self._reader.strange, []
-        self._reader.told.clear()
+        strange, self.reader.strange = self.reader.strange, []
+        self.reader.told.clear()
         if strange:
             found.append(Seen(self.name, "of nobody", False, changed=len(strange)))
             found[-1].samples = strange[:3]

@@ -78,7 +78,7 @@ def run(setting: Setting, verdict: Verdict) -> None:
     for attack, count in chosen:
         if setting.short and done and time.monotonic() > until:
             break
-        _strike(setting, verdict, attack, count)
+        strike(setting, verdict, attack, count)
         done += 1
         if not setting.short:
             print(f"    {verdict.checks[-1].what}: {verdict.checks[-1].seen}", file=sys.stderr)
@@ -89,7 +89,7 @@ def _name(attack: Attack, count: int) -> str:
     return attack.name if count == 1 else f"{attack.name} x{count}"
 
 
-def _strike(setting: Setting, verdict: Verdict, attack: Attack, count: int) -> None:
+def strike(setting: Setting, verdict: Verdict, attack: Attack, count: int) -> None:
     """Do one attack."""
     times = _SHORT if setting.short else _LONG
     name = _name(attack, count)
@@ -100,7 +100,7 @@ def _strike(setting: Setting, verdict: Verdict, attack: Attack, count: int) -> N
         with _victim(attack, directory) as (daemon, place):
             try:
                 seen = _measure(attack, count, times, daemon, place)
-                parts, faults = _judge(attack, count, seen, timed=verdict.timed)
+                parts, faults = judge(attack, count, seen, timed=verdict.timed)
             except SoakError as error:
                 faults.append(f"did not come to its end: {str(error).strip().splitlines()[-1]}")
             if not daemon.alive:
@@ -151,7 +151,7 @@ def _victim(attack: Attack, directory: Path) -> Iterator[tuple[Daemon, Place]]:
 
 
 @dataclass
-class _Seen:
+class Seen:
     """What was seen of one attack.
 
     Attributes:
@@ -173,7 +173,7 @@ class _Seen:
     back: str
 
 
-def _measure(attack: Attack, count: int, times: _Times, daemon: Daemon, place: Place) -> _Seen:
+def _measure(attack: Attack, count: int, times: _Times, daemon: Daemon, place: Place) -> Seen:
     with (
         Worker(act, attack, place, count, times.attack) as client,
         Worker(pings, place.line, place.hub, daemon.pid) as probe,
@@ -196,8 +196,8 @@ def _measure(attack: Attack, count: int, times: _Times, daemon: Daemon, place: P
         time.sleep(times.quiet)
         after = probe.ask("report", 1.0)
         left = daemon.memory()
-        slowest = "" if back else _slowest(lag, _lag(daemon))
-    return _Seen(quiet, waits, after, effort, before, peak, left, slowest, back)
+        slowest = "" if back else slowest_step(lag, _lag(daemon))
+    return Seen(quiet, waits, after, effort, before, peak, left, slowest, back)
 
 
 def _wait_back(daemon: Daemon, connections: int, patience: float) -> str:
@@ -236,7 +236,7 @@ def _lag(daemon: Daemon) -> dict[str, float]:
     return found
 
 
-def _slowest(before: dict[str, float], after: dict[str, float]) -> str:
+def slowest_step(before: dict[str, float], after: dict[str, float]) -> str:
     """Return the bound of the slowest class that has more measurements than before."""
     reached, below = "0", 0.0
     for bound, value in after.items():
@@ -252,7 +252,7 @@ def _milliseconds(waits: Waits) -> str:
     return f"{waits.share(0.5):6.1f} /{waits.share(0.99):8.1f} /{waits.longest:6.0f} ms"
 
 
-def _judge(attack: Attack, count: int, seen: _Seen, *, timed: bool) -> tuple[list[str], list[str]]:
+def judge(attack: Attack, count: int, seen: Seen, *, timed: bool) -> tuple[list[str], list[str]]:
     """Return what is told of an attack, and what is not as it should be."""
     parts, faults = [], []
     longest = _LONGEST if count == 1 else _LONGEST_OF_MANY

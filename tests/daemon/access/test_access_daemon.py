@@ -44,7 +44,7 @@ def config(tmp_path: Path) -> Path:
     """Return settings with the users ann, who has a password and rights, tom and the boss."""
     people = users(ann=PASSWORD, tom=TOKEN_LINE, boss=BOSS_LINE)
     path = tmp_path / "users"
-    path.write_text("".join(f"{name}:{line}\n" for name, line in people._lines))
+    path.write_text("".join(f"{name}:{line}\n" for name, line in people.lines))
     path.chmod(0o600)
     file = tmp_path / "pubsubd.toml"
     file.write_text(f"users_file = {json.dumps(str(path))}\n{ACL}")

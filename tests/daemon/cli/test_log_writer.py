@@ -47,7 +47,7 @@ def test_what_the_reader_does_not_take_waits_and_the_rest_is_counted(
     writer = LineWriter(descriptor, tell_lost, room=1_000)
     lines = [b"%04d" % number + b"x" * 95 + b"\n" for number in range(100)]
     writer.put(lines[0])
-    wait_until(lambda: not writer._lines, "the first line is being written")
+    wait_until(lambda: not writer.waiting, "the first line is being written")
     for line in lines[1:]:
         writer.put(line)
     writer.close(0.01)
@@ -97,9 +97,9 @@ def test_the_loss_is_an_event_of_the_log(
         with os.fdopen(descriptor, "w", closefd=False) as stderr:
             monkeypatch.setattr(sys, "stderr", stderr)
             writer = start_log("info", "text")
-        writer._room = 200
+        writer.room = 200
         log.warning("event=one")
-        wait_until(lambda: not writer._lines, "the first line is being written")
+        wait_until(lambda: not writer.waiting, "the first line is being written")
         for number in range(20):
             log.warning("event=more number=%d", number)
         os.read(reader, 4_096)

@@ -363,10 +363,9 @@ def test_a_dump_goes_on_after_what_is_there_and_writes_over_nothing(tmp_path: Pa
         with Dump(str(folder), 1, 10) as dump:
             assert dump.write(Message("n", b"data")) == folder / expected
     (folder / "00000003-n").symlink_to(outside)
-    with Dump(str(folder), 1, 10) as dump:
+    with Dump(str(folder), 2, 10) as dump:
         assert dump.write(Message("n", b"data")) == folder / "00000004-n"
         (folder / "00000005-n").symlink_to(outside)
-        dump._files = 2
         with pytest.raises(FileExistsError):
             dump.write(Message("n", b"x"))
     assert not outside.exists()

@@ -42,6 +42,8 @@ from pubsubd.client import (
     open_client,
     open_hub_client,
 )
+from pubsubd.client import request as requests
+from pubsubd.client.exchange import Exchange
 from pubsubd.client.websocket import WebSocket
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.errors import ProtocolError, PubsubdError
@@ -731,7 +733,7 @@ async def test_a_token_is_asked_for_and_can_be_renewed(tmp_path: Any) -> None:
             port=ports["hub"], actor=ANN, capabilities=["x"], token=token
         ) as client:
             assert await client.refresh_token() > time.time() * 1000
-            assert client._hello()["authToken"] != token
+            assert client.token not in (None, token)
             assert await client.publish("t", "x") == 0
 
 
@@ -1374,19 +1376,31 @@ async def test_a_handler_that_raises_ends_neither_the_block_nor_the_reconnecting
     ]
 
 
-@pytest.mark.parametrize("place", ["_restore", "_stay_registered", "_hello", "_headers"])
+@pytest.mark.parametrize(
+    ("owner", "place"),
+    [
+        (Exchange, "request"),
+        (Exchange, "post"),
+        (requests.Request, "wait"),
+        (pubsubd.client.exchange, "WebSocket"),
+    ],
+)
 async def test_a_mistake_of_the_clients_own_costs_one_connection(
-    at_once: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
+    at_once: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    owner: object,
+    place: str,
 ) -> None:
-    right = getattr(HubClient, place)
+    right = getattr(owner, place)
     faulty: list[bool] = []
 
-    def fail_once(self: HubClient, *arguments: Any) -> Any:
+    def fail_once(*arguments: Any, **more: Any) -> Any:
         if faulty and faulty.pop():
             raise RuntimeError("broken on purpose")
-        return right(self, *arguments)
+        return right(*arguments, **more)
 
-    monkeypatch.setattr(HubClient, place, fail_once)
+    monkeypatch.setattr(owner, place, fail_once)
     hub = Hub()
     async with meeting(hub, actor=ANN, capabilities=["x"]) as client:
         faulty.append(True)
@@ -1401,7 +1415,7 @@ async def test_a_mistake_of_the_clients_own_costs_one_connection(
 async def test_a_mistake_at_the_first_connection_is_raised_by_the_opening(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(HubClient, "_hello", None)
+    monkeypatch.setattr(Exchange, "post", None)
     with pytest.raises(DisconnectedError, match="of the client's own"):
         async with meeting(Hub()):
             pass

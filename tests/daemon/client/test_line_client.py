@@ -835,14 +835,14 @@ async def test_a_handler_that_raises_ends_neither_the_block_nor_the_reconnecting
 async def test_a_mistake_of_the_clients_own_costs_one_connection_and_is_told(
     at_once: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keep, faulty = Client._keep, [True]
+    feed, faulty = wire.Decoder.feed, [True]
 
-    def fail_once(self: Client, item: tuple[bytes, bytes]) -> None:
+    def fail_once(self: wire.Decoder, data: bytes) -> Any:
         if faulty and faulty.pop():
             raise RuntimeError("broken on purpose")
-        keep(self, item)
+        return feed(self, data)
 
-    monkeypatch.setattr(Client, "_keep", fail_once)
+    monkeypatch.setattr(wire.Decoder, "feed", fail_once)
     peer = Peer()
     reasons: list[BaseException] = []
 
@@ -867,7 +867,7 @@ async def test_a_mistake_of_the_clients_own_costs_one_connection_and_is_told(
 async def test_without_reconnecting_a_mistake_of_the_clients_own_is_what_calls_raise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Client, "_keep", None)
+    monkeypatch.setattr(wire.Decoder, "feed", None)
     peer = Peer()
     async with open_client(connect=peer.connect, reconnect=False) as client:
         await peer.say(b"pub n 1 1\n")
@@ -879,14 +879,7 @@ async def test_without_reconnecting_a_mistake_of_the_clients_own_is_what_calls_r
 async def test_a_mistake_around_the_connections_ends_the_client_and_calls_raise_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lose, faulty = Client._lose, [True]
-
-    def fail_once(self: Client, why: PubsubdError, *, final: bool) -> None:
-        if faulty and faulty.pop():
-            raise RuntimeError("broken on purpose")
-        lose(self, why, final=final)
-
-    monkeypatch.setattr(Client, "_lose", fail_once)
+    monkeypatch.setattr(pubsubd.client.reconnect, "dial_again", None)
     peer = Peer()
     async with open_client(connect=peer.connect) as client:
         await peer.streams[-1].aclose()

@@ -171,7 +171,7 @@ def test_what_all_servers_in_a_row_use_is_not_taken_for_a_disturbance(
 ) -> None:
     used = {1: 0.0, 2: 0.0}
     monkeypatch.setattr(meter, "process_seconds", lambda pid: used[pid])
-    monkeypatch.setattr(meter, "_busy_seconds", lambda: sum(used.values()))
+    monkeypatch.setattr(meter, "busy_seconds", lambda: sum(used.values()))
     running = Meter(1, 2)
     used.update({1: 3.0, 2: 4.0})
     seconds, cores = running.stop()

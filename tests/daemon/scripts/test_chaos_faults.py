@@ -38,7 +38,7 @@ class Stream:
         """Let messages come to the subscriber."""
         for number in numbers:
             data = frame(SLOW_COPIED + b"s00", mark("s00", number))
-            self.subscriber._reader.feed(data)
+            self.subscriber.reader.feed(data)
 
     def look(self) -> list[Seen]:
         return self.subscriber.look({"s00": self.publisher})
@@ -74,7 +74,7 @@ def test_one_that_comes_late_after_it_was_missed_is_not_taken_for_a_second_one()
 def test_what_had_no_answer_when_its_publisher_broke_is_excused_and_no_more() -> None:
     stream = Stream()
     stream.publisher.done, stream.publisher.number = 2, 5
-    stream.publisher._break()
+    stream.publisher.break_off()
     stream.come(0, 1, 5)
     assert stream.look() == []
     stream.come(7)
@@ -85,7 +85,7 @@ def test_what_had_no_answer_when_its_publisher_broke_is_excused_and_no_more() ->
 def test_of_a_gap_the_part_that_had_an_answer_is_lost() -> None:
     stream = Stream()
     stream.publisher.done, stream.publisher.number = 3, 5
-    stream.publisher._break()
+    stream.publisher.break_off()
     stream.come(0, 6)
     (seen,) = stream.look()
     assert (seen.lost, seen.samples[:2]) == (3, ["1..2 lost", "5..5 lost"])
@@ -94,7 +94,7 @@ def test_of_a_gap_the_part_that_had_an_answer_is_lost() -> None:
 def test_what_comes_while_a_subscriber_is_away_is_excused_once() -> None:
     stream = Stream()
     stream.come(0)
-    stream.subscriber._break()
+    stream.subscriber.break_off()
     stream.come(5, 6)
     assert stream.look() == []
     stream.come(8)
@@ -229,7 +229,7 @@ def test_a_process_is_told_to_reload_and_one_that_has_ended_is_no_longer() -> No
     reloads = Reloads(lambda *what: written.append(what), NOWHERE, "n0", "")
     with subprocess.Popen(["sleep", "60"]) as process:
         reloads.take(process.pid)
-        reloads._tell(True, False, 7)
+        reloads.tell(True, False, 7)
         assert process.wait(10) == -signal.SIGHUP
-    reloads._tell(False, False, 8)
+    reloads.tell(False, False, 8)
     assert written == [(True, False, 7), (False, False, 8)]

@@ -56,7 +56,7 @@ def requests() -> set[str]:
 
 def paths() -> set[str]:
     """Paths of HTTP: every text that begins with a slash, where requests are told apart."""
-    found = set(web._SOCKETS)
+    found = set(web.SOCKETS)
     for function in (web.answer, synap_requests.rest):
         for node in ast.walk(ast.parse(inspect.getsource(function))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -150,7 +150,7 @@ def nothing(_: Stage) -> None:
     """Do nothing."""
 
 
-def seen(**more: object) -> hostile._Seen:
+def seen(**more: object) -> hostile.Seen:
     quiet = {"line": Waits([0.3] * 100), "hub": Waits([0.4] * 100)}
     fields = {
         "quiet": quiet,
@@ -163,7 +163,7 @@ def seen(**more: object) -> hostile._Seen:
         "lag": "0.005",
         "back": "",
     }
-    return hostile._Seen(**{**fields, **more})  # type: ignore[arg-type]
+    return hostile.Seen(**{**fields, **more})  # type: ignore[arg-type]
 
 
 SLOW = {"line": Waits([0.3] * 100 + [120.0]), "hub": Waits([0.4] * 100)}
@@ -186,25 +186,25 @@ ATTACK = Attack("x", "", nothing, frozenset(), "plain", crowd=True, each=MIB, ta
 def test_one_thing_that_is_not_as_it_should_be_is_told(more: dict[str, object], what: str) -> None:
     if "waits" in more:
         more["quiet"] = more["after"] = {port: Waits([0.3]) for port in more["waits"]}  # type: ignore[attr-defined]
-    _, faults = hostile._judge(ATTACK, 1, seen(**more), timed=True)
+    _, faults = hostile.judge(ATTACK, 1, seen(**more), timed=True)
     assert any(what in fault for fault in faults) if what else not faults
 
 
 def test_memory_is_judged_in_the_short_form_and_times_are_not() -> None:
-    _, faults = hostile._judge(ATTACK, 1, seen(waits=SLOW, peak=500 * MIB), timed=False)
+    _, faults = hostile.judge(ATTACK, 1, seen(waits=SLOW, peak=500 * MIB), timed=False)
     assert faults == ["460 MiB of memory"]
 
 
 def test_many_at_once_may_keep_others_waiting_for_longer() -> None:
-    assert hostile._judge(ATTACK, 100, seen(waits=SLOW), timed=True)[1] == []
+    assert hostile.judge(ATTACK, 100, seen(waits=SLOW), timed=True)[1] == []
     worse = {"line": Waits([260.0]), "hub": Waits([0.4])}
-    assert hostile._judge(ATTACK, 100, seen(waits=worse), timed=True)[1] == ["line waited 260 ms"]
+    assert hostile.judge(ATTACK, 100, seen(waits=worse), timed=True)[1] == ["line waited 260 ms"]
 
 
 def test_the_slowest_class_of_lag_is_that_which_has_grown() -> None:
     before = {"0.001": 5.0, "0.005": 7.0, "+Inf": 7.0}
-    assert hostile._slowest(before, {"0.001": 9.0, "0.005": 12.0, "+Inf": 12.0}) == "0.005"
-    assert hostile._slowest(before, {"0.001": 9.0, "0.005": 11.0, "+Inf": 12.0}) == "+Inf"
+    assert hostile.slowest_step(before, {"0.001": 9.0, "0.005": 12.0, "+Inf": 12.0}) == "0.005"
+    assert hostile.slowest_step(before, {"0.001": 9.0, "0.005": 11.0, "+Inf": 12.0}) == "+Inf"
 
 
 # What attacks stand on
@@ -300,6 +300,6 @@ def test_a_daemon_that_ends_is_a_fault_of_the_attack(
 
     verdict = hostile.Verdict("x", timed=False)
     setting = hostile.Setting(tmp_path, short=True, rng=random.Random(1))
-    hostile._strike(setting, verdict, dataclasses.replace(ATTACK, run=kill), 1)
+    hostile.strike(setting, verdict, dataclasses.replace(ATTACK, run=kill), 1)
     assert not verdict.good
     assert "the daemon has ended with -9" in verdict.text()

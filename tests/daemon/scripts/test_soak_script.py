@@ -81,10 +81,10 @@ def test_nonsense_is_refused_with_status_2(arguments: list[str]) -> None:
 def test_memory_that_grows_after_warm_up_is_seen(last: int, good: bool) -> None:
     samples = [*range(20, 40, 2), *[41] * 10, *[42] * 10, *[last] * 10]
     verdict = Verdict("soak", timed=True)
-    churn._judge_memory(verdict, [[n * MIB for n in samples]], judged=True)
+    churn.judge_memory(verdict, [[n * MIB for n in samples]], judged=True)
     assert verdict.good == good
     relaxed = Verdict("soak", timed=False)
-    churn._judge_memory(relaxed, [[n * MIB for n in samples]], judged=False)
+    churn.judge_memory(relaxed, [[n * MIB for n in samples]], judged=False)
     relaxed.check("something", 1, good=True)
     assert relaxed.good
 
@@ -97,5 +97,5 @@ def test_connections_that_are_missing_or_saw_something_odd_are_seen() -> None:
         ({"line": 10}, ["HTTP: told nothing"], False),
     ):
         verdict = Verdict("soak", timed=True)
-        churn._judge_crowd(verdict, plan, Crowd(Counter(kinds), wrong))
+        churn.judge_crowd(verdict, plan, Crowd(Counter(kinds), wrong))
         assert verdict.good == good, verdict.text()
