@@ -81,6 +81,7 @@ def end_watch(handshake: ssl.SSLObject) -> None:
     if isinstance(context, Context):
         if isinstance(handshake, Handshake):
             handshake.own = context.certificate  # who dials hears later that it is not accepted
+            handshake.shown = b""
         handshake.context = _AFTER[handshake.server_side]
 
 

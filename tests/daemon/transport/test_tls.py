@@ -16,6 +16,7 @@ import pytest
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.transport.tls import TlsSocket, client_context, server_context
+from pubsubd.transport.trust import Handshake, end_watch
 from tests.certificates import Certificates, Pair
 from tests.daemons import Daemon, Line, error_codes, frame, program, tool, wait_until
 
@@ -162,6 +163,27 @@ def test_a_handshake_that_fails_says_whose_certificate_whom_did_not_trust(
     assert told[0] == expected[0]
     if case != "no client" or version == ssl.TLSVersion.TLSv1_3:  # 1.2 has no alert of its own
         assert told[1] == expected[1]
+
+
+def test_the_certificate_of_a_client_is_kept_no_longer_than_its_handshake_takes(
+    certificates: Certificates,
+) -> None:
+    inside = server_context(
+        str(certificates.server_certificate), str(certificates.server_key), str(certificates.ca)
+    )
+    outside = certificates.client_context(certificates.client("ann"))
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = outside.wrap_bio(down, up, server_hostname="localhost")
+    server = inside.wrap_bio(up, down, server_side=True)
+    for end in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    assert isinstance(server, Handshake)
+    assert len(server.shown) > 200
+    end_watch(server)
+    assert server.shown == b""
+    assert type(server.context) is ssl.SSLContext
+    assert server.getpeercert()
 
 
 def test_a_connection_is_watched_until_its_handshake_is_done(certificates: Certificates) -> None:
