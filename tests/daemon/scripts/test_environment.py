@@ -116,10 +116,10 @@ def test_the_environment_comes_step_by_step_and_only_when_it_has_to(checkout: Pa
     assert not (checkout / ".venv" / "pubsubd-stamp").exists()
 
 
-def test_large_packages_are_told_as_they_come(checkout: Path) -> None:
+def test_packages_are_told_as_they_come_and_the_large_ones_with_their_sizes(checkout: Path) -> None:
     said = r"""\
 Obtaining file:///home/ann/pubsubd
-Collecting trio>=0.30
+Collecting trio>=0.30 (from pubsubd==0.1.0)
   Downloading trio-0.32.0-py3-none-any.whl.metadata (8.5 kB)
 Collecting pyspark>=4.3
   Downloading https://packages.example/pyspark-4.3.0.tar.gz (434.2 MB)
@@ -129,8 +129,10 @@ Installing collected packages: ruff, trio, pyspark
 Successfully installed pyspark-4.3.0 ruff-0.14.0 trio-0.32.0
 """
     assert bash(checkout, f"source scripts/serve; tell_steps <<'.'\n{said}.\n")[1] == [
-        "bash:   pyspark-N.tar.gz (N MB)",
-        "bash:   ruff-N-pyN-none-manylinux_N_N_xN_N.whl (N MB)",
+        "bash:   trio",
+        "bash:   pyspark",
+        "bash:     pyspark-N.tar.gz (N MB)",
+        "bash:     ruff-N-pyN-none-manylinux_N_N_xN_N.whl (N MB)",
         "bash:   unpacking N packages",
     ]
 
