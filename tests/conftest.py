@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.certificates import Certificates, make
 from tests.daemons import ROOT, Daemon, Line
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
 # Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
 # None has a limit of time: a machine may be busy.
 for name, examples in (("fast", 15), ("usual", 40), ("thorough", 100)):
-    settings.register_profile(name, max_examples=examples, deadline=None)
+    settings.register_profile(
+        name,
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile("thorough")
 
 MISSING = "not installed: pip install --editable '.[test-topology]'"

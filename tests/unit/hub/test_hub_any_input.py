@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pubsubd.hub.signal import REQUESTS
@@ -56,7 +56,7 @@ messages = (
 )
 
 
-@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob"]), messages), max_size=12))
 def test_any_messages_are_carried_out_or_refused(said: list[tuple[str, Any]]) -> None:
     room = Room(rate=0)
