@@ -153,8 +153,8 @@ async def run(
             status = Status(reloader, notifier)
             start("manager", status.run)
             start("files", status.watch)
-            read = None if reload is None else partial(_read_again, reload, all_bound)
-            keep_reloading = partial(_reload_on_signal, hangups, read, reloader, notifier, status)
+            read = None if reload is None else partial(read_again, reload, all_bound)
+            keep_reloading = partial(reload_on_signal, hangups, read, reloader, notifier, status)
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
             if config.ports_file is not None:
@@ -415,7 +415,7 @@ class _ReloadFaultError(ConfigError):
 _Read: TypeAlias = Callable[[], tuple[Prepared, list[str]]]
 
 
-def _read_again(
+def read_again(
     reload: Callable[[], Config], all_bound: Sequence[BoundSocket]
 ) -> tuple[Prepared, list[str]]:
     """Return settings that can be put into force, and warnings about them.
@@ -431,13 +431,14 @@ def _read_again(
         raise _ReloadFaultError(f"an unexpected failure: {error!r:.200}") from error
 
 
-async def _reload_on_signal(
+async def reload_on_signal(
     signals: Any,
     read: _Read | None,
     reloader: Reloader,
     notifier: Notifier,
     status: Status,
 ) -> None:
+    """Read the settings again at each signal, put them into force, and tell what came of it."""
     threads = trio.CapacityLimiter(1)
     while True:
         await _wait_signal(signals)

@@ -213,7 +213,7 @@ class Mesher:
                 continue
             begun = trio.current_time()
             found = partial(self._nodes.__setitem__, (host, port))
-            refusal = await self._dial_once(host, port, found)
+            refusal = await self.dial_once(host, port, found)
             if refusal == "self-link":
                 log.warning("event=self-link address=%s", address)
                 self.report.dialling.pop(address, None)
@@ -223,7 +223,7 @@ class Mesher:
             if refusal:
                 self.report.dialling[address] = attempts, refusal
 
-    async def _dial_once(
+    async def dial_once(
         self, host: str, port: int, found: Callable[[str], None] = lambda _node: None
     ) -> str:
         """Connect, and wait for the end of the connection; return why there was none, if so.
@@ -345,7 +345,7 @@ class Mesher:
         except (OSError, UnicodeError, AdvertError) as error:
             self.mesh.state.refuse("bad-address", str(error), show_address(host, port))
         else:
-            await self._dial_once(addresses[0], port)
+            await self.dial_once(addresses[0], port)
             self.report.dialling.pop(show_address(addresses[0], port), None)
 
     # Edge lists

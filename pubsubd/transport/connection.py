@@ -361,7 +361,7 @@ class Connection:
             if self._heavy or awake > lane.late:
                 cost = self._heavy or min(took, _HEAVY)
                 if awake < self._paused:
-                    await self._pause(self._paused - awake)
+                    await self.pause(self._paused - awake)
                 if not lane.enter(cost):
                     await lane.wait(cost)
                 if self._new:
@@ -399,7 +399,7 @@ class Connection:
             elif more:
                 asleep = perf_counter()
             if eager:
-                at_once = self._look_out() and asleep - began < ALONE
+                at_once = self.look_out() and asleep - began < ALONE
         else:
             return
         if protocol.listening:
@@ -434,7 +434,7 @@ class Connection:
         likely = self._heavy + (min(took, TURN) - self._heavy) / 4
         return likely if likely > _HEAVY / 2 else 0.0
 
-    async def _pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         """Leave the processor to others for as long: the last turn has taken far too much of it."""
         await trio.sleep(seconds)
         self.heard = perf_counter()
@@ -452,7 +452,7 @@ class Connection:
             await trio.sleep(min(1.0, until - now))
             now, self.heard = trio.current_time(), perf_counter()  # the silence was ours
 
-    def _look_out(self) -> bool:
+    def look_out(self) -> bool:
         """Look for input a little while: a core that has gone to sleep takes longer to wake.
 
         Returns:
@@ -492,7 +492,7 @@ class Connection:
                 return
             cost = self._heavy or _HEAVY
             if (left := self._paused - perf_counter()) > 0:
-                await self._pause(left)
+                await self.pause(left)
             if server.lane.enter(cost):
                 await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
             else:

@@ -394,7 +394,7 @@ async def accept_all(
     for listener in all_listeners:
         if not listener.bound.inherited:  # those who wait there are for the next process
             guarded(
-                server.broker.faults, "accept", partial(_accept_waiting, listener, server, reserve)
+                server.broker.faults, "accept", partial(accept_waiting, listener, server, reserve)
             )
         listener.bound.listener.close()
     closed.set()
@@ -403,11 +403,11 @@ async def accept_all(
 async def _accept(listener: Listener, server: Server, reserve: Reserve) -> None:
     while True:
         await trio.lowlevel.wait_readable(listener.bound.listener)
-        if not _accept_waiting(listener, server, reserve, _AT_ONCE):
+        if not accept_waiting(listener, server, reserve, _AT_ONCE):
             await trio.sleep(0.1)  # out of descriptors: do not spin
 
 
-def _accept_waiting(
+def accept_waiting(
     listener: Listener, server: Server, reserve: Reserve, most: int = _BACKLOG
 ) -> bool:
     """Accept the connections that wait; False if the system does not let us."""

@@ -360,7 +360,7 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[str] = []
-    monkeypatch.setattr(Connection, "_look_out", lambda self: looks.append(self.peer.label))
+    monkeypatch.setattr(Connection, "look_out", lambda self: looks.append(self.peer.label))
     async with gather(LIMITS) as crowd:
         one, other = crowd.join(), crowd.join()
         monkeypatch.setattr(session, "EAGER", float("inf"))
@@ -416,7 +416,7 @@ async def test_input_that_is_looked_out_for_is_read_without_a_pass_for_a_moment(
 
         for _ in range(20):  # its first turns are taken with care
             await ask(client)
-        monkeypatch.setattr(Connection, "_look_out", look_out)
+        monkeypatch.setattr(Connection, "look_out", look_out)
         trio.lowlevel.add_instrument(passes)
         # While others use the processor, a turn may be late: the next one waits for a pass then.
         fewest = min([await exchange() for _ in range(20)])
@@ -429,7 +429,7 @@ async def test_input_that_is_not_there_after_all_is_waited_for(
 ) -> None:
     monkeypatch.setattr(session, "EAGER", float("inf"))
     monkeypatch.setattr(session, "ALONE", float("inf"))
-    monkeypatch.setattr(Connection, "_look_out", lambda _connection: True)
+    monkeypatch.setattr(Connection, "look_out", lambda _connection: True)
     async with gather(LIMITS) as crowd:
         one, other = crowd.join(), crowd.join()
         for _ in range(3):
@@ -478,7 +478,7 @@ async def test_who_has_taken_far_too_long_a_turn_is_not_read_for_a_while(
     async def wait(_connection: Connection, seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(Connection, "_pause", wait)
+    monkeypatch.setattr(Connection, "pause", wait)
     monkeypatch.setattr(session, "thread_time", itertools.count(0.001, took).__next__)
     monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
     monkeypatch.setattr(session, "EAGER", 0.0)
@@ -725,7 +725,7 @@ async def test_a_daemon_that_cannot_accept_ends_with_the_reason(
         calls += 1
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("pubsubd.transport.listen._accept_waiting", fail)
+    monkeypatch.setattr("pubsubd.transport.listen.accept_waiting", fail)
     failures: list[FailedError] = []
 
     async def serve(task_status: trio.TaskStatus[dict[str, Any]]) -> None:

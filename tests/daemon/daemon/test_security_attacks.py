@@ -380,12 +380,12 @@ async def test_a_reload_that_fails_in_a_way_nobody_thought_of_is_counted() -> No
 
     async with trio.open_nursery() as nursery:
         reloader = Reloader(server := Server(Limits(), nursery))
-        read = partial(daemon_module._read_again, broken, ())
+        read = partial(daemon_module.read_again, broken, ())
         signals = one_signal()
         # It asks for the second signal once it is done with the first.
         notifier = Notifier()
         status = Status(reloader, notifier)
-        await daemon_module._reload_on_signal(signals, read, reloader, notifier, status)
+        await daemon_module.reload_on_signal(signals, read, reloader, notifier, status)
     assert reloader.failed
     assert sum(server.broker.faults.counts.values()) == 1
 
@@ -396,8 +396,8 @@ def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
         bound = [BoundSocket(safe, sock, inherited=True)]
         with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not loopback"):
-            daemon_module._read_again(lambda: Config(listeners=(safe,)), bound)
-        daemon_module._read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
+            daemon_module.read_again(lambda: Config(listeners=(safe,)), bound)
+        daemon_module.read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
 
 
 # Discovery

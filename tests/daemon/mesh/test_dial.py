@@ -305,7 +305,7 @@ async def test_dialling_that_fails_is_begun_again_until_the_peer_is_no_longer_in
             raise RuntimeError("a mistake")
         return ""
 
-    monkeypatch.setattr(dial.Mesher, "_dial_once", dial_once)
+    monkeypatch.setattr(dial.Mesher, "dial_once", dial_once)
     settings = dial.Settings(MeshConfig("a"), peers=(peer,))
     async with trio.open_nursery() as nursery:
         server = Server(Limits(), nursery)
