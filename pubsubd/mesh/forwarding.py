@@ -58,10 +58,12 @@ class Forwarding:
     Attributes:
         outbound: messages for other daemons that are not sent yet.
         general: whether this daemon has advertised more than its interests.
+        state: of the mesh.
+        flood_until: when batches stop to go over all links, after the last change of the graph.
     """
 
     def __init__(self, state: State, broker: Broker) -> None:
-        self._state = state
+        self.state = state
         self._broker = broker
         self.outbound = Outbound(broker.delivery)
         self._unsettled = float("-inf")
@@ -85,11 +87,11 @@ class Forwarding:
     def flood(self) -> None:
         """Send batches over all links for a while: the graph has changed."""
         self.forget_next_hops()
-        self.flood_until = self._state.now() + FLOOD + self._state.spread
+        self.flood_until = self.state.now() + FLOOD + self.state.spread
 
     def look_closely(self) -> None:
         """Look through all batches for a while: others may not know this daemon's interests yet."""
-        self._unsettled = self._state.now() + FLOOD + self._state.spread
+        self._unsettled = self.state.now() + FLOOD + self.state.spread
 
     def forget(self, node: str) -> None:
         """Forget which batches of a daemon have come."""
@@ -105,7 +107,7 @@ class Forwarding:
     @property
     def flooding(self) -> bool:
         """Whether batches go over all links, because the graph has just changed."""
-        return self._state.now() < self.flood_until
+        return self.state.now() < self.flood_until
 
     def find_next_hops(
         self, origin: str, group: Group | None, arrival: Link | None
@@ -115,8 +117,8 @@ class Forwarding:
         Raises:
             Unfinished: finding them takes longer than this turn.
         """
-        links = self._state.links
-        if self._state.now() < self.flood_until:
+        links = self.state.links
+        if self.state.now() < self.flood_until:
             return [one for one in links.values() if one.ready and one is not arrival]
         if group is None or (arrival is not None and len(links) < 2):
             return []
@@ -126,7 +128,7 @@ class Forwarding:
         next_hops = group.next_hops.get(origin)
         if next_hops is None:
             try:
-                branches = self._state.table.subtree(origin, self._broker.delivery.turn.over)
+                branches = self.state.table.subtree(origin, self._broker.delivery.turn.over)
             except Exception as error:  # noqa: BLE001  (over all links it arrives as well)
                 self._broker.faults.note(error, "mesh")
                 return [one for one in links.values() if one.ready and one is not arrival]
@@ -172,7 +174,7 @@ class Forwarding:
 
     def _originate(self, group: Group, vouched: bool, runs: list[bytes | Pieces]) -> None:
         """Send one batch."""
-        state = self._state
+        state = self.state
         chunks: list[bytes] = []
         for run in runs:
             chunks += run.parts if isinstance(run, Pieces) else (run,)
@@ -199,7 +201,7 @@ class Forwarding:
             Unfinished: finding its next hops takes longer than this turn; nothing has happened
                 yet, and it is to be taken again in the next turn.
         """
-        state, counters, router = self._state, self._state.counters, self._broker.router
+        state, counters, router = self.state, self.state.counters, self._broker.router
         head = _HEAD(data)
         start = 0 if head is None else head.end()
         first = self._broker.match_header(b"\n" + data[start : start + MAX_LINE])
@@ -246,10 +248,10 @@ class Forwarding:
         None if the incarnation is not the one that the daemon has advertised.
         """
         node, _, incarnation = origin.decode().rpartition("@")
-        advert = self._state.table.adverts.get(node)
+        advert = self.state.table.adverts.get(node)
         known = (
             advert is not None
-            and node != self._state.node
+            and node != self.state.node
             and str(advert.incarnation) == incarnation
         )
         return node, Window() if known else None
@@ -270,7 +272,7 @@ class Forwarding:
             self.outbound.closed = False
             broker.delivery.speaker = speaker
         if inner.halfway or inner.ending is not None:
-            self._state.counters.broken += 1
+            self.state.counters.broken += 1
             link.forget_inner()
         return False
 

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from pubsubd.cli.mesh_sim import command
-from pubsubd.mesh import forwarding
+from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.graphs import Graph, line, read_graph, regular, ring, small_world, tree
+from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import Table
 from pubsubd.mesh.sim import Action, Player, Results, ScriptError, Simulation, parse_script
 from pubsubd.mesh.window import Window
@@ -189,7 +190,10 @@ def test_a_mesh_that_does_not_pass_on_is_found_out(monkeypatch: pytest.MonkeyPat
 def test_a_mesh_that_sends_everything_everywhere_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forwarding, "FLOOD", 1e9)
+    def go_everywhere(self: Forwarding, _origin: str, _group: object, arrival: Link | None):
+        return [link for link in self.state.links.values() if link is not arrival]
+
+    monkeypatch.setattr(Forwarding, "find_next_hops", go_everywhere)
     results = simulate(ring(5)).results()
     assert results.stable.excess > 1.05
     assert results.stable.lost == results.stable.duplicates == 0
