@@ -14,8 +14,11 @@ OTHERS = ("sys._getframe", "self._close_pipe_fds", "spark._jsparkSession")
 """Names of Python and of Spark, which have no public ones for it."""
 
 
+OF_TUPLES = ("_asdict", "_fields", "_make", "_replace")  # what a named tuple has for everybody
+
+
 def is_private(name: str) -> bool:
-    return name.startswith("_") and not name.endswith("__")
+    return name.startswith("_") and not name.endswith("__") and name not in OF_TUPLES
 
 
 def own_names(tree: ast.AST) -> set[str]:
