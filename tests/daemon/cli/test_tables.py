@@ -130,7 +130,7 @@ async def test_explain_of_a_name_that_is_not_legal_is_one_clear_line() -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-BENCH = ["--messages=2000", "--latency-messages=50"]
+BENCH = ["--messages=100000", "--latency-messages=50"]
 
 
 @pytest.mark.parametrize(
