@@ -56,12 +56,13 @@ def _once(
         peer = f"--peer={daemon.host}:{daemon.port}"
         other = directory / "other"
         with running(other, "--mesh=drain", "--node=staying", peer, "--hub-rate=0") as staying:
-            _drain(verdict, daemon, staying, unix, secure, timeout)
+            _drain(setting, verdict, daemon, staying, unix, secure, timeout)
     finally:
         daemon.kill()
 
 
 def _drain(
+    setting: Setting,
     verdict: Verdict,
     daemon: Daemon,
     staying: Daemon,
@@ -98,7 +99,7 @@ def _drain(
         others = _others(daemon, secure)
         storm.ask("go")
         load.ask("go")
-        time.sleep(1.0)
+        time.sleep(0.4 if setting.short else 1.0)
         written = load.ask("pause")
         daemon.signal(signal.SIGTERM)
         begun = time.monotonic()

@@ -247,7 +247,8 @@ async def _upgrade(setting: Setting, verdict: Verdict, manager: _Manager) -> Non
                 await nursery.start(fan.listen, manager.line)
             for fan in fans[count:]:
                 await nursery.start(fan.listen_hub, manager.hub)
-            nursery.start_soon(_publish_all_the_time, manager.line)
+            pause = 0.01 if setting.short else 0.0
+            nursery.start_soon(_publish_all_the_time, manager.line, pause)
             for number in range(rounds):
                 statuses.append(await trio.to_thread.run_sync(manager.end))
                 manager.start()
@@ -262,14 +263,15 @@ async def _upgrade(setting: Setting, verdict: Verdict, manager: _Manager) -> Non
     verdict.none("messages that came twice", len(twice), twice[:3])
 
 
-async def _publish_all_the_time(port: tuple[str, int]) -> None:
-    """Load: published as fast as the client goes, to somebody who takes it."""
+async def _publish_all_the_time(port: tuple[str, int], pause: float) -> None:
+    """Load: a hundred messages, a pause of so many seconds, and again."""
     async with open_client(*port) as client:
         while True:
             try:
                 for _ in range(100):
                     await client.publish("load/x", b"x" * 100)
                 await client.flush()
+                await trio.sleep(pause)
             except PubsubdError:
                 await trio.sleep(0.01)
 

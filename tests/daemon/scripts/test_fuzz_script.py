@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from importlib.machinery import SourceFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 import pytest
@@ -19,13 +17,8 @@ SCRIPT = ROOT / "scripts" / "fuzz"
 
 
 @pytest.fixture(scope="module")
-def fuzz():
-    loader = SourceFileLoader("fuzz", str(SCRIPT))
-    spec = spec_from_loader("fuzz", loader)
-    assert spec is not None
-    module = module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+def fuzz(script):
+    return script("fuzz")
 
 
 def test_random_inputs_lead_to_messages_or_documented_errors() -> None:
