@@ -44,12 +44,14 @@ _LONG = 32  # characters of a value that make no good name for a test
 def pytest_configure() -> None:
     """Let SIGTERM do what Ctrl-C does, so that daemons are ended as well when the tests are."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    gc.disable()  # while tests are collected, which makes little garbage
 
 
 def pytest_collection_finish() -> None:
     """Keep what is there by now out of collections of garbage: a sixth of the time is theirs."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -149,7 +149,7 @@ async def test_an_interval_lies_between_two_messages() -> None:
 
 
 async def test_a_long_stream_arrives_complete_with_memory_flat() -> None:
-    size = 256 * 1024 * 1024
+    size = 128 * 1024 * 1024
     block = os.urandom(1024 * 1024)
     wanted, found = hashlib.blake2b(), hashlib.blake2b()
 

@@ -311,7 +311,7 @@ def _check_stream(line: Line, expected: bytes, turns: int) -> None:
 def test_a_long_stream_reaches_a_healthy_reader_and_memory_stays_flat(
     daemon: Daemon, dial: Dial, tmp_path: Path, how: str
 ) -> None:
-    total = 256 * MIB  # eight times what memory may grow by
+    total = 128 * MIB  # four times what memory may grow by
     chunk = 64 * KIB
     piece = b"".join(bytes([n]) * (chunk - 4) + b"\npub" for n in range(256))  # 16 MiB
     turns = total // len(piece)

@@ -407,11 +407,11 @@ def test_old_sessions_leave_nothing_behind(start: Callable[..., Daemon]) -> None
     descriptors = daemon.descriptors()
     round_of(50)
     memory = daemon.memory()
-    for _ in range(5):
+    for _ in range(3):
         round_of(50)
     wait_until(lambda: daemon.descriptors() == descriptors, "all sockets are closed")
     assert line.stats()["subscriptions"] == 0
-    assert daemon.memory() - memory < 3 * MIB
+    assert daemon.memory() - memory < 2 * MIB
     line.close()
 
 
