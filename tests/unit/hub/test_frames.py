@@ -40,7 +40,8 @@ def masked(first: int, payload: bytes = b"", mask: bytes = b"\x01\x20\xff\x7a") 
         head = bytes((first, 0xFE)) + size.to_bytes(2)
     else:
         head = bytes((first, 0xFF)) + size.to_bytes(8)
-    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+    pad = (mask * (size // 4 + 1))[:size]
+    return head + mask + (int.from_bytes(payload) ^ int.from_bytes(pad)).to_bytes(size)
 
 
 def read(reader: Any, stream: bytes, sizes: list[int]) -> list[Any]:

@@ -153,10 +153,10 @@ def test_more_searches_narrow_the_diameter_of_a_sampled_mesh_to_what_it_is(seed,
     assert bounds[-1] == (exact, exact)
 
 
-def test_a_path_of_a_hundred_thousand_daemons_is_measured():
-    found = hops.hops(line(100_000), np.zeros(100_000, np.int32), 1, batches=4)
-    assert found.diameter == found.diameter_upper == 99_999
-    assert abs(found.mean - 100_001 / 3) <= found.mean_error
+def test_a_path_of_thirty_thousand_daemons_is_measured():
+    found = hops.hops(line(30_000), np.zeros(30_000, np.int32), 1, batches=4)
+    assert found.diameter == found.diameter_upper == 29_999
+    assert abs(found.mean - 30_001 / 3) <= found.mean_error
 
 
 def test_distances_are_the_same_whoever_searches():
@@ -292,8 +292,8 @@ def test_sampled_betweenness_is_off_as_much_as_it_says(native, monkeypatch):
 
 
 def test_betweenness_of_a_long_path_is_estimated():
-    found = centrality.betweenness(line(30_000), np.zeros(30_000, np.int32), 1)
-    assert abs(found.shares[15_000] - 0.5) <= 4 * found.errors[15_000] + 1e-3
+    found = centrality.betweenness(line(10_000), np.zeros(10_000, np.int32), 1)
+    assert abs(found.shares[5_000] - 0.5) <= 4 * found.errors[5_000] + 1e-3
 
 
 # Links that shorten the ways

@@ -108,9 +108,8 @@ def check_against_kernel(arcs: Arcs, count: int) -> None:
 
 
 @shapes
-@pytest.mark.parametrize("count", COUNTS)
-def test_a_small_shape_has_the_kernels_figures(name: str, count: int) -> None:
-    check_against_kernel(SMALL[name], count)
+def test_a_small_shape_has_the_kernels_figures(name: str) -> None:
+    check_against_kernel(SMALL[name], 2)  # in other numbers of blocks it has the same rows, below
 
 
 @pytest.mark.parametrize("seed", range(8))

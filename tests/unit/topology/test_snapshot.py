@@ -18,6 +18,7 @@ from pubsubd.topology.kernel.graph import read
 from pubsubd.topology.kernel.snapshot import snapshot
 from pubsubd.topology.metrics import METRICS
 from tests import topologies
+from tests.examples import examples
 from tests.topologies import SMALL, Arcs
 
 REAL = {
@@ -148,7 +149,7 @@ def random_arcs(number: int) -> Arcs:
     return arcs
 
 
-GRAPHS = SMALL | {f"random graph {i}": random_arcs(i) for i in range(40)}
+GRAPHS = SMALL | {f"random graph {i}": random_arcs(i) for i in range(examples(100))}
 
 
 @pytest.mark.parametrize("name", GRAPHS)
