@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -363,6 +363,13 @@ class Daemon:
             self.check_log()
         finally:
             self.kill()
+
+
+Start: TypeAlias = Callable[..., Daemon]
+"""The fixture that starts daemons."""
+
+Dial: TypeAlias = Callable[..., Line]
+"""The fixture that connects to them."""
 
 
 class Background:

@@ -7,10 +7,25 @@ import itertools
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+
+from pubsubd.topology.kernel.graph import Graph, read
 
 Arcs = list[tuple[str, str | None]]
 """An arc's ends; a daemon without links has no second one."""
+
+REAL = [
+    "p2p-Gnutella04.txt",
+    "p2p-Gnutella06.txt",
+    "p2p-Gnutella08.txt",
+    "p2p-Gnutella24.txt",
+    "p2p-Gnutella31.txt",
+    "as20000102.txt",
+    "freifunk-berlin.edges.tsv",
+    "freifunk-ulm.edges.tsv",
+]
+"""Real topologies of which some figures are known."""
 
 _DATA = Path(os.environ.get("PUBSUBD_TOPOLOGIES", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -35,6 +50,12 @@ def read_arcs(path: Path) -> Arcs:
     return [
         (one[0], one[1]) for line in lines if not line.startswith("#") and (one := line.split())
     ]
+
+
+def graph(arcs: Arcs) -> Graph:
+    """Return the graph that the analysis makes of some arcs."""
+    src = pa.array([src for src, _ in arcs], pa.string())
+    return read(src, pa.array([dst for _, dst in arcs], pa.string()))
 
 
 def path(count: int) -> Arcs:

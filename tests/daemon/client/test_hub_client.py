@@ -1120,28 +1120,30 @@ async def test_a_reset_in_the_middle_of_an_answer_is_no_answer(at_once: None) ->
         assert await client.metrics() == {}
 
 
+async def connect_and_jam(hub: Hub, stuck: trio.Event) -> trio.abc.Stream:
+    """Connect; the first connection takes nothing more once it is to be stuck."""
+    stream = await hub.connect()
+    if len(hub.times) == 1:
+        send_all = stream.send_all
+
+        async def send(data: Any) -> None:
+            if stuck.is_set():
+                await trio.sleep_forever()
+            await send_all(data)
+
+        stream.send_all = send  # type: ignore[method-assign]
+    return stream
+
+
 async def test_what_was_not_sent_yet_is_sent_by_the_next_connection(at_once: None) -> None:
     hub = Hub()
     stuck = trio.Event()
     counts: list[int] = []
 
-    async def connect() -> trio.abc.Stream:
-        stream = await hub.connect()
-        if len(hub.times) == 1:
-            send_all = stream.send_all
-
-            async def send(data: Any) -> None:
-                if stuck.is_set():
-                    await trio.sleep_forever()
-                await send_all(data)
-
-            stream.send_all = send  # type: ignore[method-assign]
-        return stream
-
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hub.serve)
         with pytest.raises(DisconnectedError):  # noqa: PT012
-            async with open_hub_client(connect=connect) as client:
+            async with open_hub_client(connect=partial(connect_and_jam, hub, stuck)) as client:
                 await client.flush()
                 stuck.set()
                 await client.send(BOB, "taken")
@@ -1165,22 +1167,9 @@ async def test_what_was_not_sent_yet_is_sent_by_the_next_connection(at_once: Non
 async def test_what_waited_for_a_connection_and_is_lost_with_it_is_told(at_once: None) -> None:
     hub, stuck = Hub("hub:send"), trio.Event()
 
-    async def connect() -> trio.abc.Stream:
-        stream = await hub.connect()
-        if len(hub.times) == 1:
-            send_all = stream.send_all
-
-            async def send(data: Any) -> None:
-                if stuck.is_set():
-                    await trio.sleep_forever()
-                await send_all(data)
-
-            stream.send_all = send  # type: ignore[method-assign]
-        return stream
-
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hub.serve)
-        async with open_hub_client(connect=connect) as client:
+        async with open_hub_client(connect=partial(connect_and_jam, hub, stuck)) as client:
             stuck.set()
             await client.send(BOB, "taken")
             await trio.testing.wait_all_tasks_blocked()

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,9 @@ from tests.daemons import (
     MIB,
     Background,
     Daemon,
+    Dial,
     Line,
+    Start,
     environment,
     error_codes,
     frame,
@@ -26,10 +27,17 @@ from tests.daemons import (
     wait_until,
 )
 
-Dial = Callable[..., Line]
-Start = Callable[..., Daemon]
-
 SAID = b"".join(frame("log", b"%08d" % n + b"l" * (8 * KIB - 8)) for n in range(3000))
+
+
+def _fill(daemon: Daemon, dial: Dial, buffer: int) -> tuple[Line, Line]:
+    """Return a reader for which all that was said waits in the daemon, and its publisher."""
+    reader, publisher = dial(daemon, buffer=buffer), dial(daemon)
+    reader.say(b"sub log\n")
+    reader.ping()
+    publisher.say(SAID)
+    publisher.ping()
+    return reader, publisher
 
 
 def _hear_slowly(line: Line, pause: float) -> bytes:
@@ -55,11 +63,7 @@ def test_what_is_queued_to_a_slow_reader_is_all_delivered_before_the_end(
     # The whole of it waits in the daemon: nobody reads before the signal. Reading takes longer
     # than a connection that is being cut may linger (2 s).
     daemon = start("--max-pending", "64MiB", "--drain-timeout", str(DEADLINE))
-    reader, publisher = dial(daemon, buffer=64 * KIB), dial(daemon)
-    reader.say(b"sub log\n")
-    reader.ping()
-    publisher.say(SAID)
-    publisher.ping()
+    reader, publisher = _fill(daemon, dial, 64 * KIB)
     assert publisher.stats()["backlog_bytes"] > 16 * MIB
     daemon.signal(number)
     daemon.wait_log("event=draining")
@@ -121,11 +125,7 @@ def test_commands_received_before_the_signal_are_carried_out(daemon: Daemon, dia
 
 def test_nobody_is_let_in_any_more_while_it_drains(start: Start, dial: Dial) -> None:
     daemon = start("--max-pending", "64MiB", "--drain-timeout", str(DEADLINE))
-    reader, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
-    reader.say(b"sub log\n")
-    reader.ping()
-    publisher.say(SAID)
-    publisher.ping()
+    reader, publisher = _fill(daemon, dial, 4 * KIB)
     daemon.signal()
 
     def refused() -> bool:
@@ -149,11 +149,7 @@ def test_one_that_drains_leaves_the_socket_and_the_ports_file_of_its_successor(
     daemon = start("--unix", str(path), "--max-pending", "64MiB", "--drain-timeout", str(DEADLINE))
     daemon.ports_file.rename(ports)  # as another one would write it there
     daemon.ports_file.write_text("of its successor")
-    reader, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
-    reader.say(b"sub log\n")
-    reader.ping()
-    publisher.say(SAID)
-    publisher.ping()
+    reader, publisher = _fill(daemon, dial, 4 * KIB)
     daemon.signal()
     daemon.wait_log("event=draining")
     successor = start("--unix", str(path))
@@ -170,11 +166,7 @@ def test_one_that_drains_leaves_the_socket_and_the_ports_file_of_its_successor(
 
 def test_a_second_signal_ends_it_at_once(start: Start, dial: Dial) -> None:
     daemon = start("--max-pending", "64MiB", "--drain-timeout", "100000")
-    reader, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
-    reader.say(b"sub log\n")
-    reader.ping()
-    publisher.say(SAID)
-    publisher.ping()
+    _fill(daemon, dial, 4 * KIB)
     daemon.signal()
     daemon.wait_log("event=draining")
     assert daemon.process.poll() is None
@@ -189,11 +181,7 @@ def test_a_reader_that_has_stopped_holds_the_end_up_for_the_drain_timeout_only(
     start: Start, dial: Dial
 ) -> None:
     daemon = start("--max-pending", "64MiB", "--drain-timeout", "0.3")
-    reader, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
-    reader.say(b"sub log\n")
-    reader.ping()
-    publisher.say(SAID)
-    publisher.ping()
+    _reader, publisher = _fill(daemon, dial, 4 * KIB)
     daemon.signal()
     assert error_codes(publisher.hear_end()) == ["shutting-down"]
     assert daemon.wait() == 0

@@ -13,14 +13,11 @@ from tests.daemons import (
     MIB,
     Background,
     Daemon,
-    Line,
+    Dial,
     error_codes,
     frame,
     frames,
 )
-
-Dial = Callable[..., Line]
-
 
 # Lengths that count something else than bytes
 

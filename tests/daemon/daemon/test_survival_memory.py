@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -14,14 +13,12 @@ from tests.daemons import (
     MIB,
     Background,
     Daemon,
+    Dial,
     Line,
+    Start,
     error_codes,
     wait_until,
 )
-
-Dial = Callable[..., Line]
-Start = Callable[..., Daemon]
-
 
 # Input that never ends
 

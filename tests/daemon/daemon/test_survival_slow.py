@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,9 @@ from tests.daemons import (
     MIB,
     Background,
     Daemon,
+    Dial,
     Line,
+    Start,
     error_codes,
     frame,
     frames,
@@ -28,9 +29,6 @@ from tests.daemons import (
     tool,
     wait_until,
 )
-
-Dial = Callable[..., Line]
-Start = Callable[..., Daemon]
 
 END = frame("end", b"of the test")
 

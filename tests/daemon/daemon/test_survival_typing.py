@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,9 @@ import pytest
 from tests.daemons import (
     DEADLINE,
     Daemon,
+    Dial,
     Line,
+    Start,
     error_codes,
     frame,
     frames,
@@ -25,10 +26,6 @@ from tests.daemons import (
     tool,
     wait_until,
 )
-
-Dial = Callable[..., Line]
-Start = Callable[..., Daemon]
-
 
 # Line ends
 

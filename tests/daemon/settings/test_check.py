@@ -98,15 +98,20 @@ def test_what_a_start_would_fail_with_is_an_error(
     assert said.replace("DIR", str(tmp_path)) in str(told.value)
 
 
-def test_a_start_says_the_same_of_equal_ports() -> None:
-    done = forks.run(
-        [sys.executable, "-m", "pubsubd", "serve", "--port=9999", "--hub-port=9999"],
+def serve(*flags: str) -> subprocess.CompletedProcess[str]:
+    """Try to start a daemon that does not start."""
+    return forks.run(
+        [sys.executable, "-m", "pubsubd", "serve", *flags],
         env=environment(),
         capture_output=True,
         text=True,
         timeout=DEADLINE,
         check=False,
     )
+
+
+def test_a_start_says_the_same_of_equal_ports() -> None:
+    done = serve("--port=9999", "--hub-port=9999")
     assert done.returncode == 2
     assert "the listeners line and hub have the same address: 127.0.0.1:9999\n" in done.stderr
 
@@ -344,14 +349,7 @@ def test_as_user_needs_root_a_user_and_a_check(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(ConfigError, match="--as-user needs root"):
         become("root")
-    done = forks.run(
-        [sys.executable, "-m", "pubsubd", "serve", "--as-user=nobody"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = serve("--as-user=nobody")
     assert done.returncode == 2
     assert "--as-user is for --check." in done.stderr
 

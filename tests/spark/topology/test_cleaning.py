@@ -25,6 +25,7 @@ from pubsubd.topology.cleaning import (
     rejects,
 )
 from pubsubd.topology.reading import read_inputs
+from tests.rows import row
 from tests.topologies import read_arcs, real
 
 if TYPE_CHECKING:
@@ -32,18 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-GOOD: dict[str, Any] = {
-    "ts": "2026-11-28T06:59:59.999Z",
-    "mesh": "m",
-    "observer": "a",
-    "src": "a",
-    "dst": "b",
-    "state": "up",
-    "since": "2026-11-28T05:00:00.000Z",
-    "rtt_ms": 0.25,
-    "messages": 3,
-    "bytes": 2**63 - 1,
-}
+GOOD = row(ts="2026-11-28T06:59:59.999Z", bytes=2**63 - 1)
 FAULTS: list[tuple[str, dict[str, Any]]] = [
     ("time", {"ts": "yesterday"}),
     ("time", {"ts": "T06:00"}),  # a time of today

@@ -15,28 +15,17 @@ from pubsubd.mesh.edges import write_csv, write_jsonl, write_parquet
 from pubsubd.topology.cleaning import check
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
+from tests.rows import row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROW = {
-    "ts": "2026-11-28T06:00:00.250Z",
-    "mesh": "m",
-    "observer": "a",
-    "src": "a",
-    "dst": "b",
-    "state": "up",
-    "since": "2026-11-28T05:00:00.000Z",
-    "rtt_ms": 0.25,
-    "messages": 3,
-    "bytes": 99,
-}
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(40)
 
 
 def written(write: Any, **more: Any) -> bytes:
     file = io.BytesIO()
-    write([{**ROW, **more}], file)
+    write([row(**more)], file)
     return file.getvalue()
 
 

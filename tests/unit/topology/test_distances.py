@@ -6,30 +6,26 @@ import itertools
 
 import networkx as nx
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from pubsubd.topology.kernel import centrality, hops, shortcuts
 from pubsubd.topology.kernel.balls import Balls
-from pubsubd.topology.kernel.graph import Graph, build, read
+from pubsubd.topology.kernel.graph import Graph, build
 from pubsubd.topology.kernel.structure import components
-from tests.topologies import SMALL, Arcs, clique, path, read_arcs, real, ring, star, tree, truth
-
-REAL = [
-    "p2p-Gnutella04.txt",
-    "p2p-Gnutella06.txt",
-    "p2p-Gnutella08.txt",
-    "p2p-Gnutella24.txt",
-    "p2p-Gnutella31.txt",
-    "as20000102.txt",
-    "freifunk-berlin.edges.tsv",
-    "freifunk-ulm.edges.tsv",
-]
-
-
-def graph(arcs: Arcs) -> Graph:
-    src = pa.array([src for src, _ in arcs], pa.string())
-    return read(src, pa.array([dst for _, dst in arcs], pa.string()))
+from tests.topologies import (
+    REAL,
+    SMALL,
+    Arcs,
+    clique,
+    graph,
+    path,
+    read_arcs,
+    real,
+    ring,
+    star,
+    tree,
+    truth,
+)
 
 
 def scattered(seed: int, n: int, m: int) -> Graph:

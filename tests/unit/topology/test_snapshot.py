@@ -233,19 +233,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
     assert not analyse(arcs, seed=1).equals(first)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "p2p-Gnutella04.txt",
-        "p2p-Gnutella06.txt",
-        "p2p-Gnutella08.txt",
-        "p2p-Gnutella24.txt",
-        "p2p-Gnutella31.txt",
-        "as20000102.txt",
-        "freifunk-berlin.edges.tsv",
-        "freifunk-ulm.edges.tsv",
-    ],
-)
+@pytest.mark.parametrize("name", topologies.REAL)
 def test_real_topologies_are_as_they_are_known(name: str) -> None:
     known = topologies.truth(name)
     table = analyse(topologies.read_arcs(topologies.real(name)), detailed=False)

@@ -12,23 +12,19 @@ import pytest
 from pubsubd.topology.kernel import structure
 from pubsubd.topology.kernel.cuts import blocks, count_two_link_cuts
 from pubsubd.topology.kernel.graph import Graph, build, read
-from tests.topologies import SMALL, Arcs, clique, read_arcs, real, ring, star, tree, truth
-
-REAL = [
-    "p2p-Gnutella04.txt",
-    "p2p-Gnutella06.txt",
-    "p2p-Gnutella08.txt",
-    "p2p-Gnutella24.txt",
-    "p2p-Gnutella31.txt",
-    "as20000102.txt",
-    "freifunk-berlin.edges.tsv",
-    "freifunk-ulm.edges.tsv",
-]
-
-
-def graph(arcs: Arcs) -> Graph:
-    src = pa.array([src for src, _ in arcs], pa.string())
-    return read(src, pa.array([dst for _, dst in arcs], pa.string()))
+from tests.topologies import (
+    REAL,
+    SMALL,
+    Arcs,
+    clique,
+    graph,
+    read_arcs,
+    real,
+    ring,
+    star,
+    tree,
+    truth,
+)
 
 
 def oracle(g: Graph) -> nx.Graph:
