@@ -66,6 +66,10 @@ class ConnectionRow:
     dropped: int
     since: float
 
+    def as_json(self) -> str:
+        """Return a JSON object."""
+        return json.dumps({name: getattr(self, name) for name in COLUMNS})
+
 
 COLUMNS = tuple(field.name for field in fields(ConnectionRow))
 
@@ -162,8 +166,7 @@ class Connections:
         size = 0
         for done, number in enumerate(numbers, 1):
             if (peer := self._peers.get(number)) is not None:  # it may have left since
-                row = self.describe(peer)
-                rows.append(json.dumps({name: getattr(row, name) for name in COLUMNS}))
+                rows.append(self.describe(peer).as_json())
                 size += len(rows[-1])
             if size > MAX_ANSWER:
                 more = more or (request.sort == "age" and done < len(numbers))
@@ -201,7 +204,7 @@ class Connections:
             peer.end("killed", text)
         except Exception as error:  # noqa: BLE001  (it is that connection's alone)
             self._faults.end(peer, error)
-        return json.dumps({name: getattr(row, name) for name in COLUMNS}).encode()
+        return row.as_json().encode()
 
     def _sees(self, asker: Peer) -> Sees | None:
         """Return which connections somebody may see and end; None for all.

@@ -15,13 +15,10 @@ import trio
 from pubsubd.broker.connections import COLUMNS, MAX_ROWS, ROWS, ConnectionRow
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo, visible
-from pubsubd.cli.tables import adaptive_table, duration, fits, size
+from pubsubd.cli.tables import adaptive_table, duration, fits, show, size
 from pubsubd.cli.terminal import console
 from pubsubd.protocol.errors import PubsubdError
-from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import escape
-
-_LARGEST = 16 * MIB  # of an answer, which the daemon bounds
 
 _CELLS: dict[str, Callable[[ConnectionRow, float], str]] = {
     "number": lambda row, _: f"{row.connection}",
@@ -92,7 +89,7 @@ def command(target: Target, sort: str, limit: int, form: str) -> None:
         raise PubsubdError(text) from exc
     if form == "jsonl":
         for row in read.connections:
-            echo(json.dumps({name: getattr(row, name) for name in COLUMNS}))
+            echo(row.as_json())
     elif form == "csv":
         safe = visible if sys.stdout.isatty() else str  # names are what others have chosen
         writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -105,24 +102,21 @@ def command(target: Target, sort: str, limit: int, form: str) -> None:
 
 
 async def _ask(target: Target, request: str) -> bytes:
-    async with target.connect(max_payload=_LARGEST) as client:
+    async with target.connect() as client:
         return await client.request("//pubsubd/connections", request)
 
 
 def _show(answer: _Answer) -> None:
     """Print a table, with fewer columns on a terminal that is too narrow for all."""
-    output = console()
+    width = console().width
     now, rows = time.time(), answer.connections
     heads = [head for head in _CELLS if head != "dropped" or any(row.dropped for row in rows)]
     for columns in (heads, _NARROW):
         cells = [[_CELLS[head](row, now) for head in columns] for row in rows]
-        if fits(columns, cells, output.width):
+        if fits(columns, cells, width):
             break
     numbers = [at for at, head in enumerate(columns) if head not in _TEXTS]
-    with output.capture() as captured:  # as for rich, a closed pipe is a failure
-        for table in adaptive_table("", columns, cells, output.width, numbers):
-            output.print(table)
-    echo(captured.get(), nl=False)
+    show(*adaptive_table("", columns, cells, width, numbers))
     noun = "connection" if answer.count == 1 else "connections"
     more = f", of which {len(rows):,} are shown" if len(rows) < answer.count else ""
     echo(f"{answer.count:,} {noun}{more}")

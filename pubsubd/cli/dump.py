@@ -67,10 +67,8 @@ class Dump:
         self._number += 1
         name = f"{self._number:08}-{_harmless(message.name)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with open(os.open(name, flags, 0o666, dir_fd=self._descriptor), "wb", buffering=0) as file:
-            view = memoryview(message.data)
-            while view:
-                view = view[file.write(view) :]
+        with open(os.open(name, flags, 0o666, dir_fd=self._descriptor), "wb") as file:
+            file.write(message.data)
         self._done += 1
         return self._folder / name
 

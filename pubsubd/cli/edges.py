@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
 from typing import Annotated, Literal
@@ -15,10 +14,7 @@ from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import visible
 from pubsubd.client import Client
 from pubsubd.mesh.edges import FORMATS, EdgesError, Row
-from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import escape
-
-_LARGEST = 1024 * MIB  # of an answer: what the daemon sends was bounded there
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -82,13 +78,12 @@ def command(target: Target, form: str, output: str | None) -> None:
     # Nothing is written before everything is there.
     data = io.BytesIO()
     FORMATS[form](rows, data)
-    # The reader may close our output; click would call that a failure.
-    with contextlib.suppress(BrokenPipeError), click.open_file(output, "wb") as file:
+    with click.open_file(output, "wb") as file:
         file.write(data.getvalue())
 
 
 async def _ask(target: Target) -> list[Row]:
-    async with target.connect(max_payload=_LARGEST) as client:
+    async with target.connect() as client:
         return await ask_edges(client)
 
 

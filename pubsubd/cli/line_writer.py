@@ -15,11 +15,11 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import threading
 from collections import deque
 from collections.abc import Callable
+
+from pubsubd.cli.streams import write_all
 
 ROOM = 1024 * 1024
 """Bytes of lines that may wait. After a loss, others are taken again when half of it is free."""
@@ -106,22 +106,6 @@ class LineWriter:
                     self._lost += count or 1
                     self.lost += not count
                 written = False
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all of ``data``, and wait for as long as that takes.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except BlockingIOError:  # another program has made it so
-            poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
-            poll.poll()
 
 
 def write_in_time(descriptor: int, data: bytes, seconds: float) -> None:

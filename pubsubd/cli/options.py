@@ -32,6 +32,9 @@ from pubsubd.client.line import connector
 from pubsubd.protocol.limits import KIB, MIB
 from pubsubd.protocol.wire import escape
 
+LARGEST = 1024 * MIB
+"""Bytes of the largest message that a command takes; the limit that counts is the daemon's."""
+
 _MAX_SECRET = 64 * KIB  # bytes read of a file with one
 
 _Made = TypeVar("_Made", Login, Token)
@@ -66,7 +69,7 @@ class Target:
 
     @asynccontextmanager
     async def connect(
-        self, *, reconnect: bool = False, max_payload: int = MIB, **more: Any
+        self, *, reconnect: bool = False, max_payload: int = LARGEST, **more: Any
     ) -> AsyncIterator[Client]:
         """Open a client; on failure, suggest the option that may help."""
         try:

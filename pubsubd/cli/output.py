@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from pubsubd.cli.streams import echo
+from pubsubd.cli.streams import echo, write_all
 from pubsubd.protocol.errors import PubsubdError
 
 _LOOK = 0.2  # seconds between two looks at a pipe that could be read, too
@@ -61,9 +61,7 @@ def write(output: bytes) -> None:
 
     Not through ``sys.stdout``: a part that could not be written would be tried again at exit.
     """
-    view = memoryview(output)
-    while view:
-        view = view[os.write(1, view) :]
+    write_all(1, output)
 
 
 def telling(lost: str) -> dict[str, Any]:

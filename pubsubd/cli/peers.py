@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from typing import Any
@@ -17,17 +16,14 @@ from rich.text import Text
 from pubsubd.cli.edges import ask_edges
 from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.output import while_read, write
-from pubsubd.cli.streams import echo, encoded, visible
-from pubsubd.cli.tables import adaptive_table, duration, size
+from pubsubd.cli.output import while_read
+from pubsubd.cli.streams import echo, visible
+from pubsubd.cli.tables import adaptive_table, duration, show, size
 from pubsubd.cli.terminal import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
-from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import escape, show_address
-
-_LARGEST = 1024 * MIB  # of an answer: it grows with the mesh
 
 
 class _Link(msgspec.Struct):
@@ -101,13 +97,11 @@ def command(target: Target, as_json: bool, watch: float | None, graph: str | Non
     """Show the daemon's links to other daemons, and all daemons that it knows."""
     if graph is not None and (as_json or watch is not None):
         raise click.UsageError("--graph excludes --json and --watch.")
-    # The reader may close our output; click would call that a failure.
-    with contextlib.suppress(BrokenPipeError):
-        trio.run(_show, target, as_json, watch, graph)
+    trio.run(_show, target, as_json, watch, graph)
 
 
 async def _show(target: Target, as_json: bool, watch: float | None, graph: str | None) -> None:
-    async with target.connect(max_payload=_LARGEST) as client:
+    async with target.connect() as client:
 
         async def draw(width: int) -> Group:
             return _draw(_read_answer(await _ask(client)), width)
@@ -120,16 +114,12 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
             return
         if watch is not None and can_redraw() and not as_json:
             await keep_drawing(draw, watch)
-        output = console()
         async with while_read():
             while True:
                 if as_json:
                     echo(json.dumps(json.loads(await _ask(client))))
                 else:
-                    # Not printed by rich, for which a closed pipe is a failure.
-                    with output.capture() as captured:
-                        output.print(await draw(output.width))
-                    write(encoded(captured.get()))
+                    show(await draw(console().width))
                 if watch is None:
                     return
                 await trio.sleep(watch)

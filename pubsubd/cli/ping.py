@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import statistics
 from collections import deque
@@ -48,13 +47,11 @@ def command(target: Target, count: int | None, interval: float, timeout: float) 
     is back. The status is 0 if at least one answer has come, and otherwise 1.
     """
     trips = Trips()
-    # The reader may close our output; click would call that a failure.
-    with contextlib.suppress(BrokenPipeError):
-        try:
-            trio.run(_ping, target, trips, count, interval, timeout)
-        finally:
-            if trips.sent:
-                echo(f"--- {target.where} ---\n{trips.summary()}")
+    try:
+        trio.run(_ping, target, trips, count, interval, timeout)
+    finally:
+        if trips.sent:
+            echo(f"--- {target.where} ---\n{trips.summary()}")
     return 0 if trips.came else 1
 
 

@@ -28,7 +28,6 @@ from pubsubd.client.faults import lasting
 from pubsubd.protocol.limits import MIB, READ_SIZE
 from pubsubd.protocol.wire import check_name
 
-_LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
 _WAITING = 8 * MIB
 """Bytes of requests that may wait for a command."""
 
@@ -158,9 +157,7 @@ async def _serve_until_told(
 
 async def _serve(target: Target, name: str, answer: _Answer, count: int | None, jobs: int) -> None:
     requests = names.copy(names.request(name, ""))
-    async with target.connect(
-        reconnect=True, max_payload=_LARGEST, **telling("requests")
-    ) as client:
+    async with target.connect(reconnect=True, **telling("requests")) as client:
         await client.subscribe(requests)
         if sys.stderr.isatty():
             echo("pubsubd: subscribed", err=True)

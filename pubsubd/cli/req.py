@@ -11,7 +11,7 @@ import click
 import trio
 
 from pubsubd.cli import names
-from pubsubd.cli.options import Target, connects
+from pubsubd.cli.options import LARGEST, Target, connects
 from pubsubd.cli.output import write
 from pubsubd.cli.pretty import pretty_json
 from pubsubd.cli.receivers import wait_for_receivers
@@ -20,10 +20,8 @@ from pubsubd.cli.terminal import coloured
 from pubsubd.cli.values import some_seconds
 from pubsubd.client import Client, DaemonError
 from pubsubd.client.faults import printable
-from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.wire import check_name, escape
 
-_LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
 _ADVERTISED = 2.0  # seconds: longer than a daemon waits between two adverts, however large
 
 
@@ -93,7 +91,7 @@ def command(
         raise click.UsageError("DATA excludes --file.")
     if path is not None:
         with click.open_file(path, "rb") as file:
-            content = file.read(_LARGEST)
+            content = file.read(LARGEST + 1)
     else:
         content = os.fsencode(data or "")
     shown = _raw if raw else _for_terminal if sys.stdout.isatty() else _line
@@ -119,7 +117,7 @@ async def _ask(
     if far:
         answer = names.copy(answer)
     status, left, sent = 0, count, False
-    async with target.connect(max_payload=_LARGEST) as client:
+    async with target.connect() as client:
         with trio.move_on_after(timeout) as scope:
             if far:
                 await client.subscribe("//peers/")

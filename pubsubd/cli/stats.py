@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -36,9 +35,7 @@ def command(target: Target, as_json: bool, watch: float | None) -> None:
     With --watch, also what has come and gone per second: on a terminal in the table, and
     otherwise as one line per interval.
     """
-    # The reader may close our output; click would call that a failure.
-    with contextlib.suppress(BrokenPipeError):
-        trio.run(_show, target, as_json, watch)
+    trio.run(_show, target, as_json, watch)
 
 
 async def _show(target: Target, as_json: bool, watch: float | None) -> None:

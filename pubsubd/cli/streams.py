@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 
 import click
@@ -69,6 +70,22 @@ def encoded(text: str, *, err: bool = False) -> bytes:
     # What others put in the place of the stream, such as io.StringIO, may have no encoding.
     encoding = (sys.stderr if err else sys.stdout).encoding or "utf-8"
     return text.encode(encoding, "backslashreplace")
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of ``data``, and wait for as long as that takes.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # another program has made it so
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
 
 
 def drop_output() -> None:

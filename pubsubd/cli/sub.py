@@ -19,15 +19,12 @@ import trio
 from pubsubd.cli.dump import MAX_FILES, Dump
 from pubsubd.cli.formats import Format, parse_format
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.output import telling, wait_closed, write
+from pubsubd.cli.output import telling, while_read, write
 from pubsubd.cli.streams import echo
 from pubsubd.cli.summary import Summary
-from pubsubd.cli.tables import drawn
+from pubsubd.cli.tables import show
 from pubsubd.cli.values import size, some_seconds
 from pubsubd.client import Message
-from pubsubd.protocol.limits import MIB
-
-_LARGEST = 1024 * MIB  # what a daemon delivers is what its own limit allows
 
 
 def _format(text: str) -> str:
@@ -166,10 +163,7 @@ def command(
             output.dump = stack.enter_context(Dump(folder, count or MAX_FILES, room))
         if summarised:
             output.summary = Summary()
-        try:
-            complete = trio.run(_print, target, wanted, output, every, reconnect)
-        except* BrokenPipeError:
-            complete = True  # the reader has closed our output
+        complete = trio.run(_print, target, wanted, output, every, reconnect)
     if not complete:
         raise click.ClickException(f"timed out after {timeout:g} s")
 
@@ -222,7 +216,7 @@ class Output:
         if self.as_json:
             write(summary.as_json(last=last).encode() + b"\n")
         else:
-            write(drawn(summary.table(last=last)))
+            show(summary.table(last=last))
 
 
 async def _print(
@@ -230,25 +224,16 @@ async def _print(
 ) -> bool:
     """Return whether as many messages as requested have arrived."""
     left = wanted.count
-    closed = False
     summary = output.summary
-
-    async def notice_closed(scope: trio.CancelScope) -> None:
-        nonlocal closed
-        await wait_closed()
-        closed = True
-        scope.cancel()
-
-    with trio.move_on_after(math.inf if wanted.timeout is None else wanted.timeout) as scope:
+    with trio.move_on_after(math.inf if wanted.timeout is None else wanted.timeout):
         async with (
+            while_read(),
             trio.open_nursery() as nursery,
             target.connect(
                 reconnect=reconnect,
-                max_payload=_LARGEST,
                 **(telling("messages published") if reconnect else {}),
             ) as client,
         ):
-            nursery.start_soon(notice_closed, scope)
             await client.subscribe(*wanted.substrings, everything=wanted.everything)
             if sys.stderr.isatty():
                 echo("pubsubd: subscribed", err=True)
@@ -264,11 +249,9 @@ async def _print(
                     if left is not None:
                         left -= len(messages)
             finally:
-                if summary is not None and not closed:
+                if summary is not None:
                     output.report(summary, last=True)
             nursery.cancel_scope.cancel()
-    if closed:
-        raise BrokenPipeError
     return left is None or left <= 0
 
 

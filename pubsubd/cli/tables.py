@@ -6,27 +6,29 @@ from collections.abc import Container, Iterable, Sequence
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pubsubd.cli.streams import encoded, visible
+from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.terminal import console
 from pubsubd.protocol.limits import KIB
 
 _ROOM = 10  # cells of the last column, whose texts may be wrapped
 
 
-def drawn(table: Table) -> bytes:
-    """Return ``table`` as it is printed; for those who must not let rich write."""
+def show(*shown: RenderableType) -> None:
+    """Print tables; not with rich, for which a closed output is a failure."""
+    echo(drawn(*shown), nl=False)
+
+
+def drawn(*shown: RenderableType) -> str:
+    """Return tables as they are printed."""
     output = console()
     with output.capture() as captured:
-        output.print(folded(table))
-    return encoded(captured.get())
-
-
-def show(table: Table) -> None:
-    """Print ``table``."""
-    console().print(folded(table))
+        for one in shown:
+            output.print(folded(one) if isinstance(one, Table) else one)
+    return captured.get()
 
 
 def folded(table: Table) -> Table:
