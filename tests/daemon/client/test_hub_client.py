@@ -48,28 +48,30 @@ from pubsubd.client.websocket import WebSocket
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.errors import ProtocolError, PubsubdError
 from pubsubd.protocol.limits import HubLimits, Limits
+from tests.running import run_until_stopped, running
 from tests.running import serving as serving_lines
 
 ANN, BOB = "@(python/ann)", "@(python/bob)"
 SECRET = "0123456789abcdef0123456789abcdef"
 
 
-@asynccontextmanager
-async def serving(
+def configure(
     port: int = 0, *, auth: str | None = None, max_connections: int = 1000, **limits: Any
-) -> AsyncIterator[dict[str, int]]:
-    """Run a daemon, yield its ports, and end it without a drain."""
-    config = daemon.Config(
+) -> daemon.Config:
+    return daemon.Config(
         port=0,
         hub_port=port,
         hub_auth=auth,
         limits=Limits(max_connections=max_connections),
         hub_limits=HubLimits(**({"rate": 0.0} | limits)),
     )
-    async with trio.open_nursery() as nursery:
-        ports = await nursery.start(daemon.run, config)
-        yield {name: ports[name]["port"] for name in ("line", "hub")}
-        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def serving(port: int = 0, **more: Any) -> AsyncIterator[dict[str, int]]:
+    """Run a daemon, yield its ports, and end it without a drain."""
+    async with running(configure(port, **more)) as ports:
+        yield ports
 
 
 @asynccontextmanager
@@ -983,32 +985,12 @@ async def test_an_answer_behind_more_than_the_client_may_keep_is_given_up() -> N
 # Reconnecting
 
 
-async def serve_again(
-    port: int = 0,
-    *,
-    task_status: trio.TaskStatus[tuple[dict[str, int], Callable[[], Awaitable[None]]]],
-    **limits: Any,
-) -> None:
-    """Run a daemon as a task: starts with its ports and how to stop it."""
-    stopped = trio.Event()
-    with trio.CancelScope() as scope:
-
-        async def stop() -> None:
-            scope.cancel()
-            await stopped.wait()
-
-        async with serving(port, **limits) as ports:
-            task_status.started((ports, stop))
-            await trio.sleep_forever()
-    stopped.set()
-
-
 async def test_a_daemon_that_comes_back_finds_actor_and_subscriptions_as_they_were(
     at_once: None,
 ) -> None:
     events: list[str] = []
     async with trio.open_nursery() as nursery:
-        ports, stop = await nursery.start(serve_again)
+        ports, stop = await nursery.start(run_until_stopped, configure())
         async with open_hub_client(
             port=ports["hub"],
             actor=ANN,
@@ -1020,7 +1002,7 @@ async def test_a_daemon_that_comes_back_finds_actor_and_subscriptions_as_they_we
             await ann.unsubscribe("topic7/#")
             before = kept[0].id
             await stop()
-            ports, _ = await nursery.start(serve_again, ports["hub"])
+            ports, _ = await nursery.start(run_until_stopped, configure(ports["hub"]))
             await until(lambda: kept[49].id and kept[0].id != before)
             async with open_hub_client(port=ports["hub"]) as bob:
                 assert [one.address for one in (await bob.list_actors()).actors] == [ANN]
@@ -1037,13 +1019,13 @@ async def test_more_topics_than_the_rate_allows_are_there_again_before_the_progr
 ) -> None:
     again = trio.Event()
     async with trio.open_nursery() as nursery:
-        ports, stop = await nursery.start(serve_again)
+        ports, stop = await nursery.start(run_until_stopped, configure())
         async with open_hub_client(port=ports["hub"], on_connect=again.set) as ann:
             for number in range(1_100):
                 await ann.subscribe(f"topic{number}")
             await stop()
             limits = {"rate": 1.0, "burst": 3}
-            ports, _ = await nursery.start(partial(serve_again, ports["hub"], **limits))
+            ports, _ = await nursery.start(run_until_stopped, configure(ports["hub"], **limits))
             await again.wait()
             assert ann.statistics().subscriptions == 1_100
             async with open_client(port=ports["line"]) as bob:

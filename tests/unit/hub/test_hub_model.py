@@ -7,6 +7,7 @@ be what the model says, whatever came before.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,29 +45,27 @@ def wild(topic: str) -> bool:
     return any(mark in topic for mark in "+#*")
 
 
-def hub_matches(topic: str, name: str) -> bool:
-    wanted, levels = topic.split("/"), name.split("/")
+def matches(separator: str, topic: str, name: str, fits: Callable[[str, str], bool]) -> bool:
+    """Return whether a wildcard means a name, if ``fits`` tells that of their levels."""
+    wanted, levels = topic.split(separator), name.split(separator)
     if wanted[-1] == "#":
         wanted = wanted[:-1]
         if len(levels) < len(wanted):
             return False
         levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(
-        w in ("+", level) for w, level in zip(wanted, levels, strict=True)
-    )
+    return len(wanted) == len(levels) and all(map(fits, wanted, levels))
+
+
+def hub_matches(topic: str, name: str) -> bool:
+    return matches("/", topic, name, lambda wanted, level: wanted in ("+", level))
 
 
 def synap_matches(topic: str, name: str) -> bool:
-    wanted, levels = topic.split("."), name.split(".")
-    if wanted[-1] == "#":
-        wanted = wanted[:-1]
-        if len(levels) < len(wanted):
-            return False
-        levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(
-        w in ("*", level) or (w.endswith("*") and level.startswith(w[:-1]))
-        for w, level in zip(wanted, levels, strict=True)
-    )
+    def fits(wanted: str, level: str) -> bool:
+        begins = wanted.endswith("*") and level.startswith(wanted[:-1])
+        return begins or wanted in ("*", level)
+
+    return matches(".", topic, name, fits)
 
 
 class HubMachine(RuleBasedStateMachine):
