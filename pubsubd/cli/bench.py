@@ -29,7 +29,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from pubsubd.cli.load import MAX_CYCLES, WINDOW, Link, Load, Plan, patient
+from pubsubd.cli.cycles import MAX_CYCLES, Plan
+from pubsubd.cli.load import WINDOW, Link, Load, patient
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo
 from pubsubd.cli.tables import show

@@ -19,7 +19,7 @@ from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.check import become, rehearse
 from pubsubd.daemon.in_force import find_stuck, leave
-from pubsubd.daemon.systemd import find_service
+from pubsubd.daemon.service import find_service
 from pubsubd.daemon.warnings import expiries, listening, readable_users, sandboxed, warnings
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from pubsubd.daemon.reload import Prepared, prepare
-from pubsubd.daemon.systemd import Service
+from pubsubd.daemon.service import Service
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config
 from pubsubd.transport.listen import (

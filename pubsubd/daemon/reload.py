@@ -21,7 +21,7 @@ from pubsubd.broker.turn import Steps
 from pubsubd.daemon.certificates import CertificateFile, Reminders, read_files
 from pubsubd.daemon.files import ReadFiles, named_files
 from pubsubd.protocol.limits import Limits
-from pubsubd.transport.listen import raise_descriptors
+from pubsubd.transport.accept import raise_descriptors
 from pubsubd.transport.tls import server_context
 
 if TYPE_CHECKING:

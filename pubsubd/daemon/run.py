@@ -41,19 +41,17 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import MIB, TURN
 from pubsubd.settings.config import Config, MeshOptions
-from pubsubd.transport.addresses import is_loopback, served
-from pubsubd.transport.line import LineProtocol
-from pubsubd.transport.listen import (
-    BoundSocket,
+from pubsubd.transport.accept import (
     Listener,
     Refusal,
     Reserve,
     accept_all,
-    describe,
-    listen,
     raise_descriptors,
     user_name,
 )
+from pubsubd.transport.addresses import is_loopback, served
+from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.listen import BoundSocket, describe, listen
 from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded

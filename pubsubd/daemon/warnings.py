@@ -16,7 +16,7 @@ from pubsubd.access.rules import EVERYBODY
 from pubsubd.daemon.certificates import remind
 from pubsubd.daemon.files import named_files
 from pubsubd.daemon.reload import Prepared
-from pubsubd.daemon.systemd import PassedSocket, Service
+from pubsubd.daemon.service import PassedSocket, Service
 from pubsubd.protocol.wire import escape
 from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.transport.addresses import text_of

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsubd.cli import bench
-from pubsubd.cli.load import Check, Plan
+from pubsubd.cli.cycles import Check, Plan
 from pubsubd.client import DaemonError, open_client
 from tests.daemons import DEADLINE, MIB
 from tests.running import pubsubd, serving, start

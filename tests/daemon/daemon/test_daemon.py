@@ -725,7 +725,7 @@ async def test_a_daemon_that_cannot_accept_ends_with_the_reason(
         calls += 1
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("pubsubd.transport.listen.accept_waiting", fail)
+    monkeypatch.setattr("pubsubd.transport.accept.accept_waiting", fail)
     failures: list[FailedError] = []
 
     async def serve(task_status: trio.TaskStatus[dict[str, Any]]) -> None:
@@ -739,7 +739,7 @@ async def test_a_daemon_that_cannot_accept_ends_with_the_reason(
         stream = await trio.open_tcp_stream("127.0.0.1", ports["line"]["port"])
         await trio.sleep(10.0)
         await stream.aclose()
-    text = "accept line has failed 3 times, at transport.listen._accept"
+    text = "accept line has failed 3 times, at transport.accept._accept"
     assert [str(one) for one in failures] == [text]
     assert calls == 3
 
@@ -751,7 +751,7 @@ async def test_a_connection_that_cannot_be_served_leaves_nothing_behind(
         ports = await nursery.start(partial(run, Config(port=0, hub_port=None)))
         port = ports["line"]["port"]
         for place in (
-            "pubsubd.transport.listen.tune",
+            "pubsubd.transport.accept.tune",
             "pubsubd.broker.logins.Access.meet",
             "pubsubd.transport.line.LineProtocol",
         ):

@@ -36,7 +36,7 @@ from pubsubd.protocol.limits import KIB, MIB, Limits
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
 from pubsubd.transport import connection as session_module
-from pubsubd.transport import listen as listen_module
+from pubsubd.transport.accept import RESERVED
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
 
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
@@ -376,7 +376,7 @@ def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
         assert sentence in rendered(DAEMON)
     for sentence in (
         f"How long, in any {real.stall_window:g} seconds, publishers wait",
-        f"descriptors it may have minus {listen_module.RESERVED}.",
+        f"descriptors it may have minus {RESERVED}.",
     ):
         assert sentence in rendered(CONF)
 

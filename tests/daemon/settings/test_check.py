@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pubsubd.daemon.check import become, rehearse
-from pubsubd.daemon.systemd import PassedSocket, Service, find_service
+from pubsubd.daemon.service import PassedSocket, Service, find_service
 from pubsubd.daemon.warnings import expiries, sandboxed, warnings
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.load import load
