@@ -89,6 +89,20 @@ def requests_anew(stage: Stage) -> None:
     stage.flood(stage.line, [ask * 500 + end], once=True, done=end, count=max(4, stage.count))
 
 
+@attack("connections-of-2000", "//pubsubd/connections", each=PENDING)
+def connections_of_many(stage: Stage) -> None:
+    """Asks for the 1,000 busiest of 2,000 connections."""
+    stage.crowd(2_000, stage.line, lambda _: b"")
+    data = b'{"sort": "rate", "limit": 1000}'
+    stage.flood(stage.line, repeated(frame(b"//pubsubd/connections", data)))
+
+
+@attack("kill-nobody", "//pubsubd/kill", crowd=True, each=PENDING)
+def kill_nobody(stage: Stage) -> None:
+    """Asks to end connections that are not there, as fast as it can."""
+    stage.flood(stage.line, repeated(frame(b"//pubsubd/kill", b"999999999")))
+
+
 @attack("ping", "//pubsubd/ping", crowd=True, each=PENDING)
 def ping(stage: Stage) -> None:
     """Pings, as fast as it can."""
