@@ -17,13 +17,13 @@ from pubsubd.cli.line_writer import PATIENCE
 from pubsubd.cli.logs import start_log
 from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
-from pubsubd.daemon.check import become, rehearse
-from pubsubd.daemon.in_force import find_stuck, leave
+from pubsubd.daemon.check import dry_run, switch_user
+from pubsubd.daemon.in_force import find_fixed_changes, record
 from pubsubd.daemon.service import find_service
 from pubsubd.daemon.warnings import expiries, listening, readable_users, sandboxed, warnings
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config
-from pubsubd.settings.load import Settings, load, say_stuck
+from pubsubd.settings.load import Settings, describe_restart, load
 from pubsubd.settings.table import SETTINGS, Setting
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -166,20 +166,20 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
     if path is None:
         told.append(f"no --config: only flags, variables and defaults were checked{_hint()}")
     if as_user is not None:
-        become(as_user)
+        switch_user(as_user)
     elif service is not None and service.user and os.geteuid() == 0:
         told.append(
             f"checked with the rights of root, but {service.unit} runs as {service.user}: use"
             f" --as-user {service.user}"
         )
     settings = load(given, path)
-    prepared = rehearse(settings.config, service)
+    prepared = dry_run(settings.config, service)
     made = () if service is None else service.directories
-    stuck, process = find_stuck(settings, [*made, os.environ.get("RUNTIME_DIRECTORY", "")])
+    stuck, process = find_fixed_changes(settings, [*made, os.environ.get("RUNTIME_DIRECTORY", "")])
     if stuck and os.environ.get("MAINPID") == str(process):
-        raise ConfigError(say_stuck(stuck))  # systemd asks whether it can be reloaded
+        raise ConfigError(describe_restart(stuck))  # systemd asks whether it can be reloaded
     if stuck:
-        told.append(f"a reload of the running daemon will be refused: {say_stuck(stuck)}")
+        told.append(f"a reload of the running daemon will be refused: {describe_restart(stuck)}")
     passed = {} if service is None else service.sockets
     told += [*warnings(prepared, passed), *sandboxed(settings.config, service)]
     for text in (*told, *readable_users(settings.config), *expiries(prepared)):
@@ -199,7 +199,7 @@ async def _serve(settings: Settings, caught: list[int]) -> None:
         settings = settings.reload()
         return settings.config
 
-    leave(settings)
+    record(settings)
     try:
         await daemon.run(settings.config, early_signals=caught, reload=reload)
     except ConfigError as exc:

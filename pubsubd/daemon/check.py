@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from pubsubd.daemon.ports_file import check_ports_file
 from pubsubd.daemon.reload import Prepared, prepare
 from pubsubd.daemon.service import Service
 from pubsubd.protocol.errors import ConfigError
@@ -55,7 +57,7 @@ def check(config: Config, all_bound: Sequence[BoundSocket] = ()) -> Prepared:
     return prepared
 
 
-def rehearse(config: Config, service: Service | None) -> Prepared:
+def dry_run(config: Config, service: Service | None) -> Prepared:
     """Do what :func:`check` does, and look whether this machine has what a start needs.
 
     Args:
@@ -84,37 +86,27 @@ def rehearse(config: Config, service: Service | None) -> Prepared:
     check_distinct(
         (one.name, family, address)
         for one in own
-        if one.unix is None
-        for family, address in resolve(one, insecure=config.insecure)
+        for family, address in (
+            resolve(one, insecure=config.insecure)
+            if one.unix is None
+            else [(socket.AF_UNIX, one.unix)]
+        )
     )
     for one in own:
         if one.unix is None:
             try_addresses(one, insecure=config.insecure)
         elif str(Path(one.unix).parent) not in made:
             try_path(one.unix)
-    paths = [one.unix for one in own if one.unix is not None]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise ConfigError(f"two listeners have the same address: unix:{path}")
     if config.mesh is not None and not any(
         one.protocol == "line" and one.unix is None for one in listeners.values()
     ):
         raise ConfigError("a mesh needs a TCP port for the line protocol")
     if config.ports_file is not None and str(Path(config.ports_file).parent) not in made:
-        _check_ports_file(Path(config.ports_file))
+        check_ports_file(Path(config.ports_file))
     return prepared
 
 
-def _check_ports_file(path: Path) -> None:
-    if path.is_dir():
-        raise ConfigError(f"ports_file: {path} is a directory")
-    if not path.parent.is_dir():
-        raise ConfigError(f"ports_file: there is no directory {path.parent}")
-    if not os.access(path.parent, os.W_OK | os.X_OK) and not os.access(path, os.W_OK):
-        raise ConfigError(f"ports_file: no permission to write to {path.parent}")
-
-
-def become(name: str) -> None:
+def switch_user(name: str) -> None:
     """Go on as another user, with that user's groups and no rights of root.
 
     Raises:

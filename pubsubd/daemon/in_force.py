@@ -13,13 +13,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pubsubd.settings.load import Settings, name_stuck
+from pubsubd.settings.load import Settings, changed_names
 
 NAME = "in-force.json"
 """The file in that directory."""
 
 
-def leave(settings: Settings) -> None:
+def record(settings: Settings) -> None:
     """Note what this daemon was started with, if there is a place for it."""
     directory = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if not directory or settings.path is None:
@@ -40,7 +40,7 @@ def leave(settings: Settings) -> None:
         return  # the check then misses what it would find there
 
 
-def find_stuck(settings: Settings, directories: Sequence[str]) -> tuple[list[str], int]:
+def find_fixed_changes(settings: Settings, directories: Sequence[str]) -> tuple[list[str], int]:
     """Return what has changed that needs a restart of the daemon that runs, and its process.
 
     Args:
@@ -65,7 +65,7 @@ def find_stuck(settings: Settings, directories: Sequence[str]) -> tuple[list[str
                 for name in sorted(fixed.keys() | after.keys())
                 if name.startswith("listener ") or (name in fixed.keys() & after.keys() - given)
             ]
-            return name_stuck(
+            return changed_names(
                 {name: fixed.get(name) for name in names}, {name: after.get(name) for name in names}
             ), process
     return [], 0

@@ -12,34 +12,33 @@ import ctypes
 import functools
 import gc
 import importlib
-import json
 import logging
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.traffic import INTERVAL, Traffic
 from pubsubd.broker.turn import Steps, finish
-from pubsubd.daemon.check import check
 from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
-from pubsubd.daemon.reload import Prepared, Reloader, prepare
+from pubsubd.daemon.ports_file import write_ports
+from pubsubd.daemon.reload import Reloader, prepare
+from pubsubd.daemon.reloading import log_warnings, read_again, reload_on_signal
+from pubsubd.daemon.signals import open_hangups, open_signals, wait_signal
 from pubsubd.daemon.status import Status
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.daemon.warnings import inherited, warnings
-from pubsubd.files.own import OwnFile
-from pubsubd.files.whole import locked, write_whole
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
-from pubsubd.protocol.limits import MIB, TURN
+from pubsubd.protocol.limits import MIB
 from pubsubd.settings.config import Config, MeshOptions
 from pubsubd.transport.accept import (
     Listener,
@@ -62,12 +61,6 @@ if TYPE_CHECKING:
     from pubsubd.mesh.dial import Mesher
 
 log = logging.getLogger("pubsubd")
-
-READ_TIMEOUT = 30.0
-"""Seconds that reading the settings and their files may take at a reload."""
-
-WRITE_TIMEOUT = 10.0
-"""Seconds that writing the ports file may take."""
 
 SWEEP = 1.0
 """Seconds between two looks at all connections, at most."""
@@ -107,8 +100,8 @@ async def run(
     failed: list[FailedError] = []
     _keep_memory()
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(_signals(*_ENDS))
-        hangups = stack.enter_context(_hangups())
+        signals = stack.enter_context(open_signals(*_ENDS))
+        hangups = stack.enter_context(open_hangups())
         notifier = stack.enter_context(contextlib.closing(Notifier()))
         all_bound = listen(
             config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
@@ -122,7 +115,7 @@ async def run(
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
             finish(reloader.apply(prepared))
-            _log_warnings(warnings(prepared, inherited(all_bound)))
+            log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()
             stack.callback(reserve.close)
             listeners, closed = trio.CancelScope(), trio.Event()
@@ -156,13 +149,13 @@ async def run(
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
             if config.ports_file is not None:
-                await _write_in_time(partial(_write_ports, Path(config.ports_file), ports, stack))
+                await write_ports(Path(config.ports_file), ports, stack)
             stack.enter_context(garbage.keep())
             log.info("event=ready %s", _describe(all_bound))
             notifier.ready()
             task_status.started(ports)
             if not early_signals:
-                await _wait_signal(signals)
+                await wait_signal(signals)
             log.info("event=draining connections=%d", len(server.connections))
             notifier.stopping()
             if reloader.hub is not None:
@@ -295,28 +288,6 @@ async def _run_within(scope: trio.CancelScope, run: Callable[[], Awaitable[objec
         await run()
 
 
-def _write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
-    with locked(path, 0.1):
-        write_whole(path, json.dumps(ports).encode() + b"\n", prepare=_let_all_read)
-    stack.callback(OwnFile(path).remove)
-
-
-def _let_all_read(descriptor: int) -> None:
-    with contextlib.suppress(PermissionError):  # it may be another user's
-        os.fchmod(descriptor, 0o644)
-
-
-async def _write_in_time(write: Callable[[], None]) -> None:
-    """Write a file in a thread: connections are served meanwhile, however slow the disk is.
-
-    Raises:
-        ConfigError: it has not been written in time.
-    """
-    with trio.move_on_after(WRITE_TIMEOUT):
-        return await trio.to_thread.run_sync(write, abandon_on_cancel=True)
-    raise ConfigError(f"the ports file has not been written in {WRITE_TIMEOUT:g} s")
-
-
 def _describe(all_bound: Sequence[BoundSocket]) -> str:
     words: dict[str, list[str]] = {}
     families = dict[str, None]()
@@ -353,11 +324,6 @@ def _collect(crowd: bool) -> None:
     if crowd:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
-
-
-def _log_warnings(texts: Iterable[str]) -> None:
-    for text in texts:
-        log.warning("event=settings-warning detail=%s", json.dumps(text))
 
 
 # Background
@@ -403,126 +369,9 @@ async def _note_traffic(traffic: Traffic) -> NoReturn:
             await trio.lowlevel.checkpoint()
 
 
-# Reloading
-
-
-class _ReloadFaultError(ConfigError):
-    """Settings that cannot be read because of a mistake in this program, which is the cause."""
-
-
-_Read: TypeAlias = Callable[[], tuple[Prepared, list[str]]]
-
-
-def read_again(
-    reload: Callable[[], Config], all_bound: Sequence[BoundSocket]
-) -> tuple[Prepared, list[str]]:
-    """Return settings that can be put into force, and warnings about them.
-
-    Whatever goes wrong is a ConfigError.
-    """
-    try:
-        prepared = check(reload(), all_bound)
-        return prepared, warnings(prepared, inherited(all_bound))
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise _ReloadFaultError(f"an unexpected failure: {error!r:.200}") from error
-
-
-async def reload_on_signal(
-    signals: Any,
-    read: _Read | None,
-    reloader: Reloader,
-    notifier: Notifier,
-    status: Status,
-) -> None:
-    """Read the settings again at each signal, put them into force, and tell what came of it."""
-    threads = trio.CapacityLimiter(1)
-    while True:
-        await _wait_signal(signals)
-        notifier.reloading()
-        try:
-            if read is None:
-                raise ConfigError("there are no settings to read again")
-            prepared, texts = await _read_in_thread(read, threads)
-            await _apply(prepared, reloader)
-        except ConfigError as error:
-            reloader.failed = True
-            if isinstance(error, _ReloadFaultError) and error.__cause__ is not None:
-                # Here and not where it was met: that was in a thread, where there is no clock.
-                reloader.server.broker.faults.note(error.__cause__, "reload")
-            told: dict[str, object] = {"event": "reload-failed", "detail": str(error)}
-            reloader.server.publish_event(told, logging.ERROR, asked=True)
-        else:
-            reloader.server.publish_event({"event": "reloaded"}, asked=True)
-            _log_warnings(texts)
-        if notifier.listening:
-            await status.look()
-            status.tell()
-        notifier.ready()
-
-
-async def _read_in_thread(read: _Read, threads: trio.CapacityLimiter) -> tuple[Prepared, list[str]]:
-    """Read in a thread: files may be slow, and nobody has to wait for them.
-
-    One that never answers, as on a disk that is gone, keeps its thread. There is no second one
-    then, and the daemon ends without it.
-
-    Raises:
-        ConfigError: the settings cannot be used, or have not been read in time.
-    """
-    if threads.borrowed_tokens:
-        raise ConfigError("the files of the reload before have not been read yet")
-    with trio.move_on_after(READ_TIMEOUT):
-        return await trio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=threads)
-    raise ConfigError(f"the files have not been read in {READ_TIMEOUT:g} s")
-
-
-async def _apply(prepared: Prepared, reloader: Reloader) -> None:
-    """Put settings into force, and let others have their turns meanwhile."""
-    turn, lane = reloader.server.broker.delivery.turn, reloader.server.lane
-    turn.begin()
-    for _ in reloader.apply(prepared, turn.over):
-        await lane.wait(TURN)
-        turn.begin()
-
-
 # Ending
 
 
-@contextlib.contextmanager
-def _signals(*numbers: int) -> Iterator[Any]:
-    """Receive signals where that is possible: in the main thread."""
-    try:
-        receiver = trio.open_signal_receiver(*numbers)
-        with receiver as signals:
-            yield signals
-    except RuntimeError:
-        yield None
-
-
-@contextlib.contextmanager
-def _hangups() -> Iterator[Any]:
-    """Receive SIGHUP; one that nobody has taken at the end would end the process by itself."""
-    try:
-        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    except ValueError:  # as above
-        yield None
-        return
-    try:
-        with _signals(signal.SIGHUP) as signals:
-            yield signals
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-async def _wait_signal(signals: Any) -> None:
-    if signals is None:
-        await trio.sleep_forever()
-    async for _ in signals:
-        return
-
-
 async def _abort_on_signal(signals: Any, everything: trio.CancelScope) -> None:
-    await _wait_signal(signals)
+    await wait_signal(signals)
     everything.cancel()

@@ -47,7 +47,7 @@ def warnings(prepared: Prepared, passed: Passed) -> list[str]:
     """
     return [
         *_overridden(prepared.config, passed),
-        *_strangers(prepared),
+        *_unknown_users(prepared),
         *_unfit_certificates(prepared),
         *_export(prepared.config),
         *_readable(prepared.config),
@@ -109,7 +109,7 @@ def _addresses(one: ListenerConfig) -> list[str]:
     return [text_of(address) for _, address in resolve(one, insecure=True)]
 
 
-def _strangers(prepared: Prepared) -> Iterator[str]:
+def _unknown_users(prepared: Prepared) -> Iterator[str]:
     """Names in rules that nobody can have."""
     config = prepared.config
     if config.hub_auth is not None or any(

@@ -69,8 +69,8 @@ class Settings:
             ConfigError: it does not load, or something has changed that needs a restart.
         """
         new = load(self.given, self.path)
-        if stuck := name_stuck(self.fixed(), new.fixed()):
-            raise ConfigError(say_stuck(stuck))
+        if stuck := changed_names(self.fixed(), new.fixed()):
+            raise ConfigError(describe_restart(stuck))
         return new
 
     def fixed(self) -> dict[str, object]:
@@ -84,7 +84,7 @@ class Settings:
         return fixed | {"peer": config.mesh is not None, "hub_auth": bool(config.hub_auth)}
 
 
-def name_stuck(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+def changed_names(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
     """Return the names of those that differ, of what :meth:`Settings.fixed` returns."""
     stuck = [
         name for name in dict.fromkeys((*before, *after)) if before.get(name) != after.get(name)
@@ -96,7 +96,7 @@ def name_stuck(before: Mapping[str, object], after: Mapping[str, object]) -> lis
     return stuck
 
 
-def say_stuck(names: Sequence[str]) -> str:
+def describe_restart(names: Sequence[str]) -> str:
     """Return a line that says that these need a restart."""
     many = "changes that need" if len(names) > 1 else "a change that needs"
     return f"{many} a restart: {', '.join(names)}"

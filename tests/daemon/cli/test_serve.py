@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.daemon import run as daemon
+from pubsubd.daemon.reloading import READ_TIMEOUT
 from tests import forks
 from tests.daemons import wait_until
 from tests.running import command_line, environment
@@ -290,7 +290,7 @@ def test_a_file_that_never_answers_keeps_neither_the_daemon_nor_a_thread_each(
         assert threads(process) == before + 1
         begun = time.monotonic()
         status, rest = end(process)
-        assert time.monotonic() - begun < daemon.READ_TIMEOUT / 3
+        assert time.monotonic() - begun < READ_TIMEOUT / 3
         os.close(held[0])
     assert status == 0
     assert "event=stopped" in rest

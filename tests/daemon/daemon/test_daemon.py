@@ -22,6 +22,7 @@ from pubsubd.access.users import Users
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
+from pubsubd.daemon import reloading
 from pubsubd.daemon import run as daemon
 from pubsubd.daemon.run import Config, run
 from pubsubd.hub.port import Hub
@@ -113,7 +114,7 @@ async def test_a_reload_whose_files_do_not_answer_is_given_up_and_no_second_one_
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(daemon, "READ_TIMEOUT", 0.01)
+    monkeypatch.setattr(reloading, "READ_TIMEOUT", 0.01)
     caplog.set_level("INFO", "pubsubd")
     fifo = tmp_path / "users"
     config = Config(port=0, hub_port=None)
@@ -133,7 +134,7 @@ async def test_a_reload_whose_files_do_not_answer_is_given_up_and_no_second_one_
         await told("have not been read in 0.01 s")
         os.kill(os.getpid(), signal.SIGHUP)
         await told("of the reload before have not been read yet")
-        monkeypatch.setattr(daemon, "READ_TIMEOUT", 60.0)
+        monkeypatch.setattr(reloading, "READ_TIMEOUT", 60.0)
         fifo.write_bytes(b"")
         await trio.to_thread.run_sync(wait_until, lambda: len(reads) == 1, "it was read")
         fifo.unlink()

@@ -22,7 +22,7 @@ from pubsubd.access.identity import Identity
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users, check_secret, check_user, hash_password, parse_users
 from pubsubd.broker.broker import Broker
-from pubsubd.daemon import run as daemon_module
+from pubsubd.daemon import reloading
 from pubsubd.daemon.reload import Reloader
 from pubsubd.daemon.status import Status
 from pubsubd.daemon.systemd import Notifier
@@ -382,12 +382,12 @@ async def test_a_reload_that_fails_in_a_way_nobody_thought_of_is_counted() -> No
 
     async with trio.open_nursery() as nursery:
         reloader = Reloader(server := Server(Limits(), nursery))
-        read = partial(daemon_module.read_again, broken, ())
+        read = partial(reloading.read_again, broken, ())
         signals = one_signal()
         # It asks for the second signal once it is done with the first.
         notifier = Notifier()
         status = Status(reloader, notifier)
-        await daemon_module.reload_on_signal(signals, read, reloader, notifier, status)
+        await reloading.reload_on_signal(signals, read, reloader, notifier, status)
     assert reloader.failed
     assert sum(server.broker.faults.counts.values()) == 1
 
@@ -398,8 +398,8 @@ def test_a_reload_opens_no_inherited_socket_to_strangers() -> None:
         sock.bind(("0.0.0.0", 0))  # and nobody listens there
         bound = [BoundSocket(safe, sock, inherited=True)]
         with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not loopback"):
-            daemon_module.read_again(lambda: Config(listeners=(safe,)), bound)
-        daemon_module.read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
+            reloading.read_again(lambda: Config(listeners=(safe,)), bound)
+        reloading.read_again(lambda: Config(listeners=(safe,), insecure=True), bound)
 
 
 # Discovery

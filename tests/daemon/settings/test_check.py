@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.daemon.check import become, rehearse
+from pubsubd.daemon.check import dry_run, switch_user
 from pubsubd.daemon.service import PassedSocket, Service, find_service
 from pubsubd.daemon.warnings import expiries, sandboxed, warnings
 from pubsubd.protocol.errors import ConfigError
@@ -39,7 +39,7 @@ def write(tmp_path: Path) -> Write:
 
 def look(path: Path, service: Service | None = None) -> list[str]:
     """Return the warnings about a file."""
-    prepared = rehearse(load({}, path).config, service)
+    prepared = dry_run(load({}, path).config, service)
     passed = {} if service is None else service.sockets
     return [*warnings(prepared, passed), *expiries(prepared)]
 
@@ -72,7 +72,7 @@ def command(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         ),
         (
             listener("a", "unix:DIR/s") + listener("b", "unix:DIR/s"),
-            "two listeners have the same address: unix:DIR/s",
+            "the listeners a and b have the same address: DIR/s",
         ),
         (
             "insecure = true\nhost = '192.0.2.1'\nport = 0\nhub_port = 0\n",
@@ -345,10 +345,10 @@ def test_as_user_checks_what_that_user_can_read_and_use(
 
 def test_as_user_needs_root_a_user_and_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="there is no user no-such-user"):
-        become("no-such-user")
+        switch_user("no-such-user")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(ConfigError, match="--as-user needs root"):
-        become("root")
+        switch_user("root")
     done = serve("--as-user=nobody")
     assert done.returncode == 2
     assert "--as-user is for --check." in done.stderr
