@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,14 +109,21 @@ def test_a_long_wait_stands_for_all_that_would_have_waited() -> None:
     assert Waits([0.5] * 100).share(0.99) == 0.5
 
 
-def test_probes_see_a_daemon_that_stands_still(tmp_path: Path) -> None:
+@contextmanager
+def probing_one_that_stands_still(directory: Path) -> Iterator[tuple[Daemon, Worker]]:
+    """Run a daemon with probes, and stop it as soon as they have begun."""
     with (
-        running(tmp_path) as daemon,
+        running(directory) as daemon,
         Worker(pings, daemon.line, daemon.hub, daemon.pid) as probe,
     ):
         probe.answer()
         probe.ask("mark")
         daemon.signal(signal.SIGSTOP)
+        yield daemon, probe
+
+
+def test_probes_see_a_daemon_that_stands_still(tmp_path: Path) -> None:
+    with probing_one_that_stands_still(tmp_path) as (daemon, probe):
         time.sleep(0.5)
         daemon.signal(signal.SIGCONT)
         seen = probe.ask("report", 5.0)
@@ -130,13 +138,7 @@ def test_probes_see_a_daemon_that_stands_still(tmp_path: Path) -> None:
 
 
 def test_probes_that_hear_nothing_are_lost_and_have_waited(tmp_path: Path) -> None:
-    with (
-        running(tmp_path) as daemon,
-        Worker(pings, daemon.line, daemon.hub, daemon.pid) as probe,
-    ):
-        probe.answer()
-        probe.ask("mark")
-        daemon.signal(signal.SIGSTOP)
+    with probing_one_that_stands_still(tmp_path) as (daemon, probe):
         time.sleep(0.3)  # until both have something under way
         for waits in probe.ask("report", 0.5).values():
             assert waits.lost
