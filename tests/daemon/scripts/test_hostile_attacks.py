@@ -138,7 +138,7 @@ def test_probes_see_a_daemon_that_stands_still(tmp_path: Path) -> None:
 
 
 def test_probes_that_hear_nothing_are_lost_and_have_waited(tmp_path: Path) -> None:
-    with probing_one_that_stands_still(tmp_path) as (daemon, probe):
+    with probing_one_that_stands_still(tmp_path) as (_, probe):
         time.sleep(0.3)  # until both have something under way
         for waits in probe.ask("report", 0.5).values():
             assert waits.lost
