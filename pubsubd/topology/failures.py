@@ -82,8 +82,8 @@ def explain_failure(failure: BaseException, log: Path | None = None, start: int 
     if gone or _CONTEXT_ENDED.search(text):
         text = _tail(log, start) or text
     for pattern, told in _KNOWN.items():
-        if found := re.search(pattern, text):
-            return _short(told.format(line=_line_of(text, found.start()), **found.groupdict()))
+        if found := re.search(rf"^.*?(?:{pattern}).*$", text, re.MULTILINE):
+            return _short(told.format(line=_clean(found[0].strip()), **found.groupdict()))
     if _JAVA_ENDED in _text(failure):
         return _short(f"Spark's Java did not start: {_last_words(text) or 'it said nothing'}")
     if gone:
@@ -163,13 +163,6 @@ def _clean(line: str) -> str:
         if shorter == line:
             return re.sub(r"[;,. ]*\bSQLSTATE: \w+;?$", "", line.strip())
         line = shorter
-
-
-def _line_of(text: str, at: int) -> str:
-    """Return the line of ``text`` with the character ``at``."""
-    start = text.rfind("\n", 0, at) + 1
-    end = text.find("\n", at)
-    return _clean(text[start : end if end >= 0 else len(text)].strip())
 
 
 def _essence(text: str) -> str:

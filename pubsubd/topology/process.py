@@ -8,21 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-
-
-@contextlib.contextmanager
-def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Change the environment, which Spark reads and hands on to Java, for a while."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+from collections.abc import Iterator
 
 
 @contextlib.contextmanager

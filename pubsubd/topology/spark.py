@@ -33,7 +33,7 @@ from pubsubd.topology.archive import SECONDS, Archive
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import explain_failure, is_of_spark
 from pubsubd.topology.java import find_java
-from pubsubd.topology.process import environment, process_as_it_was, quiet_loggers
+from pubsubd.topology.process import process_as_it_was, quiet_loggers
 from pubsubd.topology.settings import (
     LOCAL,
     default_heap,
@@ -140,8 +140,14 @@ def _files(log_file: Path | None) -> Iterator[tuple[Path, IO[bytes]]]:
             scratch = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="pubsubd-spark-", ignore_cleanup_errors=True)
             )
-            path = log_file or _temporary_log()
-            log = stack.enter_context(path.open("ab", buffering=0))
+            opened: Any = (
+                log_file.open("ab", buffering=0)
+                if log_file
+                else tempfile.NamedTemporaryFile(  # noqa: SIM115  (entered below)
+                    "ab", buffering=0, prefix="pubsubd-topology-", suffix=".log", delete=False
+                )
+            )
+            log: IO[bytes] = stack.enter_context(opened)
         except OSError as error:
             raise TopologyError(
                 f"{error.filename or tempfile.gettempdir()}: {error.strerror}"
@@ -154,13 +160,7 @@ def _files(log_file: Path | None) -> Iterator[tuple[Path, IO[bytes]]]:
             raise
         finally:
             if not kept:
-                path.unlink(missing_ok=True)
-
-
-def _temporary_log() -> Path:
-    handle, name = tempfile.mkstemp(prefix="pubsubd-topology-", suffix=".log")
-    os.close(handle)
-    return Path(name)
+                Path(log.name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -190,9 +190,9 @@ def _own_java(
     context: Any = None
     try:
         with _one_line_failures(log):  # in here, as some have to be asked of Java
-            with environment(environ):
-                gateway = launch(conf, {"stdout": log, "stderr": log, "cwd": scratch})
-                context = SparkContext(conf=conf, gateway=gateway)
+            os.environ.update(environ)  # put back at the end
+            gateway = launch(conf, {"stdout": log, "stderr": log, "cwd": scratch})
+            context = SparkContext(conf=conf, gateway=gateway)
             # Or it would print a stack when Java is gone; pyspark has no setting for it.
             context._accumulatorServer.handle_error = lambda *_: None
             if threading.current_thread() is threading.main_thread():

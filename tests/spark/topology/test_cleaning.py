@@ -141,7 +141,15 @@ def test_rows_of_parquet_are_held_to_the_same_rules(spark: SparkSession) -> None
 
 
 def test_bare_lists_have_two_columns_and_others_that_are_ignored(spark: SparkSession) -> None:
-    texts = [b"# a\tb", b"FromNodeId\tToNodeId", b"a b", b" c\td\t0.5\twifi\r", b"e,f,1", b"g , h"]
+    texts = [
+        b"# a\tb",
+        b"FromNodeId\tToNodeId",
+        b"Source , target,weight\r",
+        b"a b",
+        b" c\td\t0.5\twifi\r",
+        b"e,f,1",
+        b"g , h",
+    ]
     texts += [b"\xef\xbb\xbfi j", b"", b" \r", b"k", b"l,", b"m m", b"\xffn o", "é 日".encode()]
     checked = check_lists(lines(spark, texts, "/d/freifunk-ulm.edges.tsv.gz"))
     assertSchemaEqual(checked.schema, spark.createDataFrame([], CHECKED).schema)
