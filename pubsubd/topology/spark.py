@@ -207,9 +207,13 @@ def _own_java(
         archive.abandon()
         raise
     finally:
-        if gateway is not None:
-            _end_java(gateway, context, SECONDS if archive.recording else JAVA_SECONDS)
-        archive.finish()
+        try:
+            if gateway is not None:
+                _end_java(gateway, context, SECONDS if archive.recording else JAVA_SECONDS)
+        finally:
+            if gateway is None or gateway.proc.returncode == -signal.SIGKILL:
+                archive.abandon()  # it was not written to the end
+            archive.finish()
 
 
 def _end_java(gateway: Any, context: Any, seconds: float) -> None:
@@ -225,9 +229,11 @@ def _end_java(gateway: Any, context: Any, seconds: float) -> None:
     process.stdin.close()
     try:
         process.wait(seconds)
-    except TimeoutExpired:
+    except BaseException as error:
         process.kill()
         process.wait()
+        if not isinstance(error, TimeoutExpired):  # Ctrl-C
+            raise
     with contextlib.suppress(Exception):
         gateway.shutdown()
     if context is not None:
