@@ -309,6 +309,15 @@ class Daemon:
             assert "traceback=" not in text, text.replace("\\n", "\n")
             assert " level=error " not in text, text
 
+    def label_of(self, name: str) -> str:
+        """Return what it calls the one connection that would receive ``name``."""
+        line = Line(self.address)
+        line.say(frame("//pubsubd/explain", name.encode()))
+        _, data = line.hear_frame()
+        line.close()
+        (receiver,) = json.loads(data)["receivers"]
+        return str(receiver["peer"])
+
     # What it costs
 
     def memory(self) -> int:

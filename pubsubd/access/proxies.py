@@ -1,4 +1,4 @@
-"""Which addresses are those of proxies, and who is behind one, without I/O.
+"""Trusted proxies, and the clients that they speak for, without I/O.
 
 A proxy says whom it speaks for: in a header of HTTP, or in the PROXY protocol's header before
 everything else. Only what a trusted proxy says is believed, since anybody can say it.
@@ -78,11 +78,6 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
-
-
-def labelled_host(label: str) -> str:
-    """Return the address in ``HOST:PORT`` or ``[HOST]:PORT``."""
-    return label.rpartition(":")[0].strip("[]")
 
 
 # HTTP

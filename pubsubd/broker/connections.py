@@ -1,8 +1,8 @@
-"""Who is connected, and how to end a connection: ``//pubsubd/connections`` and ``//pubsubd/kill``.
+"""Requests that list connections and end one: ``//pubsubd/connections`` and ``//pubsubd/kill``.
 
 Strategy: an answer has the rows of the connections that come first in the order that is asked for.
-To find these, all connections are looked at, in steps, and where there are many, once for all who
-ask within a moment. What is kept for that are numbers; the rows are made for each answer.
+To find these, all connections are looked at, in steps; where there are many, only once for all who
+ask within a moment. Only their numbers are kept for that, and rows are made for each answer.
 
 With access rules, whoever may publish the names of these requests may see and end all connections.
 Without rules it depends on whether clients say who they are; see :meth:`Connections._sees`.

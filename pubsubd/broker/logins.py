@@ -31,7 +31,7 @@ from pubsubd.broker.peer import Peer
 from pubsubd.broker.publish_filter import PublishFilter
 from pubsubd.broker.turn import Steps, finish
 from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.wire import escape
+from pubsubd.protocol.wire import escape, host_in
 from pubsubd.routing.router import Router
 
 FAILURES = 10
@@ -465,7 +465,7 @@ def is_local(peer: Peer) -> bool:
 def _address(peer: Peer) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the address of a peer; None if it has come by a Unix socket."""
     try:
-        address = ipaddress.ip_address(peer.label.rpartition(":")[0].strip("[]"))
+        address = ipaddress.ip_address(host_in(peer.label))
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address

@@ -1,4 +1,4 @@
-"""How fast each connection carries messages and bytes, without I/O.
+"""Rates of messages and bytes of each connection, without I/O.
 
 Strategy: a connection counts once a read and once a send, never a message. Every
 :data:`INTERVAL` the counts of all connections are noted. A rate is what came since the note before

@@ -13,12 +13,11 @@ import msgspec
 import trio
 
 from pubsubd.broker.connections import COLUMNS, MAX_ROWS, ROWS, ConnectionRow
+from pubsubd.cli.answers import read_answer
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.tables import adaptive_table, duration, fits, show, size
 from pubsubd.cli.terminal import console
-from pubsubd.protocol.errors import PubsubdError
-from pubsubd.protocol.wire import escape
 
 _CELLS: dict[str, Callable[[ConnectionRow, float], str]] = {
     "number": lambda row, _: f"{row.connection}",
@@ -82,11 +81,7 @@ def command(target: Target, sort: str, limit: int, form: str) -> None:
     if form == "json":
         echo(json.dumps(json.loads(answer)))
         return
-    try:
-        read = msgspec.json.decode(answer, type=_Answer)
-    except msgspec.DecodeError as exc:
-        text = f"the daemon's answer has no connections: {escape(str(exc))}"
-        raise PubsubdError(text) from exc
+    read = read_answer(answer, _Answer, "connections")
     if form == "jsonl":
         for row in read.connections:
             echo(row.as_json())

@@ -1,4 +1,4 @@
-"""The messages of ``pubsubd bench``: cycles of frames, and whether they arrive as they were sent.
+"""Messages of ``pubsubd bench``: cycles of frames, and whether they arrive as they were sent.
 
 Strategy: what the daemon passes on is the frames as they were published, in runs of one publisher.
 So a read is compared with the cycles of the publishers, in a few comparisons.

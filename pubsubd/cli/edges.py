@@ -10,11 +10,12 @@ import click
 import msgspec
 import trio
 
+from pubsubd.cli.answers import read_answer
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import visible
 from pubsubd.client import Client
-from pubsubd.mesh.edges import FORMATS, EdgesError, Row
-from pubsubd.protocol.wire import escape
+from pubsubd.mesh.edges import FORMATS, Row
+from pubsubd.protocol.errors import PubsubdError
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -91,18 +92,15 @@ async def ask_edges(client: Client) -> list[Row]:
     """Return all rows that the daemon has, page by page.
 
     Raises:
-        EdgesError: the answer is not what it should be.
+        PubsubdError: the answer is not what it should be.
     """
     rows: list[Row] = []
     offset: int | None = 0
     while offset is not None:
         answer = await client.request("//pubsubd/edges", str(offset))
-        try:
-            page = msgspec.json.decode(answer, type=_Page)
-        except msgspec.DecodeError as exc:
-            raise EdgesError(f"the daemon's answer has no edges: {escape(str(exc))}") from exc
+        page = read_answer(answer, _Page, "edges")
         rows += map(msgspec.structs.asdict, page.edges)
         if page.following is not None and page.following <= offset:
-            raise EdgesError("the daemon's pages of edges do not advance")
+            raise PubsubdError("the daemon's pages of edges do not advance")
         offset = page.following
     return rows

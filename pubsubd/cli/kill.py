@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import click
-import msgspec
 import trio
 
 from pubsubd.broker.connections import ConnectionRow
+from pubsubd.cli.answers import read_answer
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo
 from pubsubd.client import DaemonError
-from pubsubd.protocol.errors import CLOSES, PubsubdError
+from pubsubd.protocol.errors import CLOSES
 from pubsubd.protocol.wire import escape
 
 
@@ -44,10 +44,6 @@ async def _kill(target: Target, numbers: tuple[int, ...]) -> bool:
 
 
 def _describe(answer: bytes) -> str:
-    try:
-        row = msgspec.json.decode(answer, type=ConnectionRow)
-    except msgspec.DecodeError as exc:
-        text = f"the daemon's answer is no connection: {escape(str(exc))}"
-        raise PubsubdError(text) from exc
+    row = read_answer(answer, ConnectionRow, "connection")
     user = f"{escape(row.user)} at " if row.user else ""
     return f"{row.connection}: {user}{escape(row.peer)}"

@@ -1,4 +1,4 @@
-"""The load of ``pubsubd bench``: bytes that were built before out, bytes that are due in.
+"""Load of ``pubsubd bench``: it sends frames that were built before, and checks what arrives.
 
 Strategy: nothing is done per message. A publisher sends slices of a cycle of frames; a subscriber
 gives whole reads to its :class:`pubsubd.cli.cycles.Check`.

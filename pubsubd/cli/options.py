@@ -186,7 +186,7 @@ _OPTIONS: tuple[_Decorator, ...] = (
 )
 
 
-_NAMES = (
+NAMES = (
     "host",
     "port",
     "unix",
@@ -207,7 +207,7 @@ def connects(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        options = {name: kwargs.pop(name) for name in _NAMES}
+        options = {name: kwargs.pop(name) for name in NAMES}
         return function(*args, target=_target(**options), **kwargs)
 
     decorated: Callable[..., Any] = wrapper

@@ -13,6 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from pubsubd.cli.answers import read_answer
 from pubsubd.cli.edges import ask_edges
 from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
@@ -23,7 +24,7 @@ from pubsubd.cli.terminal import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
 from pubsubd.client import Client
 from pubsubd.protocol.errors import PubsubdError
-from pubsubd.protocol.wire import escape, show_address
+from pubsubd.protocol.wire import show_address
 
 
 class _Link(msgspec.Struct):
@@ -104,10 +105,10 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
     async with target.connect() as client:
 
         async def draw(width: int) -> Group:
-            return _draw(_read_answer(await _ask(client)), width)
+            return _draw(read_answer(await _ask(client), _Answer, "peers"), width)
 
         if graph is not None:
-            answer = _read_answer(await _ask(client))
+            answer = read_answer(await _ask(client), _Answer, "peers")
             links = links_of(await ask_edges(client))
             daemons = [one.node for one in answer.daemons]
             echo(FORMS[graph](answer.node, daemons, links), nl=False)
@@ -132,7 +133,7 @@ async def _ask(client: Client) -> bytes:
         PubsubdError: the answer is not what it should be.
     """
     answer = await client.request("//pubsubd/peers")
-    page = _read_page(answer)
+    page = read_answer(answer, _Page, "peers")
     following = page.following
     if following is None:
         return answer
@@ -141,25 +142,11 @@ async def _ask(client: Client) -> bytes:
         if following <= offset:
             raise PubsubdError("the daemon's pages of peers do not advance")
         offset = following
-        page = _read_page(await client.request("//pubsubd/peers", str(offset)))
+        page = read_answer(await client.request("//pubsubd/peers", str(offset)), _Page, "peers")
         whole["links"] += page.links
         whole["daemons"] += page.daemons
         following = page.following
     return json.dumps(whole | {"next": None}).encode()
-
-
-def _read_page(answer: bytes) -> _Page:
-    try:
-        return msgspec.json.decode(answer, type=_Page)
-    except msgspec.DecodeError as exc:
-        raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
-
-
-def _read_answer(data: bytes) -> _Answer:
-    try:
-        return msgspec.json.decode(data, type=_Answer)
-    except msgspec.DecodeError as exc:
-        raise PubsubdError(f"the daemon's answer has no peers: {escape(str(exc))}") from exc
 
 
 # Drawing

@@ -12,7 +12,7 @@ MAX_SIZE = 64 * KIB
 """Bytes of JSON that is indented; larger texts are shown as any others."""
 
 MAX_DEPTH = 32
-"""Levels of it: what is indented may have more bytes than it had by the number of its levels."""
+"""Levels of JSON that is indented: at each of them, every line becomes longer."""
 
 CYAN, _BLUE, _GREEN, _MAGENTA = "\x1b[36m", "\x1b[1;34m", "\x1b[32m", "\x1b[35m"
 RESET = "\x1b[0m"

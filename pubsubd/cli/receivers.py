@@ -1,4 +1,4 @@
-"""Who would receive a name."""
+"""Receivers of a name, and waiting for them."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Output:
-    """What is done with the messages: printed in a format, unless they are dumped or summarised."""
+    """Output of messages: in a format, unless they are dumped or summarised."""
 
     form: Format
     as_json: bool

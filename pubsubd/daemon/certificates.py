@@ -25,7 +25,7 @@ log = logging.getLogger("pubsubd")
 DAY = 86_400.0
 
 DIALLED = "dialled"
-"""What stands for a listener where a file is for links that this daemon dials."""
+"""Name in the place of a listener's, for files of links that this daemon dials."""
 
 _NOTICE = 30 * DAY  # before the end
 _SHARE = 1 / 3  # of a life that is shorter

@@ -1,7 +1,7 @@
 """Checks of settings beyond their own text: what this machine and its files make of them.
 
-What the daemon would not start with is an error, and here. What it starts with although nobody can
-have meant it is a warning; see :mod:`pubsubd.daemon.warnings`.
+Settings that the daemon would not start with are errors, which are found here. Those that it starts
+with, but that nobody can have meant, are warnings: :mod:`pubsubd.daemon.warnings`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LATER = (
 
 
 def check(config: Config, all_bound: Sequence[BoundSocket] = ()) -> Prepared:
-    """Return what the files hold that settings name.
+    """Return the contents of the files that settings name.
 
     Args:
         config: what is to hold.

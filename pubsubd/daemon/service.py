@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from pubsubd.protocol.wire import host_in
+
 _SERVICE = "pubsubd.service"
 _PATIENCE = 10.0  # seconds for an answer of systemctl
 
@@ -27,7 +29,7 @@ class PassedSocket:
         """Its host; None for a Unix socket."""
         if self.address.startswith(("/", "@")):
             return None
-        return self.address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+        return host_in(self.address)
 
 
 @dataclass(frozen=True, slots=True)

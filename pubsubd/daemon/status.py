@@ -1,4 +1,4 @@
-"""What the service manager is told while the daemon serves: that it is alive, and how it is.
+"""Messages to the service manager while the daemon serves: that it is alive, and how it is.
 
 The line of ``systemctl status`` also says since when the settings in force are older than the files
 they were read from: one that was changed and not reloaded, and one that a reload has refused.

@@ -1,4 +1,4 @@
-"""Warnings: what the daemon starts with, although nobody can have meant it.
+"""Warnings about settings that the daemon starts with, but that nobody can have meant.
 
 ``serve --check`` prints them, and a daemon logs them at its start and at each reload.
 """
@@ -17,7 +17,7 @@ from pubsubd.daemon.certificates import remind
 from pubsubd.daemon.files import named_files
 from pubsubd.daemon.reload import Prepared
 from pubsubd.daemon.service import PassedSocket, Service
-from pubsubd.protocol.wire import escape
+from pubsubd.protocol.wire import escape, host_in
 from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.transport.addresses import text_of
 from pubsubd.transport.listen import BoundSocket, describe, resolve
@@ -39,7 +39,7 @@ def inherited(all_bound: Sequence[BoundSocket]) -> Passed:
 
 
 def warnings(prepared: Prepared, passed: Passed) -> list[str]:
-    """Return what nobody can have meant.
+    """Return warnings about settings.
 
     Args:
         prepared: settings, and what the files hold that they name.
@@ -158,7 +158,7 @@ def _unfit_certificates(prepared: Prepared) -> Iterator[str]:
             if one.protocol == "hub":
                 names += config.hub_hosts
             elif config.mesh is not None and config.mesh.advertise is not None:
-                names.append(config.mesh.advertise.rpartition(":")[0].strip("[]"))
+                names.append(host_in(config.mesh.advertise))
             if not leaf.names:
                 said.add(f"{what} names no host (subjectAltName), so that clients refuse it")
             else:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from pubsubd import __version__
-from pubsubd.access.proxies import forwarded_for, labelled_host
+from pubsubd.access.proxies import forwarded_for
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import console, synap
 from pubsubd.hub.browsers import check_host, check_origin, cors_headers
@@ -27,7 +27,7 @@ from pubsubd.hub.port import Hub
 from pubsubd.hub.strict import JsonError, decode
 from pubsubd.hub.synap import SynapError
 from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.wire import show_address
+from pubsubd.protocol.wire import host_in, show_address
 
 _encode = msgspec.json.Encoder().encode
 
@@ -101,7 +101,7 @@ def answer(hub: Hub, connection: HubConnection, request: Request, events: deque[
 def _locate(connection: HubConnection, request: Request) -> bool:
     """Find out who sends a request through a trusted proxy; False if it is refused."""
     via, proxies = connection.via, connection.peer.listener.proxies
-    if labelled_host(via) not in proxies:
+    if host_in(via) not in proxies:
         return True
     try:
         client = forwarded_for(request.headers, proxies)

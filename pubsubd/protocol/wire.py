@@ -88,6 +88,11 @@ def show_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def host_in(address: str) -> str:
+    """Return the host in ``HOST:PORT`` or ``[HOST]:PORT``; an empty text if there is none."""
+    return address.rpartition(":")[0].strip("[]")
+
+
 def is_utf8(text: bytes) -> bool:
     """Return whether ``text`` is valid UTF-8."""
     try:

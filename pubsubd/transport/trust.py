@@ -1,4 +1,4 @@
-"""Whose certificate was not accepted, by whom and why, for handshakes that have failed.
+"""Reasons of failed handshakes: whose certificate was not accepted, by whom and why.
 
 OpenSSL gives the reason, but not the certificate that it has refused. So the contexts made here
 look at the messages of a handshake, as Python lets them for debugging, and keep the first

@@ -124,7 +124,7 @@ async def test_on_a_terminal_names_are_escaped(monkeypatch: pytest.MonkeyPatch, 
     ("command", "told"),
     [
         (("connections",), "the daemon's answer has no connections: "),
-        (("kill", "3"), "the daemon's answer is no connection: "),
+        (("kill", "3"), "the daemon's answer has no connection: "),
     ],
 )
 async def test_an_answer_that_makes_no_sense_is_told_in_one_line(

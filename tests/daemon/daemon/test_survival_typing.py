@@ -175,7 +175,7 @@ def test_what_cannot_be_repaired_has_one_stated_reason_and_is_closed(
     assert [data for name, data in frames(heard) if name.startswith("ok/")] == [b"1"]
     assert heard.startswith(b"pub ok/")
     assert other.ping() == b"", "something of it was carried out"
-    shared.wait_log(f"peer={line.label} reason={code}")
+    shared.wait_log(f'peer={line.label} listener="line" reason={code}')
 
 
 def test_the_wrong_length_says_which_byte_was_found_and_that_bytes_count(

@@ -357,7 +357,7 @@ def test_a_client_that_stops_reading_is_cut_with_1013_and_named(
     event = json.loads(told)
     assert (event["reason"], event["peer"]) == ("slow-consumer", slow.label)
     assert line.stats()["closed"]["slow-consumer"] == 1
-    daemon.wait_log(f"peer={slow.label} reason=slow-consumer")
+    daemon.wait_log(f'peer={slow.label} listener="hub" reason=slow-consumer')
     while True:
         opcode, data = slow.hear_frame()
         if opcode == 8:

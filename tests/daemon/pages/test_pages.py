@@ -30,6 +30,7 @@ from pubsubd.broker.statistics import Statistics
 from pubsubd.broker.traffic import INTERVAL
 from pubsubd.cli import COMMANDS, group, profiles
 from pubsubd.cli.formats import FIELDS
+from pubsubd.cli.options import NAMES
 from pubsubd.daemon import run as daemon_module
 from pubsubd.protocol import errors, limits
 from pubsubd.protocol.limits import KIB, MIB, Limits
@@ -130,21 +131,6 @@ def command_of(name: str) -> click.Command:
     return found
 
 
-COMMON = (
-    "host",
-    "port",
-    "unix",
-    "tls",
-    "tls_ca",
-    "tls_certificate",
-    "tls_key",
-    "user",
-    "password_file",
-    "token_file",
-    "profile",
-)
-
-
 def options_of(command: str, *, common: bool | None = None) -> dict[str, click.Option]:
     """Return a command's options by their long names.
 
@@ -152,7 +138,7 @@ def options_of(command: str, *, common: bool | None = None) -> dict[str, click.O
     """
     found = {}
     for param in command_of(command).params:
-        if isinstance(param, click.Option) and common in (None, param.name in COMMON):
+        if isinstance(param, click.Option) and common in (None, param.name in NAMES):
             for name in (*param.opts, *param.secondary_opts):
                 if name.startswith("--"):
                     found[name] = param

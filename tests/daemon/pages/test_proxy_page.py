@@ -182,17 +182,6 @@ def haproxy(
         yield Proxy(stack, [program_, "-db", "-f", str(file)], context, hub, line)
 
 
-def label_of(daemon: Daemon, name: str) -> str:
-    """Return what the daemon calls the one subscriber of ``name``."""
-    line = Line(daemon.address)
-    line.say(frame("//pubsubd/explain", name.encode()))
-    _, data = line.hear_frame()
-    line.close()
-    (receiver,) = json.loads(data)["receivers"]
-    label: str = receiver["peer"]
-    return label
-
-
 def check_hub(daemon: Daemon, proxy: Proxy, topic: str) -> None:
     """Look at what a browser does, and at what somebody does who forges addresses."""
     assert proxy.get("/readyz") == 200
@@ -206,7 +195,7 @@ def check_hub(daemon: Daemon, proxy: Proxy, topic: str) -> None:
         with proxy.open(**forged) as web:
             web.send(json.dumps({"type": "hub:subscribe", "payload": {"topic": name}}))
             assert json.loads(web.recv(DEADLINE))["type"] == "hub:subscribed"
-            assert label_of(daemon, name) == f"{CLIENT}:0"
+            assert daemon.label_of(name) == f"{CLIENT}:0"
             line = Line(daemon.address)
             line.say(frame(name, b"hello"))
             line.close()
@@ -223,7 +212,7 @@ def test_haproxy_carries_both_ports(served: Daemon, haproxy: Proxy) -> None:
         sock.sendall(b"sub haproxy-line\npub //pubsubd/ping 1 x\n")
         assert sock.recv(100) == b"pub //pubsubd/ping 1 x\n"
         host, port = sock.getsockname()
-        assert label_of(served, "haproxy-line") == f"{host}:{port}"
+        assert served.label_of("haproxy-line") == f"{host}:{port}"
 
 
 def test_the_settings_for_kubernetes_are_good(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -43,13 +42,7 @@ def seen(daemon: Daemon, line: Line) -> str:
     name = f"room/{next(numbers)}/"
     line.say(b"sub %b\n" % name.encode())
     assert line.ping() == b""
-    asker = Line(daemon.address)
-    asker.say(frame("//pubsubd/explain", name.encode()))
-    _, data = asker.hear_frame()
-    asker.close()
-    (receiver,) = json.loads(data)["receivers"]
-    label: str = receiver["peer"]
-    return label
+    return daemon.label_of(name)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +95,7 @@ def test_a_header_that_cannot_be_read_ends_the_connection(
     if said == V1[:-3]:
         line.shut()
     assert error_codes(line.hear_end()) == ["bad-proxy-header"]
-    assert proxied.wait_log(f"peer={line.label} reason=bad-proxy-header")
+    assert proxied.wait_log(f'peer={line.label} listener="line" reason=bad-proxy-header')
 
 
 def test_a_header_that_does_not_come_is_not_waited_for(start: Start, dial: Dial) -> None:
@@ -135,7 +128,7 @@ def test_the_header_comes_before_tls(start: Start, certificates: Certificates) -
     line.say(b"pub x 1 ab\n")
     assert error_codes(line.hear_end()) == ["wrong-length"]
     line.close()
-    assert daemon.wait_log("peer=203.0.113.7:4711 reason=wrong-length")
+    assert daemon.wait_log('peer=203.0.113.7:4711 listener="line" reason=wrong-length')
 
 
 def login(connection: http.client.HTTPConnection, password: str, **headers: str) -> int:
@@ -181,7 +174,7 @@ def test_a_proxy_behind_a_proxy_speaks_for_its_clients(proxied: Daemon) -> None:
     assert web.hear_raw(13) == b"HTTP/1.1 101 "
     web.hear_rest()
     web.close()
-    assert proxied.wait_log("peer=203.0.113.9:5 reason=bad-websocket")
+    assert proxied.wait_log('peer=203.0.113.9:5 listener="hub" reason=bad-websocket')
 
 
 # WebSockets

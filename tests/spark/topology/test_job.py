@@ -10,7 +10,6 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.job import run_in
 from pubsubd.topology.parameters import Job, Outcome
 from pubsubd.topology.report import schema
+from pubsubd.topology.store import changed
 from pubsubd.topology.tables import read_table
 from tests import topologies
 from tests.unit.topology.test_snapshot import expected
@@ -111,19 +111,6 @@ def digests(out: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(out.iterdir())
     }
-
-
-@contextmanager
-def conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            assert old is not None
-            spark.conf.set(name, old)
 
 
 def test_every_list_of_a_folder_is_a_mesh_and_networkx_finds_the_same(
@@ -242,7 +229,7 @@ def test_the_same_input_makes_the_same_bytes(
         "spark.sql.codegen.wholeStage": str(codegen == "FALLBACK").lower(),
     }
     os.chdir(tmp_path)
-    with conf(spark, settings):
+    with changed(spark, settings):
         analyse(spark, Path("exports"), tmp_path / "out", size)
         # They are put back.
         assert {name: spark.conf.get(name) for name in settings} == settings

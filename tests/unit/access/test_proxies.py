@@ -14,7 +14,6 @@ from pubsubd.access.proxies import (
     Networks,
     ProxyHeader,
     forwarded_for,
-    labelled_host,
     read_proxy_header,
 )
 from pubsubd.protocol.errors import ProtocolError
@@ -45,12 +44,6 @@ def test_a_network_that_is_none_is_refused() -> None:
     for text in ("10.0.0.1/8", "everybody", "", "10.0.0.0/33"):
         with pytest.raises(ValueError, match="is no network"):
             Networks([text])
-
-
-def test_the_address_of_a_label_is_found() -> None:
-    assert labelled_host("10.0.0.1:80") == "10.0.0.1"
-    assert labelled_host("[::1]:80") == "::1"
-    assert labelled_host("unix") == ""
 
 
 # HTTP

@@ -115,3 +115,9 @@ def test_a_decoder_refuses_what_is_no_pub_and_waits_for_what_may_be_one(said: by
         return
     with pytest.raises(ProtocolError, match="unknown-command"):
         decoder.feed(said)
+
+
+def test_the_host_in_an_address_is_found() -> None:
+    assert wire.host_in("10.0.0.1:80") == "10.0.0.1"
+    assert wire.host_in("[::1]:80") == "::1"
+    assert wire.host_in("unix") == ""

@@ -1,0 +1,24 @@
+"""Answers of the daemon to requests, read into the types of a command."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from pubsubd.protocol.errors import PubsubdError
+from pubsubd.protocol.wire import escape
+
+_Answer = TypeVar("_Answer")
+
+
+def read_answer(answer: bytes, kind: type[_Answer], what: str) -> _Answer:
+    """Return an answer in JSON as a ``kind``.
+
+    Raises:
+        PubsubdError: it has no ``what``, which is for people.
+    """
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except msgspec.DecodeError as exc:
+        raise PubsubdError(f"the daemon's answer has no {what}: {escape(str(exc))}") from exc
