@@ -215,7 +215,7 @@ def _read_v2(data: bytes) -> ProxyHeader | None:
     if width is None:
         raise _fault(f"the family 0x{family:02x}")
     if size < 16 + 2 * width + (4 if family in (0x11, 0x21) else 0):
-        raise _fault("too short for its addresses")
+        raise _fault("too few bytes for its addresses")
     if len(data) < size:
         return None
     if command == 0x20 or family not in (0x11, 0x21):

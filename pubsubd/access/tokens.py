@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pubsubd.access.identity import AuthError, Identity
+from pubsubd.files.bounded import read_bounded
 from pubsubd.protocol.errors import ConfigError
 
 ISSUER = "signal-hub"
@@ -195,7 +196,7 @@ def load_key(path: Path, audiences: Iterable[str] = (), leeway: float = 0.0) -> 
     """
     make = partial(KeyAuthority, audiences=frozenset(audiences), leeway=leeway)
     try:
-        data = path.read_bytes()
+        data = read_bounded(path)
     except OSError as error:
         raise ConfigError(f"cannot read the key in {path}: {error.strerror}") from None
     if b"PRIVATE KEY-----" in data:

@@ -6,6 +6,7 @@ of the message's; and files are only ever made: none is overwritten, and no link
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -64,13 +65,21 @@ class Dump:
         if self._size > self._room:
             text = f"over {self._room} bytes in {self._shown}; --dump-size allows more"
             raise click.ClickException(text)
-        self._number += 1
-        name = f"{self._number:08}-{_harmless(message.name)}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with open(os.open(name, flags, 0o666, dir_fd=self._descriptor), "wb") as file:
+        name, descriptor = self._make(_harmless(message.name))
+        with open(descriptor, "wb") as file:
             file.write(message.data)
         self._done += 1
         return self._folder / name
+
+    def _make(self, harmless: str) -> tuple[str, int]:
+        """Make a file, and return its name and its descriptor."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        while True:
+            self._number += 1
+            name = f"{self._number:08}-{harmless}"
+            # If it is there, another command writes to the folder, too.
+            with contextlib.suppress(FileExistsError):
+                return name, os.open(name, flags, 0o666, dir_fd=self._descriptor)
 
     @property
     def _shown(self) -> str:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from pubsubd.files.bounded import open_bounded, read_open
+
 NOT_RENAMED = (errno.EACCES, errno.EBUSY, errno.EPERM, errno.EROFS, errno.EXDEV)
 """Numbers of errors where a file can perhaps be written, but neither renamed nor removed."""
 
@@ -112,12 +114,12 @@ def read_whole(path: Path) -> tuple[bytes, os.stat_result]:
     A lock that somebody holds for over a second is passed over.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read; see :func:`~pubsubd.files.bounded.read_bounded`.
     """
-    with path.open("rb") as file:
+    with open_bounded(path) as file:
         with contextlib.suppress(OSError):  # a file system without locks
             _lock(file.fileno(), fcntl.LOCK_SH, 1.0)
-        return file.read(), os.fstat(file.fileno())
+        return read_open(file), os.fstat(file.fileno())
 
 
 def _lock(descriptor: int, kind: int, seconds: float) -> None:

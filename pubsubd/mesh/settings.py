@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pubsubd.files.bounded import read_bounded
 from pubsubd.mesh.adverts import AdvertError, check_node, parse_address
 from pubsubd.mesh.dial import Settings
 from pubsubd.mesh.state import MeshConfig
@@ -66,7 +67,7 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
 
 def _read_secret(path: Path) -> bytes:
     try:
-        secret = path.read_bytes().strip()
+        secret = read_bounded(path).strip()
     except OSError as error:
         raise ConfigError(f"cannot read the secret {path}: {error.strerror or error}") from None
     if len(secret) < _LEAST_SECRET:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pubsubd.files.bounded import read_bounded
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.kinds import lists
 from pubsubd.settings.table import SETTINGS
@@ -78,11 +79,8 @@ def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         ConfigError: it cannot be read, or is no TOML; with the line.
     """
     try:
-        with path.open("rb") as opened:
-            data = opened.read(_MOST + 1)
+        data = read_bounded(path, _MOST)
         text = data.decode()
-        if len(data) > _MOST:
-            raise ConfigError(f"{path} has over {_MOST} bytes")
         return text, tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None

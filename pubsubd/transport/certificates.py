@@ -13,6 +13,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from pubsubd.files.bounded import read_bounded
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.protocol.wire import escape
 
@@ -56,7 +57,7 @@ def read_certificates(path: str) -> tuple[Certificate, ...]:
         ConfigError: the file cannot be read.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_bounded(Path(path))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     found = []

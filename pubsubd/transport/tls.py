@@ -18,8 +18,8 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
+from pubsubd.files.bounded import check_regular
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import KIB, MIB, READ_SIZE
 from pubsubd.transport.trust import Context, end_watch, explain_refusal
@@ -313,8 +313,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
 
 def _check_readable(path: str) -> None:
     try:
-        with Path(path).open("rb") as file:
-            file.read(1)
+        check_regular(path)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
 

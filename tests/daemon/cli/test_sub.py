@@ -366,9 +366,14 @@ def test_a_dump_goes_on_after_what_is_there_and_writes_over_nothing(tmp_path: Pa
     with Dump(str(folder), 2, 10) as dump:
         assert dump.write(Message("n", b"data")) == folder / "00000004-n"
         (folder / "00000005-n").symlink_to(outside)
-        with pytest.raises(FileExistsError):
-            dump.write(Message("n", b"x"))
+        assert dump.write(Message("n", b"x")) == folder / "00000006-n"
     assert not outside.exists()
+
+
+def test_two_dumps_may_share_a_folder(tmp_path: Path) -> None:
+    with Dump(str(tmp_path), 2, 10) as one, Dump(str(tmp_path), 2, 10) as other:
+        written = [dump.write(Message("n", b"data")).name for dump in (one, other, one)]
+    assert written == ["00000001-n", "00000002-n", "00000003-n"]
 
 
 def test_a_dump_has_so_many_files_and_bytes(tmp_path: Path) -> None:
