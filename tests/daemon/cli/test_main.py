@@ -64,6 +64,21 @@ def test_the_help_names_every_command_and_exit_code_and_loads_click_alone() -> N
     assert all(f"\n    {code} " in done.stdout for code in (0, 1, 2, 130))
 
 
+def test_no_garbage_is_looked_for_before_a_command_runs_nor_at_its_end() -> None:
+    code = (
+        "import gc, sys; from pubsubd.__main__ import main\n"
+        "sys.argv = ['pubsubd', 'serve', '--check', '--port=0', '--hub-port=0']\n"
+        "seen, serve = [], 'pubsubd.cli.serve'\n"
+        "gc.callbacks.append(lambda *_: seen.append(hasattr(sys.modules.get(serve), 'command')))\n"
+        "status = main()\n"
+        "print(status, all(seen), gc.isenabled(), len(gc.get_objects()) < 100)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    )
+    assert done.stdout.endswith("\n0 True True True\n")
+
+
 def test_serve_loads_nothing_that_draws() -> None:
     code = (
         "import sys, pubsubd.cli.serve\n"
