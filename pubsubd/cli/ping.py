@@ -14,8 +14,7 @@ from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import while_read
 from pubsubd.cli.streams import echo
 from pubsubd.cli.values import some_seconds
-from pubsubd.client import LoginError
-from pubsubd.client.faults import lasting
+from pubsubd.client.faults import ends_client
 from pubsubd.protocol.errors import PubsubdError
 
 _KEPT = 100_000  # round trips for the median: a day and more at one a second
@@ -106,7 +105,7 @@ async def _ping(
                         try:
                             seconds = await client.ping()
                         except PubsubdError as exc:
-                            if lasting(exc) or isinstance(exc, LoginError):
+                            if ends_client(exc):
                                 raise
                             why = str(exc)
                         else:

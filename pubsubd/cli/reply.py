@@ -23,8 +23,8 @@ from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import telling
 from pubsubd.cli.streams import echo
 from pubsubd.cli.values import show_size, size, some_seconds
-from pubsubd.client import Client, DaemonError, LoginError
-from pubsubd.client.faults import lasting
+from pubsubd.client import Client, DaemonError
+from pubsubd.client.faults import ends_client
 from pubsubd.protocol.limits import MIB, READ_SIZE
 from pubsubd.protocol.wire import check_name
 
@@ -169,7 +169,7 @@ async def _serve(target: Target, name: str, answer: _Answer, count: int | None, 
                 try:
                     messages = await client.receive()
                 except DaemonError as exc:  # such as "not-allowed", of an answer
-                    if lasting(exc) or isinstance(exc, LoginError):
+                    if ends_client(exc):
                         raise
                     echo(f"pubsubd: {exc}", err=True)
                     continue

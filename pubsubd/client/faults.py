@@ -129,6 +129,12 @@ def lasting(error: PubsubdError) -> bool:
     return isinstance(error, TlsError) or isinstance(error.__cause__, ProtocolError)
 
 
+def ends_client(error: PubsubdError) -> bool:
+    """Return whether a client of the line port gives up instead of reconnecting."""
+    # A login that is missing now will be missing again.
+    return lasting(error) or isinstance(error, LoginError)
+
+
 def connection_lost(exc: BaseException) -> str:
     """Return the text for a broken connection."""
     return f"the connection broke: {reason(exc.__cause__ or exc)}"

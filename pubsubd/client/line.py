@@ -15,12 +15,11 @@ from pubsubd.client.dial import Connect, abandon, address, dial, hang_up
 from pubsubd.client.faults import (
     DaemonError,
     DisconnectedError,
-    LoginError,
     caused,
     connection_lost,
     daemon_error,
+    ends_client,
     fresh,
-    lasting,
     not_understood,
 )
 from pubsubd.client.login import PING, Credentials, Introduced
@@ -301,8 +300,7 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
     # The background task
 
     def _lasts(self, why: PubsubdError) -> bool:
-        # A login that is missing now will be missing again.
-        return lasting(why) or isinstance(why, LoginError)
+        return ends_client(why)
 
     async def _converse(self, stream: trio.abc.Stream) -> PubsubdError:
         self._reason = None
