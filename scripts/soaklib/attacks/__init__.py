@@ -12,15 +12,15 @@
     the hub port: the three dialects, HTTP, and what carries them
 ``mesh``
     links, adverts and batches
-``wires``
-    connections, and TLS
+``wires``, ``proxies``
+    connections, and TLS; what proxies say before and in requests
 
 Importing a module adds its attacks to :data:`~soaklib.attacks.attack.ATTACKS`.
 """
 
 from __future__ import annotations
 
-from . import actors, commands, mesh, receivers, requests, synap, texts, topics, web, wires
+from . import actors, commands, mesh, proxies, receivers, requests, synap, texts, topics, web, wires
 from .attack import ATTACKS
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "actors",
     "commands",
     "mesh",
+    "proxies",
     "receivers",
     "requests",
     "synap",

@@ -24,7 +24,8 @@ class Attack:
         text: what it does, in a line.
         run: does it.
         on: what it is aimed at: requests, messages, commands, paths, and limits that it reaches.
-        daemon: what kind of daemon: ``plain``, or one of a ``mesh``, with ``users``, with ``tls``.
+        daemon: what kind of daemon: ``plain``, or one of a ``mesh``, with ``users``, with ``tls``,
+            or with trusted proxies, ``proxied``.
         crowd: whether it is also done by 100 connections at once.
         each: bytes that each of its connections may take by the documented limits.
         table: bytes that what it fills may take by the documented limits.

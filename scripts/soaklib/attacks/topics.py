@@ -91,6 +91,15 @@ def subscribe(stage: Stage) -> None:
     stage.flood(stage.hub, [lines([*texts, PING])], once=True)
 
 
+@attack("hub-subscribe-many", "hub:subscribe", crowd=True, each=HUB_PENDING)
+def subscribe_many(stage: Stage) -> None:
+    """Subscribes 1,000 topics by one message, most of which are refused."""
+    topics = [f"m/{i}".ljust(200, "m") for i in range(100)]
+    topics += ["//pubsubd/" + "x" * 240] * 900
+    text = hub_message("hub:subscribe", {"topics": topics}) + b"\n"
+    stage.flood(stage.hub, [text])
+
+
 @attack("hub-wildcards", "hub:subscribe", "max_wildcards", crowd=True, table=10_000 * WILDCARD)
 def wildcards(stage: Stage) -> None:
     """Subscribes wildcards of 32 levels, until there are 10,000, on connections that stay."""

@@ -128,6 +128,8 @@ def _victim(attack: Attack, directory: Path) -> Iterator[tuple[Daemon, Place]]:
         users.write_text(f"ann:{hash_password('correct horse')}\n")
         users.chmod(0o600)
         daemon.flags = [f"--users-file={users}", "--auth=none"]
+    elif attack.daemon == "proxied":
+        daemon.flags = [f"--trusted-proxies={daemon.host}"]
     elif attack.daemon == "tls":
         made = certificates.make(directory)
         port = free_ports(daemon.host, 1)[0]
