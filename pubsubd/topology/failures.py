@@ -78,7 +78,7 @@ def explain_failure(failure: BaseException, log: Path | None = None, start: int 
         where = f" for {failure.filename}" if failure.filename else ""
         return f"a disk is full: no space is left{where}"
     gone = _is_gone(failure)
-    text = "" if gone else "\n".join(map(_text, _chain(failure)))
+    text = "" if gone else "\n".join(map(_text, chain(failure)))
     if gone or _CONTEXT_ENDED.search(text):
         text = _tail(log, start) or text
     for pattern, told in _KNOWN.items():
@@ -109,11 +109,11 @@ def _is_gone(failure: BaseException) -> bool:
         isinstance(one, ConnectionError | EOFError)
         or type(one).__name__ == "Py4JNetworkError"
         or _JAVA_ENDED in _text(one)
-        for one in _chain(failure)
+        for one in chain(failure)
     )
 
 
-def _chain(failure: BaseException) -> Iterator[BaseException]:
+def chain(failure: BaseException) -> Iterator[BaseException]:
     """Yield the failure and its causes, each only once."""
     seen: set[int] = set()
     one: BaseException | None = failure

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from pubsubd.topology.failures import chain
+
 
 @contextlib.contextmanager
 def process_as_it_was() -> Iterator[None]:
@@ -21,8 +23,14 @@ def process_as_it_was() -> Iterator[None]:
         signal.signal(signal.SIGTERM, _terminate)
     try:
         yield
-    except _Terminated:
-        raise SystemExit(128 + signal.SIGTERM) from None  # as if the signal had ended it
+    except BaseException as error:
+        # What cleans up on the way may ask Java, which the signal has ended, and fail.
+        causes = list(chain(error))
+        if any(isinstance(one, _Terminated) for one in causes):
+            raise SystemExit(128 + signal.SIGTERM) from None  # as if the signal had ended it
+        if any(isinstance(one, KeyboardInterrupt) for one in causes):
+            raise KeyboardInterrupt from None
+        raise
     finally:
         sys.path[:] = path
         os.environ.clear()
