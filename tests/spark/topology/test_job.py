@@ -150,7 +150,9 @@ def test_what_is_spread_over_all_workers_is_the_same_as_on_one(
 def test_a_window_that_is_spread_over_all_workers_is_the_same_one_in_every_time_zone(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exports = write_exports(tmp_path / "exports")
+    exports = tmp_path / "exports.jsonl"
+    ends = [row(minute, end, "a", "b") for minute in range(0, 60, 10) for end in ("a", "b")]
+    exports.write_text("\n".join(ends) + "\n")
     ended = datetime(2026, 11, 28, 1, tzinfo=UTC)
     monkeypatch.setenv("TZ", "America/New_York")
     time.tzset()
