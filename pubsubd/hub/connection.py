@@ -18,7 +18,7 @@ from wsproto.frame_protocol import CloseReason
 from pubsubd.access.identity import AuthError, Identity, Login
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.hub.core import HubCore, address
-from pubsubd.hub.frames import NDJSON, WEBSOCKET, Framing, close_frame
+from pubsubd.hub.frames import LINES_IN_WEBSOCKET, NDJSON, WEBSOCKET, Framing, close_frame
 from pubsubd.hub.http import HttpReader
 from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.render import Batch, Form
@@ -157,12 +157,24 @@ class HubConnection:
         assert isinstance(self.reader, HttpReader)
         return self.reader
 
-    def upgrade(self, reader: HttpReader, subprotocol: str | None) -> None:
+    def upgrade(
+        self, reader: HttpReader, subprotocol: str | None, max_message: int | None = None
+    ) -> None:
         """Go on as a WebSocket: input behind the request is not parsed yet."""
         self._outer = None  # the sender of the request stays logged in
         self.put_raw(reader.accept(subprotocol))
         self.framing = WEBSOCKET
-        self.reader = WebSocketReader(self.limits.max_message)
+        self.reader = WebSocketReader(max_message or self.limits.max_message)
+
+    def speak_lines(self) -> None:
+        """Carry the line protocol from now on, see :mod:`pubsubd.hub.lines`."""
+        self.framing = LINES_IN_WEBSOCKET
+        self.peer.send, self.peer.prepare = self._deliver_lines, None
+
+    @property
+    def lines(self) -> bool:
+        """Whether it carries the line protocol."""
+        return self.framing is LINES_IN_WEBSOCKET
 
     @property
     def spoken(self) -> tuple[str, str]:
@@ -179,6 +191,8 @@ class HubConnection:
     @property
     def dialect(self) -> str:
         """The dialect it speaks, as metrics name it."""
+        if self.lines:
+            return "line"
         return "envelope" if self.subscriptions.form is Form.ENVELOPE else "none"
 
     # Output
@@ -238,6 +252,17 @@ class HubConnection:
             self.put_raw(frames)
         elif frames:  # at once, while it is in the processor's cache
             self._send(frames)
+
+    def _deliver_lines(self, data: bytes | Pieces) -> None:
+        """Take line frames from the broker, and send them as they are: the peer's ``send``."""
+        if self.left or self.peer.ending is not None:
+            return
+        if isinstance(data, bytes):
+            frame: bytes | Pieces = self.framing.frame(data)
+        else:
+            frame = Pieces([self.framing.head(data.size), *data.parts])
+        self.flush()  # what is said before, such as a pong
+        self._send(frame)
 
     def _mix(self, batch: Batch) -> bytes:
         """Return each message in the form of a dialect that has asked for it."""

@@ -53,6 +53,10 @@ class Connection(Protocol):
     left: bool
 
     @property
+    def lines(self) -> bool:
+        """Whether it carries the line protocol."""
+
+    @property
     def max_pending(self) -> int:
         """Bytes that may wait for it."""
 
@@ -179,7 +183,7 @@ class HubCore:
         if speaker is None:  # a request over HTTP, which says so inside, or the daemon itself
             return messages.HUB, True
         connection = self.connections.get(speaker.number)
-        if connection is not None and not speaker.relayed:
+        if connection is not None and not speaker.relayed and not connection.lines:
             return connection.sender, True
         return address(speaker), speaker.vouched  # as the daemon has that took it in
 

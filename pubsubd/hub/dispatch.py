@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from pubsubd.broker.turn import Steps
-from pubsubd.hub import envelopes, web
+from pubsubd.hub import envelopes, lines, web
 from pubsubd.hub.connection import HubConnection, close_for
 from pubsubd.hub.frames import WEBSOCKET, Closed, Send, TooLarge
 from pubsubd.hub.http import HttpError, HttpReader, Request
@@ -27,6 +27,7 @@ from pubsubd.hub.strict import JsonError, read
 from pubsubd.hub.synap import SynapError, check_command
 from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.wire import error_frame
 
 _decode_incoming = msgspec.json.Decoder(Incoming).decode
 _encode = msgspec.json.Encoder().encode
@@ -34,6 +35,9 @@ _encode = msgspec.json.Encoder().encode
 
 def take(hub: Hub, connection: HubConnection, raw: bytes) -> None:
     """Carry out one message."""
+    if connection.lines:
+        lines.take(connection, raw)
+        return
     try:
         value, raw = read(raw)
     except JsonError as error:
@@ -95,7 +99,9 @@ def close_reason(hub: Hub, connection: HubConnection, error: ProtocolError) -> b
         return HttpReader(0).respond(400, body, close=True)
     kind, signal = type(connection.reader), hub.signals.get(connection)
     frames = b""
-    if error.code == "duplicate-connection" and signal is not None:
+    if connection.lines:
+        frames = connection.framing.frame(error_frame(error))
+    elif error.code == "duplicate-connection" and signal is not None:
         frames = connection.framing.frame(signal.displaced(error.text))
     elif kind is LineReader or signal is not None:
         code = "timeout" if error.code.endswith("timeout") else "internal_error"
@@ -150,6 +156,9 @@ def _refuse_json(hub: Hub, connection: HubConnection, error: JsonError) -> None:
 
 def _refuse_size(hub: Hub, connection: HubConnection, size: int) -> None:
     """Answer a message that was too large to be held."""
+    if connection.lines:
+        lines.refuse_size(connection, size)
+        return
     if _speaks_envelopes(hub, connection):
         hub.ignored += 1
         return

@@ -1,9 +1,11 @@
-"""Frames that carry JSON texts: a WebSocket's (RFC 6455), or lines; and events of their readers."""
+"""Frames of the output: a WebSocket's (RFC 6455), or lines; and events of their readers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
+
+from pubsubd.protocol import wire
 
 _HTTP_SWITCH = b"HTTP/1.1 101 "
 
@@ -42,7 +44,7 @@ Event = bytes | TooLarge | Send | Closed
 
 
 class Framing(Protocol):
-    """The way in which JSON texts follow one another in the output.
+    """The way in which texts follow one another in the output.
 
     Attributes:
         tail: bytes after a text.
@@ -74,14 +76,15 @@ class _WebSocketFraming:
     """
 
     __slots__ = ()
+    first = 0x81  # a whole text
     tail = b""
 
     def head(self, size: int) -> bytes:
         if size < 126:
-            return _SMALL_HEADS[size]
+            return _SMALL_HEADS[self.first, size]
         if size < 65_536:
-            return b"\x81\x7e" + size.to_bytes(2)
-        return b"\x81\x7f" + size.to_bytes(8)
+            return b"%c\x7e%b" % (self.first, size.to_bytes(2))
+        return b"%c\x7f%b" % (self.first, size.to_bytes(8))
 
     def frame(self, body: bytes) -> bytes:
         return self.head(len(body)) + body
@@ -100,7 +103,25 @@ class _WebSocketFraming:
         return count
 
 
-_SMALL_HEADS = [bytes((0x81, size)) for size in range(126)]
+_SMALL_HEADS = {
+    (first, size): bytes((first, size)) for first in (0x81, 0x82) for size in range(126)
+}
+
+
+class _LinesInWebSocketFraming(_WebSocketFraming):
+    """Frames of a server that hold frames of the line protocol, each of them some whole ones."""
+
+    __slots__ = ()
+    first = 0x82  # whole, and binary
+
+    def count_frames(self, chunk: bytes) -> int:
+        at, count = _first_frame(chunk), 0
+        while at < len(chunk):
+            end = _next_frame(chunk, at)
+            if chunk[at] == self.first:
+                count += wire.count_frames(chunk[_start_of_data(chunk, at) : end])
+            at = end
+        return count
 
 
 def _first_frame(chunk: bytes) -> int:
@@ -114,8 +135,13 @@ def _next_frame(chunk: bytes, at: int) -> int:
     size = chunk[at + 1]
     if size < 126:
         return at + 2 + size
-    start = at + (4 if size == 126 else 10)
+    start = _start_of_data(chunk, at)
     return start + int.from_bytes(chunk[at + 2 : start])
+
+
+def _start_of_data(chunk: bytes, at: int) -> int:
+    size = chunk[at + 1]
+    return at + (2 if size < 126 else 4 if size == 126 else 10)
 
 
 class _LineFraming:
@@ -140,6 +166,7 @@ class _LineFraming:
 
 
 WEBSOCKET: Framing = _WebSocketFraming()
+LINES_IN_WEBSOCKET: Framing = _LinesInWebSocketFraming()
 NDJSON: Framing = _LineFraming()
 
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import discard, stay
+from pubsubd.hub import lines
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.dispatch import close_reason, react, take
 from pubsubd.hub.http import HttpReader, Request
@@ -37,6 +39,7 @@ PING = b"\x89\0"
 
 _HTTP_READ = 16_384  # bytes: some 700 of the smallest requests
 _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
+_PARSING = 0.001  # seconds of parsing before the line protocol is carried out
 _SMALL = 1_024  # bytes of a publication after which one does not look at the clock
 _LINE_VERBS = (b"pub", b"sub", b"unsub")
 _TOGETHER = 255  # of so many, and one
@@ -92,7 +95,9 @@ class HubProtocol(HubConnection):
     @property
     def halfway(self) -> bool:
         """Whether part of a message has come and the rest has not."""
-        return self.reader is not None and self.reader.halfway
+        if self.reader is None:
+            return False
+        return self.reader.halfway or (self.lines and self.peer.halfway)
 
     @property
     def listening(self) -> bool:
@@ -120,6 +125,9 @@ class HubProtocol(HubConnection):
         if type(self.reader) is WebSocketReader:
             self._ping(now)
         peer = self.peer
+        if peer.refusals is not None:
+            self.hub.broker.delivery.tell_refusals(peer)
+            self.hub.flush()
         asked = peer.listener.login or peer.expires_at is not None
         if asked and type(self.reader) is not HttpReader:
             outside = self.hub.broker.access.overdue(peer, now, self.hub.wall())
@@ -160,6 +168,7 @@ class HubProtocol(HubConnection):
 
     def close_reason(self, error: ProtocolError) -> bytes:
         """Return the last frames of a connection that ends for that reason."""
+        self.closing = error
         return close_reason(self.hub, self, error)
 
     @property
@@ -176,6 +185,8 @@ class HubProtocol(HubConnection):
     def receive(self, data: bytes) -> bool:
         """Carry out what was read; return whether ``receive(b"")`` goes on with the rest."""
         if self.peer.ending is not None:
+            if self.lines:  # a password that was checked meanwhile was the last one it may try
+                lines.end(self)
             return False
         hub = self.hub
         hub.broker.delivery.turn.begin()
@@ -222,6 +233,9 @@ class HubProtocol(HubConnection):
                     if type(event) is bytes:
                         take(hub, self, event)
                         self.again = False
+                        if self.lines:  # the turn was the broker's
+                            more = self._waiting
+                            break
                         if counters.messages_in != published:
                             published = counters.messages_in
                             # Many small publications in one piece cost their receivers less, and
@@ -274,7 +288,25 @@ class HubProtocol(HubConnection):
                 return self._read()
             reader = self.reader = LineReader(limits.max_message)
         self._at += len(data)
-        return reader.receive(data)
+        return self._join(reader.receive(data)) if self.lines else reader.receive(data)
+
+    def _join(self, found: list[Any]) -> list[Any]:
+        """Parse some more, and join what messages hold: the broker reads it at once."""
+        reader, clock = self.reader, self.hub.broker.delivery.turn.clock
+        assert reader is not None
+        until = clock() + _PARSING
+        while self._at < len(self._unread) and clock() <= until:
+            data = self._unread[self._at : self._at + _SLICE]
+            self._at += len(data)
+            found += reader.receive(data)
+        texts = list(takewhile(lambda event: type(event) is bytes, found))
+        return [b"".join(texts), *found[len(texts) :]] if texts else found
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether something is left to do of the input."""
+        left = self.step is not None or self.peer.job is not None or bool(self._events)
+        return left or self.unread > 0
 
     def _react(self, event: Any, events: deque[Any]) -> None:
         """Deal with an event that is no message."""

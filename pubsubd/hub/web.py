@@ -18,7 +18,7 @@ import msgspec
 from pubsubd import __version__
 from pubsubd.access.proxies import forwarded_for
 from pubsubd.broker.turn import Steps
-from pubsubd.hub import console, synap
+from pubsubd.hub import console, lines, synap
 from pubsubd.hub.browsers import check_host, check_origin, cors_headers
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.http import HttpError, HttpReader, Request
@@ -37,7 +37,8 @@ STATISTICS = b"//pubsubd/stats"
 SUBPROTOCOLS = ("pubsubd", "signal-hub", "synap")
 """Names that a WebSocket may ask for; all dialects are spoken whichever it is."""
 
-SOCKETS = ("/", "/ws", "/pubsub/ws")
+SOCKETS = ("/", "/ws", "/pubsub/ws", "/line")
+"""Paths of WebSockets; the last one carries the line protocol."""
 
 
 def refuse(connection: HubConnection, error: HttpError) -> None:
@@ -178,6 +179,14 @@ def _upgrade(hub: Hub, connection: HubConnection, request: Request, events: dequ
         topic for text in request.query.get("topics", []) for topic in text.split(",") if topic
     ]
     subprotocol = choose_subprotocol(request.headers.get("sec-websocket-protocol", ""))
+    if request.path == "/line":
+        identity = connection.identity
+        if identity is None or (identity.allows("publish") and identity.allows("subscribe")):
+            lines.begin(connection, subprotocol)
+        else:  # as on the line port, where nothing would hold it to its capabilities
+            text = "the token allows too little for the line protocol"
+            _answer(connection, 403, {"error": text})
+        return
     if request.path != "/pubsub/ws":
         connection.upgrade(connection.http, subprotocol)
         return
