@@ -62,6 +62,7 @@ _PROBE = 8  # frames ahead; an equal header there promises a long run of equal o
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _NO_MESSAGE = "another daemon sends messages and nothing else"
+_OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no right
 _HELP = b"""\
 each command is a line:
   sub chat               receive the messages whose names contain "chat"
@@ -72,8 +73,6 @@ each command is a line:
 _LARGE_AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
-OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")
-"""Requests that need no right."""
 
 Request = Callable[[Peer, bytes], bytes | Steps[bytes] | None]
 """Called with who asks and the data of a ``pub`` to a name of the daemon's own.
@@ -584,7 +583,7 @@ class Broker:
             wire.check_name(name)
             if (
                 peer.publish_filter is not None
-                and name not in OPEN
+                and name not in _OPEN
                 and not peer.publish_filter.allows(name)
             ):
                 self.delivery.deny(peer, name)
@@ -627,25 +626,17 @@ class Broker:
         elif not self.router.unsubscribe(peer, substring):
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
 
-    def ask(self, peer: Peer, name: bytes, data: bytes) -> bytes | Steps[bytes] | None:
-        """Carry out a request, for which ``peer`` has the right; see :data:`Request`.
-
-        Raises:
-            ProtocolError: it is refused.
-        """
-        request = self.requests.get(name)
-        if request is None:
-            raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
-        if name not in OPEN and (wait := self.wait_for_request(peer)):
-            rate = peer.listener.limits.request_rate
-            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
-            raise ProtocolError("rate-limited", text)
-        return request(peer, data)
-
     def _request(self, peer: Peer, name: bytes, data: bytes) -> None:
         if peer.relayed:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
-        answer = self.ask(peer, name, data)
+        request = self.requests.get(name)
+        if request is None:
+            raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
+        if name not in _OPEN and (wait := self.wait_for_request(peer)):
+            rate = peer.listener.limits.request_rate
+            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
+            raise ProtocolError("rate-limited", text)
+        answer = request(peer, data)
         if isinstance(answer, bytes):
             self.delivery.answer(peer, wire.frame(name, answer))
         elif answer is not None:

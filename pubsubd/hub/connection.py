@@ -35,7 +35,6 @@ CLOSE_CODES = {
     "shutting-down": CloseReason.GOING_AWAY,
     "command-timeout": CloseReason.POLICY_VIOLATION,
     "login-timeout": CloseReason.POLICY_VIOLATION,
-    "too-many-failures": CloseReason.POLICY_VIOLATION,
     "login-revoked": CloseReason.POLICY_VIOLATION,
     "killed": CloseReason.POLICY_VIOLATION,
 }

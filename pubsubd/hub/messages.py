@@ -205,13 +205,6 @@ class Typed(Struct):
     type: Kind | None = None
 
 
-class Request(Struct):
-    """hub:request; ``data`` is sent as it is if it is a text, and as JSON otherwise."""
-
-    name: TopicText | None = None
-    data: Raw = field(default_factory=_absent)
-
-
 class Token(Struct):
     """hub:refresh_token."""
 

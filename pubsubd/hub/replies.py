@@ -245,13 +245,6 @@ class TokenRefreshed(Struct, rename="camel"):
     expires_at: int
 
 
-class Response(Struct):
-    """hub:response: the answer to a request to the daemon, in JSON or as a text."""
-
-    name: str
-    data: Raw
-
-
 class Error(Struct, omit_defaults=True):
     """hub:error."""
 

@@ -41,7 +41,6 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "hub:topic_info": ("hub:topic_info",),
     "hub:queue_stats": ("hub:queue_stats_response", "hub:queue_stats_result"),
     "hub:metrics": ("hub:metrics_response",),
-    "hub:request": ("hub:response",),
     "hub:refresh_token": ("hub:token_refreshed",),
 }
 """Request -> what it can be answered with, besides hub:error; where there are two, by dialect, or
@@ -69,7 +68,6 @@ REPLIES: dict[str, tuple[type[Struct], ...]] = {
     "hub:queue_stats_response": (r.QueueStats,),
     "hub:queue_stats_result": (r.QueueStats,),
     "hub:metrics_response": (r.Metrics,),
-    "hub:response": (r.Response,),
     "hub:token_refreshed": (r.TokenRefreshed,),
     "hub:error": (r.Error,),
 }
@@ -150,7 +148,6 @@ _NEEDED: dict[str, list[Schema]] = {
     ],
     "hub:unsubscribe": [has("payload", "topic"), has("payload", "subscriptionId")],
     "hub:topic_info": [has("payload", "topic")],
-    "hub:request": [has("payload", "name")],
     "hub:refresh_token": [has("payload", "token")],
 }
 """Request -> of which at least one has to hold."""

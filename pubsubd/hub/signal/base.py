@@ -36,8 +36,6 @@ _DROPPED = 16  # subscriptions that are ended in one step
 
 _PATTERNS = ("tell", "ask", UNSET, None, "request", "notify")
 
-_OPEN = ("hub:connect", "hub:request")  # may log in; what they ask for is looked at besides
-
 _encode = msgspec.json.Encoder().encode
 
 _RESOLUTIONS = {
@@ -150,7 +148,7 @@ class Signal:
                 f"sent at {sent:.0f} with a ttl of {ttl:.0f} ms",
                 {"timestamp": whole(sent), "ttl": whole(ttl)},
             )
-        if kind not in _OPEN and not self.connection.may(action):
+        if not connecting and not self.connection.may(action):
             if not self.connection.known:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
             raise RefusedError("unauthorized", f"the token does not allow {kind}")

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from pubsubd.hub import messages as m
 from pubsubd.hub.search import PatternError
-from pubsubd.hub.signal import asking, lifecycle, messaging, pubsub, registration
+from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown
 from pubsubd.hub.topics import TopicError
@@ -35,7 +35,6 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
     "hub:topic_info": (pubsub.topic_info, m.TopicInfo, "discover"),
     "hub:queue_stats": (lifecycle.queue_stats, m.Nothing, ""),
     "hub:metrics": (lifecycle.metrics, m.Nothing, ""),
-    "hub:request": (asking.request, m.Request, ""),
     "hub:refresh_token": (lifecycle.refresh_token, m.Token, ""),
 }
 """Type -> function, type of the payload, and the capability that a token must have for it."""
