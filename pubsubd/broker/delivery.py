@@ -285,7 +285,7 @@ class Delivery:
                         peer.pending.clear()
                         later.setdefault(id(data), (data, []))[1].append(peer)
         if later:
-            self._send_later(list(later.values()))
+            self._send_rest(list(later.values()))
         if self.outbound:
             try:
                 self.ship()
@@ -335,8 +335,11 @@ class Delivery:
                 if peer.prepare or not sent & 3:
                     late = over()
 
-    def _send_later(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
-        """Send to peers in further turns; at once, if that cannot be arranged."""
+    def _send_rest(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
+        """Send to peers while the turn lasts, and in further turns what is left then.
+
+        If further turns cannot be arranged, all is sent at once.
+        """
         pieces: deque[tuple[bytes, list[Sink]]] = deque()
         for data, peers in groups:
             plain = [peer for peer in peers if peer.prepare is None]
@@ -346,6 +349,11 @@ class Delivery:
             if rendering:
                 pieces.append((data, rendering))
         unsent = Unsent(self.speaker, self.notes, pieces)
+        if not self.unsent:  # else renderings of two would be kept
+            while not self.turn.over():
+                self._send_next(unsent)
+                if not unsent.pieces:
+                    return
         try:
             self.on_unsent(unsent)
         except Exception as error:  # noqa: BLE001  (nobody would wait for it)

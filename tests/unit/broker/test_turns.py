@@ -214,6 +214,16 @@ def test_those_who_render_messages_are_given_them_in_parts_and_others_in_one_pie
     assert all(a is b for a, b in zip(one, two, strict=True))
 
 
+def test_messages_are_rendered_in_the_turn_that_read_them_while_it_lasts() -> None:
+    table = Table("pub", "one")
+    table.say("one", b"sub n\n")
+    one = renderer(table, "one", steps=9)
+    table.broker.delivery.turn = Turn(lambda: 0.0)  # no time goes by
+    table.say("pub", b"pub n 1 x\n" * 3_000)
+    assert not table.broker.delivery.unsent
+    assert b"".join(one) == b"pub n 1 x\n" * 3_000
+
+
 def test_rendering_takes_turns_and_one_part_is_done_before_another_is_begun() -> None:
     table = Table("first", "second", "a", "b", "plain")
     for name in ("a", "b"):
