@@ -193,6 +193,7 @@ def _open_listeners(
         if one.protocol == "hub":
             if reloader.hub is None:
                 reloader.hub = _make_hub(config, server)
+                reloader.hub.line_addresses = _line_addresses(all_bound)
             make, refusal = _hub_listener(reloader.hub, state)
             listeners.append(Listener(bound, state, make, refusal))
         else:
@@ -208,6 +209,15 @@ def _make_hub(config: Config, server: Server) -> Hub:
     hub = Hub(server.broker, config.hub_limits, clock=trio.current_time)
     hub.down = server.tasks.down
     return hub
+
+
+def _line_addresses(all_bound: Sequence[BoundSocket]) -> list[dict[str, str | int | bool]]:
+    return [
+        {"host": host, "port": port, "tls": bound.config.tls is not None}
+        for bound in all_bound
+        if bound.config.protocol == "line" and bound.listener.family != socket.AF_UNIX
+        for host, port in served(bound.listener)
+    ]
 
 
 def _hub_listener(hub: Hub, state: ListenerState) -> tuple[MakeProtocol, Refusal]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from pubsubd.broker.broker import Broker
@@ -27,6 +27,7 @@ class Hub(HubCore):
         signals: the state of Signal Hub, of each connection that speaks it.
         hosts: names under which browsers may reach this port, besides localhost and addresses.
         origins: web pages that may use it, besides its own; ``*`` for all.
+        line_addresses: ``host``, ``port`` and ``tls`` of the line port; the daemon's.
         ready: whether the daemon's listeners are open; the daemon's.
         down: tasks of the daemon that have failed and are not running again; the daemon's.
         scrape: returns all metrics and their content type, in steps, for the Accept header of a
@@ -47,6 +48,7 @@ class Hub(HubCore):
         self.signals = Signals()
         self.hosts: frozenset[str] = frozenset()
         self.origins: frozenset[str] = frozenset()
+        self.line_addresses: Sequence[Mapping[str, str | int | bool]] = ()
         self.ready = True
         self.down: Mapping[str, int] = {}
         self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None

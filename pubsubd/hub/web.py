@@ -40,6 +40,9 @@ SUBPROTOCOLS = ("pubsubd", "signal-hub", "synap")
 SOCKETS = ("/", "/ws", "/pubsub/ws", "/line")
 """Paths of WebSockets; the last one carries the line protocol."""
 
+ABOUT = "/console/about.json"
+"""Path of the version of this daemon and the addresses of its line port, for the console."""
+
 
 def refuse(connection: HubConnection, error: HttpError) -> None:
     """Answer a malformed request, and end the connection."""
@@ -83,8 +86,12 @@ def answer(hub: Hub, connection: HubConnection, request: Request, events: deque[
         state = hub.state if request.path == "/readyz" else "ok"
         if _reads(connection, request, cors):
             _answer(connection, 200 if state == "ok" else 503, _health(hub, state), cors)
-    elif request.path == "/":
-        _console(connection, request)
+    elif (file := console.files().get(request.path)) is not None:
+        if _reads(connection, request, cors):
+            _tell_file(connection, file, host)
+    elif request.path == ABOUT:
+        if _reads(connection, request, cors):
+            _answer(connection, 200, _about(hub), cors)
     elif request.path in SOCKETS:
         headers = [("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13"), *cors]
         _answer(connection, 426, {"error": "this is a WebSocket: ask for an upgrade"}, headers)
@@ -160,12 +167,15 @@ def _health(hub: Hub, status: str) -> dict[str, Any]:
     return {"status": status, "service": "pubsubd", "version": __version__, "timestamp": stamp}
 
 
-def _console(connection: HubConnection, request: Request) -> None:
-    if not _reads(connection, request, []):
-        return
-    kind = "text/html; charset=utf-8"
-    text, headers = console.page()
+def _tell_file(connection: HubConnection, file: console.File, host: str | None) -> None:
+    text, kind = file
+    headers = console.headers(host)
     connection.put_raw(connection.http.respond(200, text, content_type=kind, headers=headers))
+
+
+def _about(hub: Hub) -> dict[str, Any]:
+    """Return what the console tells before a login: where clients of the line port connect."""
+    return {"version": __version__, "line": hub.line_addresses}
 
 
 def _upgrade(hub: Hub, connection: HubConnection, request: Request, events: deque[Any]) -> None:
