@@ -1,4 +1,9 @@
-"""A headless Chromium that is told what to do through its debugging protocol."""
+"""A headless Chromium that is told what to do through its debugging protocol.
+
+One process serves all tests of a run; each page has a context of its own, as an incognito window
+has. The protocol is spoken with the package ``websockets``, which other tests need anyway: the
+usual libraries for this bring a program of 100 MB and a second process.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,18 @@ import shutil
 import signal
 import subprocess
 import time
-import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.sync.client import connect
 
-from tests.daemons import DEADLINE, wait_until
+from tests.daemons import DEADLINE, ROOT, wait_until
+
+PICTURES = ROOT / "screenshots"
+"""Folder of the pictures that tests take, for people to look at."""
 
 _FLAGS = (
     "--headless",
@@ -32,21 +41,25 @@ _FLAGS = (
     "--remote-debugging-port=0",
     "--remote-debugging-address=127.0.0.1",
 )
+_KEYS = {"Enter": ("\r", 13), "Tab": ("", 9), "Escape": ("", 27), " ": (" ", 32)} | {
+    f"Arrow{way}": ("", 37 + i) for i, way in enumerate(("Left", "Up", "Right", "Down"))
+}
+_AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]
 
 
 class Browser:
-    """One browser with one page; a context manager that ends it, by its own process group."""
+    """A browser process; a context manager that ends it, by its own process group."""
 
     def __init__(self, directory: Path) -> None:
         program = shutil.which("chromium")
         if program is None:
             pytest.fail("chromium is missing: apt-get install chromium (scripts/setup-test-tools)")
-        self._profile = directory / "profile"
+        profile = directory / "profile"
         self._log = directory / "chromium.log"
         environment = os.environ | {"HOME": str(directory), "no_proxy": "127.0.0.1,localhost"}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [program, *_FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
+                [program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -55,34 +68,23 @@ class Browser:
             )
         self._calls = 0
         self._stack = contextlib.ExitStack()
-        port_file = self._profile / "DevToolsActivePort"
+        self._pages: dict[str, Page] = {}
+        port_file = profile / "DevToolsActivePort"
         try:
             wait_until(
-                lambda: self._ended() or (port_file.exists() and port_file.read_text()),
+                lambda: self._ended() or (port_file.exists() and "\n/" in port_file.read_text()),
                 "chromium's debugging port",
             )
-            port = int(port_file.read_text().splitlines()[0])
-            url = f"http://127.0.0.1:{port}/json/list"
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            pages: list[Any] = []
-
-            def seen() -> bool:
-                with opener.open(url, timeout=DEADLINE) as answer:
-                    pages[:] = [one for one in json.load(answer) if one["type"] == "page"]
-                return bool(pages)
-
-            wait_until(seen, "chromium's page")
+            port, path = port_file.read_text().split()
             self._socket = self._stack.enter_context(
                 connect(
-                    pages[0]["webSocketDebuggerUrl"],
+                    f"ws://127.0.0.1:{port}{path}",
                     max_size=None,
                     open_timeout=DEADLINE,
                     close_timeout=0,
                     proxy=None,
                 )
             )
-            self.call("Page.enable")
-            self.call("Runtime.enable")
         except BaseException:
             self.close()
             raise
@@ -105,15 +107,64 @@ class Browser:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def call(self, method: str, **params: Any) -> Any:
-        """Call a method of the debugging protocol and return its result."""
+    def call(self, method: str, session: str | None = None, **params: Any) -> Any:
+        """Call a method of the debugging protocol, of a page's session, and return its result."""
         self._calls += 1
-        self._socket.send(json.dumps({"id": self._calls, "method": method, "params": params}))
+        message = {"id": self._calls, "method": method, "params": params}
+        self._socket.send(json.dumps(message | ({"sessionId": session} if session else {})))
         while True:
             answer = json.loads(self._socket.recv(timeout=DEADLINE))
             if answer.get("id") == self._calls:
                 assert "error" not in answer, answer
                 return answer["result"]
+            page = self._pages.get(answer.get("sessionId"))
+            if page is not None:
+                page.note(answer["method"], answer["params"])
+
+    @contextlib.contextmanager
+    def page(self) -> Iterator[Page]:
+        """Open an empty page in a context of its own, without anything of other pages."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        try:
+            target = self.call(
+                "Target.createTarget", url="about:blank", browserContextId=context, width=1280
+            )["targetId"]
+            session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            page = self._pages[session] = Page(self, session)
+            for domain in ("Page", "Runtime", "Log"):
+                page.call(f"{domain}.enable")
+            page.size(1280, 800)
+            yield page
+            page.run("null")  # so that what it has reported is here
+            del self._pages[session]
+            assert not page.faults, page.faults
+        finally:
+            self.call("Target.disposeBrowserContext", browserContextId=context)
+
+
+class Page:
+    """A page of the browser.
+
+    Attributes:
+        faults: exceptions of its scripts, and what its security policy has forbidden.
+    """
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser = browser
+        self._session = session
+        self.faults: list[str] = []
+
+    def note(self, event: str, params: Any) -> None:
+        """Take note of an event."""
+        if event == "Runtime.exceptionThrown":
+            details = params["exceptionDetails"]
+            self.faults.append(details.get("exception", {}).get("description", details["text"]))
+        elif event == "Log.entryAdded" and params["entry"]["source"] in ("security", "violation"):
+            self.faults.append(params["entry"]["text"])
+
+    def call(self, method: str, **params: Any) -> Any:
+        """Call a method of the debugging protocol and return its result."""
+        return self._browser.call(method, self._session, **params)
 
     def run(self, script: str) -> Any:
         """Return what a JavaScript expression comes to in the page; promises are waited for."""
@@ -135,11 +186,103 @@ class Browser:
         end = time.monotonic() + DEADLINE
         while not self.run(f"Boolean({condition})"):
             if time.monotonic() > end:
-                pytest.fail(
-                    f"waited in vain for {condition}: {self.run('document.body.innerText')}"
-                )
+                text = self.run("document.body.innerText")
+                pytest.fail(f"waited in vain for {condition}: {text} {self.faults}")
             time.sleep(0.02)
 
-    def picture(self, path: Path) -> None:
-        """Write a PNG of the page."""
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
+    def text(self, css: str) -> str:
+        """Return the visible text of the first element that a selector finds."""
+        return str(self.run(f"document.querySelector({json.dumps(css)}).innerText"))
+
+    def wait_text(self, css: str, text: str) -> None:
+        """Wait until an element has ``text`` in its text, visible or not."""
+        found = f"[...document.querySelectorAll({json.dumps(css)})]"
+        self.wait(f"{found}.some(one => one.textContent.includes({json.dumps(text)}))")
+
+    # What a user does
+
+    def click(self, css: str) -> None:
+        """Click in the middle of an element, once it is there and can be clicked."""
+        where = json.dumps(css)
+        self.wait(f"document.querySelector({where})?.checkVisibility()")
+        place = self.run(
+            f"(() => {{ const one = document.querySelector({where});"
+            " one.scrollIntoView({block: 'center', inline: 'nearest', behavior: 'instant'});"
+            " const {x, y, width, height} = one.getBoundingClientRect();"
+            " return {x: x + width / 2, y: y + height / 2}; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def type(self, css: str, text: str) -> None:
+        """Put text into a field in place of what is there."""
+        where = json.dumps(css)
+        self.wait(f"document.querySelector({where})?.checkVisibility()")
+        self.run(f"(one => {{ one.focus(); one.select(); }})(document.querySelector({where}))")
+        self.call("Input.insertText", text=text)
+
+    def choose(self, css: str, value: str) -> None:
+        """Choose an option of a list by its value."""
+        self.run(
+            f"(one => {{ one.value = {json.dumps(value)};"
+            " one.dispatchEvent(new Event('change', {bubbles: true})); })"
+            f"(document.querySelector({json.dumps(css)}))"
+        )
+
+    def press(self, key: str) -> None:
+        """Press a key and let it go: one character, or Enter, Tab, Escape or an arrow."""
+        text, code = _KEYS.get(key, (key, ord(key[0].upper())))
+        more = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        self.call(
+            "Input.dispatchKeyEvent", type="keyDown", **more, **({"text": text} if text else {})
+        )
+        self.call("Input.dispatchKeyEvent", type="keyUp", **more)
+
+    # What a user sees
+
+    def size(self, width: int, height: int) -> None:
+        """Give the page a size in pixels."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def scheme(self, name: str) -> None:
+        """Let the user prefer ``light`` or ``dark``."""
+        feature = {"name": "prefers-color-scheme", "value": name}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
+
+    def picture(self, name: str) -> None:
+        """Keep a PNG of the page as it is seen, in :data:`PICTURES`."""
+        PICTURES.mkdir(exist_ok=True)
+        data = self.call("Page.captureScreenshot")["data"]
+        (PICTURES / f"{name}.png").write_bytes(base64.b64decode(data))
+
+    @property
+    def too_wide(self) -> bool:
+        """Whether the page as a whole can be scrolled sideways."""
+        return bool(self.run("document.documentElement.scrollWidth > innerWidth"))
+
+    def axe(self) -> list[str]:
+        """Return what axe-core finds serious or critical, with the elements."""
+        if not self.run("'axe' in window"):
+            self.call("Page.setBypassCSP", enabled=True)
+            self.run(_axe() + "; null")
+        found = self.run(
+            f"axe.run({{runOnly: {json.dumps(_AXE_TAGS)}}}).then(result => result.violations"
+            ".filter(one => ['serious', 'critical'].includes(one.impact)).map(one =>"
+            " `${one.id}: ${one.help}: ${one.nodes.map(node => node.target + ' ' +"
+            " (node.any[0]?.message ?? '')).join('; ')}`))"
+        )
+        return list(found)
+
+
+def _axe() -> str:
+    # The package has the script; what else is in it needs another driver of browsers.
+    spec = find_spec("axe_core_python")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.browser import Browser, Page
 from tests.certificates import Certificates, make
 from tests.daemons import ROOT, Daemon, Line
 
@@ -118,6 +119,20 @@ def dial(start: Callable[..., Daemon]) -> Iterator[Callable[..., Line]]:
     yield dial_one
     for line in lines:
         line.close()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests; ``with browser.page() as page`` opens a page of its own."""
+    with Browser(tmp_path_factory.mktemp("browser")) as one:
+        yield one
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """An empty page of the browser."""
+    with browser.page() as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

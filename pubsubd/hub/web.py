@@ -174,8 +174,9 @@ def _tell_file(connection: HubConnection, file: console.File, host: str | None) 
 
 
 def _about(hub: Hub) -> dict[str, Any]:
-    """Return what the console tells before a login: where clients of the line port connect."""
-    return {"version": __version__, "line": hub.line_addresses}
+    """Return what the console has to know before a login, of which it tells nobody's secrets."""
+    logins = hub.broker.access.able
+    return {"version": __version__, "line": hub.line_addresses, "logins": logins}
 
 
 def _upgrade(hub: Hub, connection: HubConnection, request: Request, events: deque[Any]) -> None:

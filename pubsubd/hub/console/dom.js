@@ -18,7 +18,7 @@ function fill(node, properties, children) {
   return node;
 }
 
-const bare = value => value !== null && Object.getPrototypeOf(Object(value)) === Object.prototype;
+const bare = value => value?.constructor === Object;
 
 /** Make an element: el("p.note", {title: "..."}, "text", child). */
 export function el(what, properties, ...children) {

@@ -75,9 +75,9 @@ export function firstSteps(app) {
 
   return {
     node,
-    /** Show it on a daemon that has carried no message yet. */
+    /** Show it on a daemon that has carried no message yet, as far as one may know. */
     hear(totals) {
-      if (decided) return;
+      if (decided || (!totals.error && totals.messages_in === undefined)) return;
       decided = true;
       node.hidden = totals.messages_in > 0;
     },

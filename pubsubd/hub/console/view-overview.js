@@ -90,8 +90,8 @@ export default {
       if (message.n && !totals.error) {
         for (const [key, one] of Object.entries(tiles))
           one.add(totals[key], key === "dropped_rate" ? `${count(totals.dropped ?? 0)} in all` : undefined);
-        steps.hear(totals);
       }
+      steps.hear(totals);
       draw();
     }
 

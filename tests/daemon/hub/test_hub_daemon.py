@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from synap_sdk.exceptions import SynapException
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests import forks
-from tests.browser import Browser
+from tests.browser import Page
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, frames, tool, wait_until
 from tests.hubs import Lines, Socket, connect_a, message_a, message_b
 
@@ -264,15 +263,6 @@ def test_a_plain_get_of_a_websocket_asks_for_an_upgrade(shared: Daemon) -> None:
     assert headers["upgrade"] == "websocket"
 
 
-def test_the_console_is_a_page_that_loads_nothing_from_elsewhere(shared: Daemon) -> None:
-    status, headers, body = request(shared, "GET", "/")
-    assert status == 200
-    assert headers["content-type"].startswith("text/html")
-    assert "default-src 'none'" in headers["content-security-policy"]
-    assert b"http://" not in body
-    assert b"https://" not in body
-
-
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("GET", "/nowhere", 404), ("PUT", "/health", 405), ("GET", "/api/v1/command", 405)],
@@ -450,49 +440,10 @@ def test_requests_can_be_pipelined(shared: Daemon, open_lines: Callable[..., Lin
 # A browser
 
 
-def test_a_browser_and_nc_hear_each_other(
-    start: Callable[..., Daemon], dial: Callable[..., Line], tmp_path: Path
-) -> None:
-    daemon = start()
-    host, port = daemon.hub
-    line = dial(daemon)
-    line.say(b"sub chat/\n")
-    with Browser(tmp_path) as browser:
-        browser.open(f"http://{host}:{port}/")
-        browser.wait("document.querySelector('#state').textContent === 'connected'")
-        browser.run(
-            "document.querySelector('#subscribe input').value = 'chat/#',"
-            " document.querySelector('#subscribe').requestSubmit()"
-        )
-        watcher = dial(daemon)
-        wait_until(lambda: watcher.stats()["subscriptions"] == 2, "the browser's subscription")
-        nc = subprocess.run(
-            ["nc", "-N", *map(str, daemon.address)],
-            input=b"pub chat/main 20 hello <b>browser</b>\n",
-            check=True,
-            timeout=DEADLINE,
-        )
-        assert nc.returncode == 0
-        browser.wait("document.querySelectorAll('#messages tr').length === 1")
-        cells = browser.run(
-            "[...document.querySelectorAll('#messages td')].map(c => c.textContent)"
-        )
-        assert cells[1] == "chat/main"
-        assert cells[4] == "hello <b>browser</b>"
-        browser.run(
-            "document.querySelector('#publish').elements.topic.value = 'chat/back',"
-            "document.querySelector('#publish').elements.data.value = 'hello nc',"
-            "document.querySelector('#publish').requestSubmit()"
-        )
-        browser.wait("document.querySelectorAll('#messages tr').length === 2")
-        assert [data for _, data in frames(line.ping())] == [b"hello <b>browser</b>", b"hello nc"]
-
-
 @pytest.mark.parametrize("where", ["README.md", "man/pubsubd-hub.7"])
 def test_the_script_of_the_documentation_works_in_a_browser(
-    start: Callable[..., Daemon], dial: Callable[..., Line], tmp_path: Path, where: str
+    daemon: Daemon, dial: Callable[..., Line], page: Page, where: str
 ) -> None:
-    daemon = start()
     host, port = daemon.hub
     line = dial(daemon)
     text = (ROOT / where).read_text(encoding="utf-8")
@@ -500,17 +451,16 @@ def test_the_script_of_the_documentation_works_in_a_browser(
     assert found is not None
     script = re.sub(r"ws://[a-z0-9.]+:9015", f"ws://{host}:{port}", found[0])
     script = script.replace("console.log(", "heard.push(").replace("const socket", "socket")
-    with Browser(tmp_path) as browser:
-        browser.open(f"http://{host}:{port}/")
-        browser.run(f"heard = []; {script}; null")
-        wait_until(lambda: line.stats()["subscriptions"] == 1, "the page's subscription")
-        line.say(b"pub chat:1 2 hi\n")
-        browser.wait("heard.length === 1")
-        assert browser.run("heard[0]") == {
-            "type": "chat",
-            "id": "1",
-            "payload": {"name": "chat:1", "data": "hi"},
-        }
+    page.open(f"http://{host}:{port}/health")  # a page without a security policy of its own
+    page.run(f"heard = []; {script}; null")
+    wait_until(lambda: line.stats()["subscriptions"] == 1, "the page's subscription")
+    line.say(b"pub chat:1 2 hi\n")
+    page.wait("heard.length === 1")
+    assert page.run("heard[0]") == {
+        "type": "chat",
+        "id": "1",
+        "payload": {"name": "chat:1", "data": "hi"},
+    }
 
 
 @pytest.mark.parametrize("tool_", ["nc", "curl"])
@@ -543,15 +493,13 @@ def test_the_commands_of_the_page_work(
 
 
 def test_a_page_of_another_origin_gets_nothing_in_a_browser_either(
-    start: Callable[..., Daemon], tmp_path: Path
+    shared: Daemon, daemon: Daemon, page: Page
 ) -> None:
-    daemon, other = start(), start()
-    with Browser(tmp_path) as browser:
-        browser.open(f"http://{other.hub[0]}:{other.hub[1]}/")
-        url = f"ws://{daemon.hub[0]}:{daemon.hub[1]}/ws"
-        outcome = browser.run(
-            "new Promise(done => {"
-            f" const socket = new WebSocket({json.dumps(url)});"
-            " socket.onopen = () => done('open'); socket.onerror = () => done('refused'); })"
-        )
-        assert outcome == "refused"
+    page.open(f"http://{daemon.hub[0]}:{daemon.hub[1]}/health")
+    url = f"ws://{shared.hub[0]}:{shared.hub[1]}/ws"
+    outcome = page.run(
+        "new Promise(done => {"
+        f" const socket = new WebSocket({json.dumps(url)});"
+        " socket.onopen = () => done('open'); socket.onerror = () => done('refused'); })"
+    )
+    assert outcome == "refused"
