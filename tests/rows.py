@@ -18,5 +18,9 @@ def row(**more: Any) -> dict[str, Any]:
         "rtt_ms": 0.25,
         "messages": 3,
         "bytes": 99,
+        "address": "10.0.0.1:9014",
+        "version": "0.1.0",
+        "site": None,
+        "rack": None,
         **more,
     }

@@ -70,6 +70,9 @@ field("advert.port", "uint32", "Port", base.DEC)
 field("advert.life", "uint64", "Life", base.DEC)
 field("advert.sequence", "uint64", "Sequence", base.DEC)
 field("advert.start", "uint64", "Start", base.DEC)
+field("advert.version", "string", "Version")
+field("advert.site", "string", "Site")
+field("advert.rack", "string", "Rack")
 field("advert.link", "string", "Link")
 field("advert.want", "string", "Want")
 field("advert.other", "string", "Line of a later version")
@@ -328,6 +331,11 @@ local function advert(tree, tvb, at, data, mesh, node)
             text_item(tree, f.advert_link, range, rest)
         elseif verb == "want" then
             text_item(tree, f.advert_want, range, rest)
+        elseif verb == "version" or verb == "site" or verb == "rack" then
+            if #words ~= 2 then
+                return nil, "a " .. verb .. " of an advert is not one word"
+            end
+            text_item(tree, f["advert_" .. verb], range, rest)
         elseif range then
             text_item(tree, f.advert_other, range, line)
         end

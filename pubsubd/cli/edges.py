@@ -33,6 +33,10 @@ class _Edge(msgspec.Struct):
     rtt_ms: float | None
     messages: _Count
     bytes: _Count
+    address: str | None = None
+    version: str | None = None
+    site: str | None = None
+    rack: str | None = None
 
 
 class _Page(msgspec.Struct):

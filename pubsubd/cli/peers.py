@@ -57,6 +57,9 @@ class _Daemon(msgspec.Struct):
     node: str
     host: str
     port: int
+    version: str | None = None
+    site: str | None = None
+    rack: str | None = None
     hops: int | None = None
     links: int = 0
     interests: int = 0
@@ -197,7 +200,7 @@ def _draw(answer: _Answer, width: int) -> Group:
         ),
         *adaptive_table(
             "daemons",
-            ["node", "hops", "links", "interests", "address"],
+            ["node", "hops", "links", "interests", "version", "address"],
             [_daemon_cells(one) for one in answer.daemons],
             width,
             numbers=[1, 2, 3],
@@ -254,7 +257,7 @@ def _traffic_cells(link: _Link) -> list[str]:
 def _daemon_cells(one: _Daemon) -> list[str]:
     hops = "unreachable" if one.hops is None else f"{one.hops:,}"
     address = show_address(one.host, one.port)
-    return [one.node, hops, f"{one.links:,}", f"{one.interests:,}", address]
+    return [one.node, hops, f"{one.links:,}", f"{one.interests:,}", one.version or "", address]
 
 
 def _refused(counters: dict[str, int | dict[str, int]]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from pubsubd import __version__
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import (
@@ -145,6 +146,9 @@ class Advertising:
             state.start,
             tuple(link.report() for link in ready),
             interests,
+            version=__version__,
+            site=state.config.site,
+            rack=state.config.rack,
         )
         data = format_advert(advert)
         state.table.put(advert)

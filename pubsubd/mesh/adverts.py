@@ -2,6 +2,9 @@
 
     <host> <port>
     node <life> <sequence> <start>
+    version <version>
+    site <site>
+    rack <rack>
     link <node> <out|in> <since> <rtt_ms> <messages> <bytes>
     want <substring>
 
@@ -9,7 +12,7 @@ The first line is that of the original convention, so that its programs can read
 the daemon's incarnation: the millisecond at which it started, or one more than any incarnation of
 an earlier start that it has met, so no clock has to be right. Of two adverts of a daemon, the one
 with the greater incarnation, then sequence, is newer. ``start`` distinguishes two daemons with the
-same id.
+same id. The version and the place of a daemon may be missing.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ _OTHER_LINES = 100  # of later versions
 
 _NODE = re.compile(r"[A-Za-z0-9._:\-]{1,64}").fullmatch
 _HOST = re.compile(r"[A-Za-z0-9._:%\-]{1,255}").fullmatch
+_LABEL = re.compile(r"[A-Za-z0-9._:+~\-]{1,64}").fullmatch
+_LABELS = ("version", "site", "rack")
 _MOST = 10**15
 
 
@@ -66,6 +71,8 @@ class Advert:
     """The report of a daemon; see the module.
 
     Attributes:
+        version: of the daemon's program; empty if it does not tell, as the two that follow.
+        site, rack: the daemon's place.
         size: bytes of the advert as it was read; 0 of one that was not.
     """
 
@@ -78,6 +85,9 @@ class Advert:
     links: tuple[LinkReport, ...] = ()
     interests: tuple[bytes, ...] = ()
     size: int = field(default=0, compare=False)
+    version: str = ""
+    site: str = ""
+    rack: str = ""
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -94,6 +104,20 @@ def check_node(text: str, what: str = "id of a daemon") -> str:
     if not _NODE(text):
         raise AdvertError(
             f"{quote(text.encode('utf-8', 'replace'))} is no {what}: 1 to 64 of A-Z a-z 0-9 . _ : -"
+        )
+    return text
+
+
+def check_label(text: str, what: str) -> str:
+    """Return ``text`` if it is a valid version, site or rack.
+
+    Raises:
+        AdvertError: it is not.
+    """
+    if not _LABEL(text):
+        raise AdvertError(
+            f"{quote(text.encode('utf-8', 'replace'))} is no {what}:"
+            " 1 to 64 of A-Z a-z 0-9 . _ : + ~ -"
         )
     return text
 
@@ -126,6 +150,8 @@ def format_advert(advert: Advert) -> bytes:
         f"{advert.host} {advert.port}",
         f"node {advert.incarnation} {advert.sequence} {advert.start}",
     ]
+    labels = (("version", advert.version), ("site", advert.site), ("rack", advert.rack))
+    lines += [f"{name} {label}" for name, label in labels if label]
     for link in advert.links:
         side = "out" if link.dialled else "in"
         rtt = "-" if link.rtt_ms is None else f"{link.rtt_ms:.3f}"
@@ -166,6 +192,7 @@ def parse_advert(node: str, data: bytes) -> Advert:
     start = _number(lines[0].split(b" ")[3])
     links: list[LinkReport] = []
     interests: list[bytes] = []
+    labels = dict.fromkeys(_LABELS, "")
     room = MAX_INTEREST_BYTES
     for line in lines[1:]:
         verb, _, rest = line.partition(b" ")
@@ -186,9 +213,20 @@ def parse_advert(node: str, data: bytes) -> Advert:
                 raise AdvertError(
                     f"more than {MAX_INTERESTS} interests, or {MAX_INTEREST_BYTES} bytes of them"
                 )
+        elif (name := verb.decode("ascii", "replace")) in labels:
+            labels[name] = check_label(rest.decode("utf-8", "replace"), name)
         # Other lines are for later versions.
     return Advert(
-        node, host, port, incarnation, sequence, start, tuple(links), tuple(interests), len(data)
+        node,
+        host,
+        port,
+        incarnation,
+        sequence,
+        start,
+        tuple(links),
+        tuple(interests),
+        len(data),
+        **labels,
     )
 
 

@@ -33,12 +33,28 @@ COLUMNS = {
     "rtt_ms": "double",
     "messages": "bigint",
     "bytes": "bigint",
+    "address": "string",
+    "version": "string",
+    "site": "string",
+    "rack": "string",
 }
-"""Column -> type, as Spark's SQL calls it. ``src`` has dialled ``dst``; ``state`` is up or down.
+"""Column -> type, as Spark's SQL calls it. ``src`` has dialled ``dst``; ``state`` is up or down;
+the columns after ``bytes`` are the observer's.
 
-In JSON and CSV a timestamp is a text, as ``2026-11-28T06:00:00.000Z``, always UTC. ``rtt_ms`` alone
-may be missing: null, and empty in CSV.
+In JSON and CSV a timestamp is a text, as ``2026-11-28T06:00:00.000Z``, always UTC.
 """
+
+LATER = ("address", "version", "site", "rack")
+"""Columns that a file of an earlier version lacks, the last ones: a reader takes them for null."""
+
+REQUIRED = tuple(name for name in COLUMNS if name not in LATER)
+"""Columns that each file has."""
+
+OPTIONAL = frozenset({"rtt_ms", *LATER})
+"""Columns that may be null, which is empty in CSV."""
+
+HEADERS = tuple(",".join([*REQUIRED, *LATER[:more]]) for more in range(len(LATER), -1, -1))
+"""First lines that a CSV file may have, that of this version first."""
 
 Row: TypeAlias = Mapping[str, Any]
 """A value for each of :data:`COLUMNS`, as in JSON: timestamps are texts."""
@@ -95,7 +111,7 @@ def write_parquet(rows: Iterable[Row], file: BinaryIO) -> None:
         "bigint": arrow.int64(),
     }
     fields = [
-        arrow.field(name, types[kind], nullable=name == "rtt_ms") for name, kind in COLUMNS.items()
+        arrow.field(name, types[kind], nullable=name in OPTIONAL) for name, kind in COLUMNS.items()
     ]
     rows = list(rows)
     columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in COLUMNS}

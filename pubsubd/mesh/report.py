@@ -22,6 +22,7 @@ from pubsubd.mesh.core import Down, Mesh
 from pubsubd.mesh.edges import format_row
 from pubsubd.mesh.link import Link
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.wire import show_address
 
 _SHOWN = 10  # interests of one link
 
@@ -113,6 +114,10 @@ class _End(NamedTuple):
     observer: str
     state: str
     links: tuple[LinkReport, ...]
+    address: str | None
+    version: str | None
+    site: str | None
+    rack: str | None
 
     def rows(self) -> Iterator[Row]:
         """Return a row of an edge list for each link."""
@@ -129,6 +134,10 @@ class _End(NamedTuple):
                 "rtt_ms": link.rtt_ms,
                 "messages": link.messages,
                 "bytes": link.size,
+                "address": self.address,
+                "version": self.version,
+                "site": self.site,
+                "rack": self.rack,
             }
 
 
@@ -196,6 +205,9 @@ class Report:
             "node": node,
             "host": advert.host,
             "port": advert.port,
+            "version": advert.version or None,
+            "site": advert.site or None,
+            "rack": advert.rack or None,
             "hops": mesh.table.hops.get(node),
             "links": len(advert.links),
             "interests": len(mesh.broker.router.forwarded) if node == mesh.state.node else count,
@@ -261,10 +273,11 @@ class Report:
                 continue
             else:
                 links = advert.links
-            found.append(_End(ts, name, node, "up", links))
+            found.append(_End(ts, name, node, "up", links, *_about(advert)))
             if number % _STEP == 0:
                 yield
-        found.append(_End(ts, name, me, "down", tuple(map(_report, mesh.down))))
+        down = tuple(map(_report, mesh.down))
+        found.append(_End(ts, name, me, "down", down, *_about(mesh.table.adverts.get(me))))
         return found
 
 
@@ -281,6 +294,14 @@ def _edge_rows(end: _End) -> Iterator[str]:
 def _show_edges(page: list[tuple[_End, str]], following: int | None) -> bytes:
     rows = ", ".join(row for _, row in page)
     return f'{{"edges": [{rows}], "next": {json.dumps(following)}}}'.encode()
+
+
+def _about(advert: Advert | None) -> tuple[str | None, str | None, str | None, str | None]:
+    """Return address, version, site and rack of a daemon, as far as it tells them."""
+    if advert is None:
+        return None, None, None, None
+    address = show_address(advert.host, advert.port)
+    return address, advert.version or None, advert.site or None, advert.rack or None
 
 
 def _report(down: Down) -> LinkReport:

@@ -22,6 +22,7 @@ class MeshConfig:
         host, port: where other daemons can dial it.
         secret: shared by all daemons of the mesh, if there is one.
         heartbeat: seconds between two signs of life on a link.
+        site, rack: its place, as the others are to know it; empty if it does not tell.
     """
 
     node: str
@@ -30,6 +31,8 @@ class MeshConfig:
     port: int = 9014
     secret: bytes | None = field(default=None, repr=False)
     heartbeat: float = 1.0
+    site: str = ""
+    rack: str = ""
 
 
 @dataclass(slots=True)

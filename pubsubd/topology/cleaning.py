@@ -6,7 +6,7 @@ Each format is brought to the same columns, :data:`CHECKED`: what is wrong with 
 ========= ==========================================================================
 utf8      the line is not UTF-8
 json      the line is no JSON object, such as one that was cut off
-short     a column is missing or empty; ``rtt_ms`` alone may be
+short     a column is missing or empty that may not be
 long      there are more columns than an edge list has
 time      ``ts`` or ``since`` is no time, or not of the years 1970 to 9999
 number    ``messages`` or ``bytes`` is no whole number, or ``rtt_ms`` no number, or less than 0
@@ -29,14 +29,16 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pubsubd.mesh.edges import COLUMNS
+from pubsubd.mesh.edges import COLUMNS, HEADERS, LATER, OPTIONAL, REQUIRED
 from pubsubd.topology.reading import Inputs
 
 ROWS = (
     "ts timestamp, window timestamp, mesh string, observer string, src string, dst string,"
-    " state string, since timestamp, rtt_ms double, messages bigint, bytes bigint"
+    " state string, since timestamp, rtt_ms double, messages bigint, bytes bigint,"
+    " address string, version string, site string, rack string"
 )
-"""Good rows. Those of bare lists have no times and no numbers; their observer is ``src``."""
+"""Good rows. Those of bare lists have no times and no numbers; their observer is ``src``. The last
+four columns are the observer's."""
 
 REJECTS = "file string, reason string, line string"
 """Bad rows, with the first :data:`SHOWN` characters of the line, what is not printable replaced."""
@@ -44,7 +46,7 @@ REJECTS = "file string, reason string, line string"
 CHECKED = (
     "listed boolean, file string, line string, reason string, ts timestamp, mesh string,"
     " observer string, src string, dst string, state string, since timestamp, rtt_ms double,"
-    " messages bigint, bytes bigint"
+    " messages bigint, bytes bigint, address string, version string, site string, rack string"
 )
 """Rows of all kinds, good and bad; ``listed``: of a bare list."""
 
@@ -55,7 +57,6 @@ SELF_LOOP = "self-loop"
 
 _TEXTS = ", ".join(f"`{name}` string" for name in COLUMNS)
 _TYPED = ", ".join(f"`{name}`: string" for name in COLUMNS)
-_HEADER = ",".join(COLUMNS)
 _TITLES = (("src", "dst"), ("source", "target"), ("from", "to"), ("fromnodeid", "tonodeid"))
 _COMMA = r"(?:[ \t]*,[ \t]*|[ \t]+)"
 # Not by lower(), whose first use takes a second: Spark goes through all letters there are then.
@@ -93,7 +94,7 @@ def check_jsonl(lines: DataFrame) -> DataFrame:
     one = F.when(F.rlike("line", F.lit(r"^\s*\{")) & (F.size(rows) == 1), rows)
     # Without a row there is none to make columns of: all of them are null then.
     parsed = lines.where(F.trim("line") != "").select("file", "line", F.inline_outer(one))
-    missing = reduce(Column.__and__, [F.col(name).isNull() for name in COLUMNS])
+    missing = reduce(Column.__and__, [F.col(name).isNull() for name in REQUIRED])
     return _check_texts(parsed, broken=missing, long=F.lit(False))
 
 
@@ -102,7 +103,7 @@ def check_csv(lines: DataFrame) -> DataFrame:
 
     Quotes are doubled inside quotes, as RFC 4180 has it, but a line feed ends a row in any case.
     """
-    named = F.regexp_replace("line", '^\ufeff|[" \\r]', "") == _HEADER
+    named = F.regexp_replace("line", '^\ufeff|[" \\r]', "").isin(*HEADERS)
     # One column more than there should be tells of all that are too many.
     row = F.from_csv("line", f"{_TEXTS}, _more string", {"escape": '"'})
     parsed = lines.where((F.trim("line") != "") & ~named).select("file", "line", _once(row))
@@ -172,6 +173,7 @@ def check_lists(lines: DataFrame) -> DataFrame:
         F.lit(None).cast("double").alias("rtt_ms"),
         F.lit(None).cast("bigint").alias("messages"),
         F.lit(None).cast("bigint").alias("bytes"),
+        *(F.lit(None).cast("string").alias(name) for name in LATER),
     )
 
 
@@ -269,10 +271,11 @@ def cut(seconds: int) -> Callable[[DataFrame], DataFrame]:
 def drop_repeats(rows: DataFrame) -> DataFrame:
     """Return each row once: one per observer, link and time.
 
-    Where such rows differ in their numbers, the largest are kept.
+    Where such rows differ in their numbers, the largest are kept, and of the columns that some
+    daemons do not write, what is there.
     """
     keys = ("ts", "window", "mesh", "observer", "src", "dst", "state", "since")
-    numbers = [F.max(name).alias(name) for name in ("rtt_ms", "messages", "bytes")]
+    numbers = [F.max(name).alias(name) for name in ("rtt_ms", "messages", "bytes", *LATER)]
     # What follows groups by these columns and more, so that rows are sent around only once.
     return rows.repartition("mesh", "window", "src", "dst").groupBy(*keys).agg(*numbers)
 
@@ -288,7 +291,12 @@ def _check_texts(parsed: DataFrame, broken: Column, long: Column) -> DataFrame:
         broken: whether the line is no object.
         long: whether it has more columns.
     """
-    values = {name: _read(F.col(name), kind).alias(f"_{name}") for name, kind in COLUMNS.items()}
+    values = {
+        name: (
+            F.nullif(F.col(name), F.lit("")) if name in LATER else _read(F.col(name), kind)
+        ).alias(f"_{name}")
+        for name, kind in COLUMNS.items()
+    }
     texts = {name: F.col(name) for name in COLUMNS}
     typed = {name: F.col(f"_{name}") for name in COLUMNS}
     faults = [
@@ -321,7 +329,7 @@ def _faults(
     missing = [
         texts[name].isNull() | (texts[name] == "" if kind == "string" else F.lit(False))
         for name, kind in COLUMNS.items()
-        if name != "rtt_ms"
+        if name not in OPTIONAL
     ]
     times = [
         values[name].isNull() | ~F.year(values[name]).between(*_YEARS)

@@ -31,7 +31,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pubsubd.mesh.edges import COLUMNS
+from pubsubd.mesh.edges import HEADERS, REQUIRED
 from pubsubd.topology.errors import TopologyError
 
 LISTS = ("txt", "tsv", "csv", "edges")
@@ -49,7 +49,6 @@ ENDINGS = {
 _PACKED = 20  # bytes of text to one that is compressed, as much as repetitive exports are
 _PEEKED = 65_536  # bytes of a file that tell what it is
 _LOOKED_AT = 100  # lines of a list that tell whether it is one
-_HEADER = ",".join(COLUMNS)
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _MAGIC = re.compile(r"[*?\[{]")  # what makes a path a glob
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -209,16 +208,16 @@ def _tell(path: Path, chosen: bool = True) -> str:
     if first.startswith(("{", "[")):
         # One line that was cut off by the end of whoever wrote it has no names yet.
         cut = whole and len(lines) == 1 and ENDINGS.get(ending) == "jsonl"
-        if first.startswith("{") and (cut or any(f'"{name}"' in first for name in COLUMNS)):
+        if first.startswith("{") and (cut or any(f'"{name}"' in first for name in REQUIRED)):
             return "jsonl"
         raise TopologyError(f"{path} is no edge list: it is JSON, but not one row a line")
     if not first and ending in ENDINGS:
         return ENDINGS[ending]
     names = [name.strip().strip('"') for name in first.split(",")]
-    if names == list(COLUMNS):
+    if ",".join(names) in HEADERS:
         return "csv"
     if {"ts", "src", "dst"} <= set(names):
-        raise TopologyError(f"{path}: its columns are not {_HEADER}")
+        raise TopologyError(f"{path}: its columns are not {HEADERS[0]}")
     if ENDINGS.get(ending) == "jsonl":
         raise TopologyError(f"{path} is no edge list: it is not JSON, one row a line")
     if chosen or (ending in LISTS and _is_table(lines if whole else lines[:-1])):

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pubsubd.mesh.edges import COLUMNS
+from pubsubd.mesh.edges import COLUMNS, REQUIRED
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.inputs import ENDINGS, ending_of, find_here, is_remote, local_path
 
@@ -188,9 +188,14 @@ def _read_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
         alike[_types(file)].append(file)
     frames = []
     for group in alike.values():
-        frame = spark.read.parquet(*_spelled(group))
+        # Of remote files nobody has looked at each one's columns: those of all are needed.
+        merge = is_remote(group[0])
+        frame = spark.read.option("mergeSchema", merge).parquet(*_spelled(group))
         _check_columns(group[0], frame.columns)
-        columns = [F.col(name).try_cast(kind).alias(name) for name, kind in COLUMNS.items()]
+        columns = [
+            (F.col(name) if name in frame.columns else F.lit(None)).try_cast(kind).alias(name)
+            for name, kind in COLUMNS.items()
+        ]
         try:
             frames.append(frame.select(_file(), *columns))
         except AnalysisException as error:
@@ -212,9 +217,9 @@ def _types(file: str) -> tuple[str, ...]:
     except (OSError, pa.ArrowException) as error:
         raise TopologyError(f"{file} is not a whole Parquet file") from error
     _check_columns(file, schema.names)
-    return tuple(str(schema.field(name).type) for name in COLUMNS)
+    return tuple(str(schema.field(name).type) if name in schema.names else "" for name in COLUMNS)
 
 
 def _check_columns(file: str, names: Sequence[str]) -> None:
-    if missing := [name for name in COLUMNS if name not in names]:
+    if missing := [name for name in REQUIRED if name not in names]:
         raise TopologyError(f"{file} is no edge list: it lacks the columns {', '.join(missing)}")

@@ -22,6 +22,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from pubsubd import __version__
 from pubsubd.mesh.adverts import Advert, format_advert
 from pubsubd.mesh.graphs import Edge, Graph, neighbours
 from pubsubd.mesh.report import Report
@@ -113,7 +114,11 @@ class Simulation(World):
             links = tuple(link.report() for link in daemon.mesh.links.values())
             interests = tuple(sorted(daemon.asked))
             stamp = (state.incarnation, 1, state.start)
-            adverts.append(Advert(node, config.host, config.port, *stamp, links, interests))
+            adverts.append(
+                Advert(
+                    node, config.host, config.port, *stamp, links, interests, version=__version__
+                )
+            )
         for daemon in self.daemons.values():
             for advert in adverts:
                 daemon.mesh.table.put(advert)

@@ -67,13 +67,14 @@ name of an end are that end's.
 DAEMONS = (
     "mesh string, window timestamp, id string, present boolean, told boolean, links bigint,"
     " availability double, flaps bigint, messages bigint, bytes bigint, first_seen timestamp,"
-    " last_seen timestamp"
+    " last_seen timestamp, address string, version string, site string, rack string"
 )
 """Daemons that told something in a window, or that others told to be linked.
 
 ``present``: at the window's end; ``told``: it is an observer; ``links`` at the window's end;
 ``availability`` is that of its best link; ``first_seen`` and ``last_seen`` are of rows with it as
-the observer, or, if there are none, of rows with its links.
+the observer, or, if there are none, of rows with its links; the columns after these are what it
+told of itself last.
 """
 
 CHURN = (
@@ -83,7 +84,9 @@ CHURN = (
 """Differences of a mesh from the window before.
 
 ``joined`` and ``left`` are how many such events a window has; links are those not down at the
-window's end; ``jaccard`` is links in both / links in either, null for the first window.
+window's end; ``lost_links`` are down then and were up at the end of the window before or came in
+this one; ``jaccard`` is links in both / links in either. The first window is compared with its own
+beginning: with all links that were up in it.
 """
 
 EVENTS = "mesh string, at timestamp, kind string, src string, dst string, detail string"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pubsubd.mesh.edges import LATER
 from pubsubd.topology.history.ends import ENDS, OTHER, SECOND, SLACK, says_up
 
 
@@ -30,9 +31,9 @@ def daemon_states(stale: int) -> Callable[[DataFrame], DataFrame]:
         ends_here = F.col("following") < F.coalesce(
             F.lead("window").over(by_id), F.lit("9999-12-31").cast("timestamp")
         )
-        sums = ("links", "flaps", "messages", "bytes", "losses")
+        sums = ("links", "flaps", "messages", "bytes")
         firsts = ("told_first", "named_first", "since", "lost")
-        lasts = ("told_last", "named_last", "missed", "availability")
+        lasts = ("told_last", "named_last", "missed", "availability", "about")
         bounds = ("previous", "following", "previous_ended", "mesh_began", "ended")
         return (
             links.select("mesh", "window", *bounds, F.inline(sides))
@@ -42,6 +43,7 @@ def daemon_states(stale: int) -> Callable[[DataFrame], DataFrame]:
                 *(F.sum(name).alias(name) for name in sums),
                 *(F.min(name).alias(name) for name in firsts),
                 *(F.max(name).alias(name) for name in lasts),
+                F.sort_array(F.collect_set("loser")).alias("losers"),
                 *(F.max(name).alias(name) for name in bounds),
             )
             .withColumn("present", linked | F.coalesce(alive, no))
@@ -73,7 +75,7 @@ def _side(end: str) -> Column:
         (counts | F.col(f"{end}_last").isNotNull()).alias("counts"),
         (F.col("there") & ~alone).cast("bigint").alias("links"),
         *(column.alias(name) for name, column in of_link.items()),
-        F.coalesce(F.col(f"{end}_lost").isNotNull().cast("bigint"), zero).alias("losses"),
+        F.when(F.col(f"{end}_lost").isNotNull(), F.col(other)).alias("loser"),
         F.col(f"{end}_first").alias("told_first"),
         F.when(counts, F.col("first")).alias("named_first"),
         F.get(f"{end}_sinces", F.lit(0)).alias("since"),
@@ -82,6 +84,7 @@ def _side(end: str) -> Column:
         F.when(counts, F.col("last")).alias("named_last"),
         missed.alias("missed"),
         F.when(counts, F.col("availability")).alias("availability"),
+        F.col(f"{end}_about").alias("about"),
     )
 
 
@@ -119,4 +122,5 @@ def tell_daemons(daemons: DataFrame) -> DataFrame:
         "bytes",
         F.timestamp_micros(F.coalesce("told_first", "named_first")).alias("first_seen"),
         F.timestamp_micros(F.coalesce("told_last", "named_last")).alias("last_seen"),
+        *(F.col("about")[name].alias(name) for name in LATER),
     )

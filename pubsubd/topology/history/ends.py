@@ -5,6 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pubsubd.mesh.edges import LATER
+
 SLACK = 10
 """Seconds after which all daemons know that a link has ended, clock differences included: rows
 of an end that follow its ``down`` sooner than this may be older than the ``down``."""
@@ -25,7 +27,8 @@ def gather(rows: DataFrame) -> DataFrame:
     For an end, ``low`` or ``high`` by the bytes of its name, there are ``_ups`` (its sessions),
     ``_sinces`` (when they began), ``_downs`` (when sessions ended), ``_up`` and ``_down`` (time and
     ``since`` of the latest such row), ``_rtts`` (sorted), ``_first`` and ``_last`` (times of its
-    first and last row).
+    first and last row), and ``_about`` (time of the latest row that tells address, version, site or
+    rack of the daemon there, and these).
     """
     at = F.unix_micros("ts")
     spells = (
@@ -39,6 +42,9 @@ def gather(rows: DataFrame) -> DataFrame:
             F.min("bytes").alias("bytes_first"),
             F.max("bytes").alias("bytes"),
             F.collect_list("rtt_ms").alias("rtts"),  # without those that are null
+            F.max(F.when(F.coalesce(*LATER).isNotNull(), F.struct(at.alias("at"), *LATER))).alias(
+                "about"
+            ),
         )
     )
     low, up = F.col("observer") == F.col("low"), F.col("state") == "up"
@@ -63,6 +69,7 @@ def gather(rows: DataFrame) -> DataFrame:
             ),
             F.min(F.when(it, F.col("first"))).alias(f"{end}_first"),
             F.max(F.when(it, F.col("last"))).alias(f"{end}_last"),
+            F.max(F.when(it, F.col("about"))).alias(f"{end}_about"),
         ]
     return (
         spells.withColumn("low", F.least("src", "dst"))

@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 from pubsubd.topology.history.ends import OTHER
 
+_NAMED = 5  # neighbours that have lost a daemon
+
 
 def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
     """Return :data:`CHURN` from the rows of :func:`reconcile` and :func:`daemon_states`."""
@@ -17,8 +19,11 @@ def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
     there, was = F.col("there"), F.col("was_there")
     one, window = F.lit(True), F.col("window")
     first = F.col("previous").isNull()
+    # A window that no other precedes is compared with its own beginning.
+    came = (first & F.col("last").isNotNull()) | (F.size("starts") > 0)
+    lost = ~there & (was | came)
     parts = [
-        _count(links, window, first=first, links=there, new=there & ~was, lost=was & ~there),
+        _count(links, window, first=first, links=there, new=there & ~was, lost=lost),
         _count(links.where("vanishes"), F.col("following"), lost=one),
         _count(
             daemons,
@@ -30,7 +35,8 @@ def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
         ),
         _count(daemons.where("vanishes"), F.col("following"), left=one),
     ]
-    both, either = F.col("links") - F.col("new"), F.col("links") + F.col("lost")
+    new = F.when(F.col("first") > 0, 0).otherwise(F.col("new"))
+    both, either = F.col("links") - new, F.col("links") + F.col("lost")
     return (
         reduce(DataFrame.union, parts)
         .groupBy("mesh", "window")
@@ -42,9 +48,9 @@ def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
             "joined",
             "left",
             "links",
-            F.when(F.col("first") > 0, 0).otherwise(F.col("new")).alias("new_links"),
+            new.alias("new_links"),
             F.col("lost").alias("lost_links"),
-            F.when((F.col("first") == 0) & (either > 0), both / either).alias("jaccard"),
+            F.when(either > 0, both / either).alias("jaccard"),
         )
     )
 
@@ -71,10 +77,18 @@ def tell_events(states: DataFrame, daemons: DataFrame) -> DataFrame:
     teller = F.when(F.size("low_downs") > 0, F.col("low")).otherwise(F.col("high"))
     by = F.when(by_both, F.lit("told by both ends")).otherwise(F.concat(F.lit("told by "), teller))
     by_dial = F.concat(F.lit("dialled by "), F.col("dialled")["src"])
-    by_loss = F.concat(F.lit("lost by "), F.col("losses").cast("string"), F.lit(" of its links"))
+    losers = F.col("losers")
+    more = (F.size(losers) - _NAMED).cast("string")
+    by_loss = F.concat(
+        F.lit("lost by "),
+        F.array_join(F.slice(losers, 1, _NAMED), ", "),
+        F.when(F.size(losers) > _NAMED, F.concat(F.lit(" and "), more, F.lit(" more"))).otherwise(
+            F.lit("")
+        ),
+    )
     ends = (F.col("low"), F.col("high"))
     alone = (F.col("id"), F.lit(None).cast("string"))
-    gone = F.when(F.col("losses") > 0, by_loss).otherwise(silent)
+    gone = F.when(F.size(losers) > 0, by_loss).otherwise(silent)
     parts = [
         _happened(links, F.explode("starts"), "link-up", ends, by_dial),
         _happened(links, F.explode("stops"), "link-down", ends, by),

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import trio
 
+from pubsubd import __version__
 from pubsubd.broker.broker import Broker
 from pubsubd.client import open_client
 from pubsubd.mesh.edges import COLUMNS
@@ -114,7 +115,7 @@ async def test_peers_shows_links_of_real_daemons() -> None:
         assert re.fullmatch(
             r"b 127\.0\.0\.1:\d+ by them 0:\d\d:\d\d ([\d.]+ ms )?//fwd/chat/", link
         )
-        assert f"b 1 1 1 127.0.0.1:{second}" in words_of(text)
+        assert f"b 1 1 1 {__version__} 127.0.0.1:{second}" in words_of(text)
         done = await pubsubd("peers", port=second)
         assert re.search(rf" a +127\.0\.0\.1:{first} +by us ", done.stdout.decode())
 
@@ -341,7 +342,8 @@ async def test_edges_are_those_of_real_daemons() -> None:
             assert [one["observer"] for one in rows] == ["a", "b"]
             for one in rows:
                 assert (one["src"], one["dst"], one["state"]) == ("b", "a", "up")
-                assert one["mesh"] == "m"
+                assert (one["mesh"], one["version"]) == ("m", __version__)
+                assert one["address"] == f"127.0.0.1:{first if one['observer'] == 'a' else second}"
                 assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", one["ts"])
 
 
@@ -384,7 +386,9 @@ async def test_edges_as_csv(monkeypatch: pytest.MonkeyPatch) -> None:
     async with answering(monkeypatch, edges=page) as port:
         done = await pubsubd("edges", "--format", "csv", port=port)
     found = list(csv.DictReader(io.StringIO(done.stdout.decode())))
-    assert found == [{key: str(value) for key, value in one.items()} for one in ROWS]
+    assert found == [
+        {key: "" if value is None else str(value) for key, value in one.items()} for one in ROWS
+    ]
 
 
 async def test_edges_as_parquet_in_a_file_and_in_a_pipe(

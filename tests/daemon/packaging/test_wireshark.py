@@ -21,6 +21,7 @@ from tests.unit.broker.test_broker_model import speeches
 
 ADVERT = (
     b"127.0.0.1 9014\nnode 1764300000000 7 1764300000001\n"
+    b"version 0.1.0\nsite ulm\nrack r7\n"
     b"link b out 1764300000 0.142 1520 40217\nlink c in 1764300001 - 12 1004\n"
     b"later line\nwant //fwd/chat/"
 )
@@ -115,6 +116,9 @@ def test_all_that_there_is_has_a_field(tmp_path: Path) -> None:
         "advert.start": ["1764300000001"] * 2,
         "advert.link": ["b out 1764300000 0.142 1520 40217", "c in 1764300001 - 12 1004"] * 2,
         "advert.want": ["//fwd/chat/"] * 2,
+        "advert.version": ["0.1.0"] * 2,
+        "advert.site": ["ulm"] * 2,
+        "advert.rack": ["r7"] * 2,
         "advert.other": ["later line"] * 2,
     }
     data = [bytes.fromhex(text) for text in found["pubsub.data"]]

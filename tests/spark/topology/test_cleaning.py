@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
-from pubsubd.mesh.edges import COLUMNS
+from pubsubd.mesh.edges import COLUMNS, LATER, REQUIRED
 from pubsubd.topology.cleaning import (
     CHECKED,
     REJECTS,
@@ -102,8 +102,9 @@ def test_json_that_is_no_object_or_lacks_a_column_is_told_and_empty_lines_are_no
     texts = [whole[:90], b"[1]", b"5", whole + b" more", whole + whole, whole + b"," + whole]
     texts += [b"[" + whole + b"]", b"", b"  ", short, as_json(ts=None)]
     more = as_json(color="blue")
-    found = reasons(check_jsonl(lines(spark, [*texts, b"\t" + whole + b" ", more])))
-    assert found == [*["json"] * 7, "short", "short", None, None]
+    earlier = json.dumps({name: GOOD[name] for name in REQUIRED}).encode()
+    found = reasons(check_jsonl(lines(spark, [*texts, b"\t" + whole + b" ", more, earlier])))
+    assert found == [*["json"] * 7, "short", "short", None, None, None]
 
 
 def test_csv_may_have_quotes_and_its_header_anywhere_but_not_more_or_fewer_columns(
@@ -112,10 +113,16 @@ def test_csv_may_have_quotes_and_its_header_anywhere_but_not_more_or_fewer_colum
     header = ",".join(COLUMNS).encode()
     quoted = as_csv(src='say "a", b', observer='say "a", b')
     texts = [b"\xef\xbb\xbf" + header, quoted, header, b"", as_csv() + b",1", as_csv() + b",1,2"]
-    checked = check_csv(lines(spark, [*texts, as_csv()[:40], as_csv().rpartition(b",")[0]]))
+    earlier = as_csv().rsplit(b",", len(LATER))[0]
+    texts += [as_csv()[:40], earlier.rpartition(b",")[0], ",".join(REQUIRED).encode(), earlier]
+    checked = check_csv(lines(spark, texts))
     rows = checked.select("src", "reason").collect()
     assert rows[0]["src"] == 'say "a", b'
-    assert [row["reason"] for row in rows] == [None, "long", "long", "short", "short"]
+    assert [row["reason"] for row in rows] == [None, "long", "long", "short", "short", None]
+    assert checked.where("reason is null").select("address", "version", "site").collect() == [
+        ("10.0.0.1:9014", "0.1.0", None),
+        (None, None, None),
+    ]
 
 
 def test_rows_of_parquet_are_held_to_the_same_rules(spark: SparkSession) -> None:

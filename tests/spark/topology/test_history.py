@@ -42,7 +42,8 @@ def tell(
 ) -> tuple[Any, ...]:
     """A row without mesh and window; a link is both names, that of the dialler first."""
     numbers = (more.get("rtt"), more.get("messages", 0), more.get("size", 0))
-    return (at(ts), observer, link[0], link[1], state, at(since), *numbers)
+    about = (more.get("address"), more.get("version"), None, None)
+    return (at(ts), observer, link[0], link[1], state, at(since), *numbers, *about)
 
 
 def both(ts: float, link: str, since: float, **more: Any) -> Iterator[tuple[Any, ...]]:
@@ -149,6 +150,15 @@ def vanished() -> Iterator[tuple[Any, ...]]:
 
 
 @case
+def telling() -> Iterator[tuple[Any, ...]]:
+    """A daemon moves and is updated; another one has exporters that do not write such columns."""
+    yield tell(0, "a", "ab", -100, address="a:1", version="0.1.0")
+    yield tell(0, "b", "ab", -100, address="b:1", version="0.1.0")
+    yield tell(60, "a", "ab", -100, address="a:2", version="0.2.0")
+    yield tell(60, "b", "ab", -100)
+
+
+@case
 def loops() -> Iterator[tuple[Any, ...]]:
     yield tell(0, "a", "aa", -100)
 
@@ -235,7 +245,7 @@ def test_links_of_a_killed_daemon_are_down_and_up_again_when_it_is_back(
 
 def test_the_events_tell_what_broke_and_when(found: dict[str, list[Cells]]) -> None:
     assert pick(found["events"], killed, "at", "kind", "src", "dst", "detail") == [
-        (33, "daemon-left", "c", None, "lost by 2 of its links"),
+        (33, "daemon-left", "c", None, "lost by b, d"),
         (33, "link-down", "b", "c", "told by b"),
         (34, "link-down", "c", "d", "told by d"),
         (100, "daemon-joined", "c", None, ""),
@@ -244,14 +254,21 @@ def test_the_events_tell_what_broke_and_when(found: dict[str, list[Cells]]) -> N
     ]
 
 
+def test_a_daemon_is_what_it_told_of_itself_last(found: dict[str, list[Cells]]) -> None:
+    assert pick(found["daemons"], telling, "id", "address", "version", "site") == [
+        ("a", "a:2", "0.2.0", None),
+        ("b", "b:1", "0.1.0", None),
+    ]
+
+
 def test_churn_counts_what_came_and_went_between_windows(found: dict[str, list[Cells]]) -> None:
     names = ("window", "daemons", "joined", "left", "links", "new_links", "lost_links", "jaccard")
     assert pick(found["churn"], killed, *names) == [
-        (0, 3, 0, 1, 2, 0, 0, None),
+        (0, 3, 0, 1, 2, 0, 2, 0.5),
         (HOUR, 4, 1, 0, 4, 2, 0, 0.5),
     ]
     assert pick(found["churn"], vanished, *names) == [
-        (0, 3, 0, 0, 2, 0, 0, None),
+        (0, 3, 0, 0, 2, 0, 0, 1.0),
         (2 * HOUR, 3, 1, 1, 2, 1, 1, 1 / 3),
     ]
 

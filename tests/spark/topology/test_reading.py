@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pubsubd.mesh.edges import write_csv, write_jsonl, write_parquet
+from pubsubd.mesh.edges import LATER, write_csv, write_jsonl, write_parquet
 from pubsubd.topology.cleaning import check
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
@@ -171,14 +171,15 @@ def test_parquet_needs_all_columns_and_takes_them_in_any_order_and_type_that_fit
     pq.write_table(nested, tmp_path / "nested.parquet")
     assert refused(spark, tmp_path / "nested.parquet").endswith("columns are of other types")
     turned = whole.select(whole.column_names[::-1])
-    small = turned.set_column(0, "bytes", pa.array([7], pa.int32()))
+    place = turned.column_names.index("bytes")
+    small = turned.set_column(place, "bytes", pa.array([7], pa.int32())).drop_columns(list(LATER))
     folder = put(tmp_path / "good")
     pq.write_table(whole, folder / "a.parquet")
     pq.write_table(small, folder / "b.parquet")
     rows = read_inputs(spark, [str(folder)]).parquet.orderBy("bytes").collect()
-    assert [(row["src"], row["bytes"], row["rtt_ms"]) for row in rows] == [
-        ("a", 7, 0.25),
-        ("a", 99, 0.25),
+    assert [(row["src"], row["bytes"], row["rtt_ms"], row["version"]) for row in rows] == [
+        ("a", 7, 0.25, None),
+        ("a", 99, 0.25, "0.1.0"),
     ]
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from pubsubd.mesh.edges import (
     COLUMNS,
+    OPTIONAL,
     EdgesError,
     Exporter,
     write_csv,
@@ -83,7 +84,7 @@ def test_parquet_has_types(parquet: Any) -> None:
         name: {"bigint": "int64", "timestamp": "timestamp[ms, tz=UTC]"}.get(kind, kind)
         for name, kind in COLUMNS.items()
     }
-    assert [field.name for field in table.schema if field.nullable] == ["rtt_ms"]
+    assert {field.name for field in table.schema if field.nullable} == OPTIONAL
     times = {"ts", "since"}
     assert table.to_pylist() == [
         {k: datetime.fromisoformat(v) if k in times else v for k, v in one.items()} for one in ROWS

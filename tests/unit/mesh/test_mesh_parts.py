@@ -95,6 +95,9 @@ ADVERTS = st.builds(
     st.lists(
         st.text("aé/", max_size=9).map(lambda text: b"//fwd/" + text.encode()), max_size=5
     ).map(tuple),
+    version=st.sampled_from(["", "0.1.0"]),
+    site=st.sampled_from(["", "ulm"]),
+    rack=st.sampled_from(["", "r7:a"]),
 )
 
 
@@ -124,6 +127,13 @@ def test_lines_of_later_versions_are_ignored() -> None:
     advert = parse_advert("a", data)
     assert advert.interests == (b"//fwd/x",)
     assert [link.node for link in advert.links] == ["b"]
+
+
+@pytest.mark.parametrize("line", [b"version", b"version ", b"site a b", b"rack " + b"x" * 65])
+def test_a_version_or_a_place_that_is_no_short_word_is_refused(line: bytes) -> None:
+    data = b"h 1\nnode 1 2 1\n" + line
+    with pytest.raises(AdvertError, match=f"is no {line.split()[0].decode()}: 1 to 64 of"):
+        parse_advert("a", data)
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a\n", "a" * 65, "é", "a/b", "a@b"])
