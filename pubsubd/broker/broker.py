@@ -128,6 +128,7 @@ class Broker:
             b"//pubsubd/connections": self.connections.show,
             b"//pubsubd/kill": self.connections.kill,
             b"//pubsubd/peers": _tell_no_mesh,
+            b"//pubsubd/weak": _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
         self._started = clock()

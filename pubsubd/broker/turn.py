@@ -7,11 +7,14 @@ each uncommon command, each receiver and each step of an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from time import perf_counter
 from typing import Generic, TypeVar
 
 from pubsubd.protocol.limits import BYTES_PER_TURN, TURN
+from pubsubd.protocol.steps import Steps, finish
+
+__all__ = ["SHARE", "Shared", "Steps", "Turn", "finish"]
 
 SHARE = 20
 """How many times as long as it takes to make a shared answer, it holds."""
@@ -19,19 +22,6 @@ SHARE = 20
 _MOST = 1.0  # seconds that one holds
 
 Value = TypeVar("Value")
-
-Steps = Generator[None, None, Value]
-"""Makes something, and yields whenever the turn is over."""
-
-
-def finish(steps: Steps[Value]) -> Value:
-    """Return what ``steps`` make, made without a pause."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            value: Value = done.value
-            return value
 
 
 class Turn:

@@ -12,10 +12,10 @@ import trio
 
 from pubsubd.cli.answers import read_answer
 from pubsubd.cli.options import Target, connects
+from pubsubd.cli.pages import ask_pages
 from pubsubd.cli.streams import visible
 from pubsubd.client import Client
 from pubsubd.mesh.edges import FORMATS, Row
-from pubsubd.protocol.errors import PubsubdError
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -39,8 +39,8 @@ class _Edge(msgspec.Struct):
     rack: str | None = None
 
 
-class _Page(msgspec.Struct):
-    """Some rows, and the offset of the next ones."""
+class _Edges(msgspec.Struct):
+    """The answer to ``//pubsubd/edges``; see pubsubd-mesh(7)."""
 
     edges: list[_Edge]
     following: int | None = msgspec.field(name="next")
@@ -98,13 +98,5 @@ async def ask_edges(client: Client) -> list[Row]:
     Raises:
         PubsubdError: the answer is not what it should be.
     """
-    rows: list[Row] = []
-    offset: int | None = 0
-    while offset is not None:
-        answer = await client.request("//pubsubd/edges", str(offset))
-        page = read_answer(answer, _Page, "edges")
-        rows += map(msgspec.structs.asdict, page.edges)
-        if page.following is not None and page.following <= offset:
-            raise PubsubdError("the daemon's pages of edges do not advance")
-        offset = page.following
-    return rows
+    answer = read_answer(await ask_pages(client, "//pubsubd/edges", ("edges",)), _Edges, "edges")
+    return [msgspec.structs.asdict(row) for row in answer.edges]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
 
 import click
 import msgspec
@@ -18,12 +17,13 @@ from pubsubd.cli.edges import ask_edges
 from pubsubd.cli.graph import FORMS, links_of
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import while_read
+from pubsubd.cli.pages import ask_pages
 from pubsubd.cli.streams import echo, visible
-from pubsubd.cli.tables import adaptive_table, duration, show, size
+from pubsubd.cli.tables import adaptive_table, count, duration, show, size
 from pubsubd.cli.terminal import console
 from pubsubd.cli.watching import can_redraw, keep_drawing, watches
+from pubsubd.cli.weak import ask_weak, draw_weak
 from pubsubd.client import Client
-from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.wire import show_address
 
 
@@ -80,14 +80,6 @@ class _Answer(msgspec.Struct):
     counters: dict[str, int | dict[str, int]] = {}
 
 
-class _Page(msgspec.Struct):
-    """A page of the answer of a daemon that knows very many others."""
-
-    links: list[Any] = []
-    daemons: list[Any] = []
-    following: int | None = msgspec.field(name="next", default=None)
-
-
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the daemon's JSON object.")
 @watches
@@ -96,19 +88,32 @@ class _Page(msgspec.Struct):
     type=click.Choice(list(FORMS)),
     help="Print the whole mesh as a graph for Graphviz or Mermaid.",
 )
+@click.option(
+    "--weak",
+    is_flag=True,
+    help="Show which daemons and links the mesh cannot lose, and the links to add.",
+)
 @connects
-def command(target: Target, as_json: bool, watch: float | None, graph: str | None) -> None:
+def command(
+    target: Target, as_json: bool, watch: float | None, graph: str | None, weak: bool
+) -> None:
     """Show the daemon's links to other daemons, and all daemons that it knows."""
-    if graph is not None and (as_json or watch is not None):
-        raise click.UsageError("--graph excludes --json and --watch.")
-    trio.run(_show, target, as_json, watch, graph)
+    if graph is not None and (as_json or watch is not None or weak):
+        raise click.UsageError("--graph excludes --json, --watch and --weak.")
+    trio.run(_show, target, as_json, watch, graph, weak)
 
 
-async def _show(target: Target, as_json: bool, watch: float | None, graph: str | None) -> None:
+async def _show(
+    target: Target, as_json: bool, watch: float | None, graph: str | None, weak: bool
+) -> None:
     async with target.connect() as client:
+        ask = ask_weak if weak else _ask
 
         async def draw(width: int) -> Group:
-            return _draw(read_answer(await _ask(client), _Answer, "peers"), width)
+            answer = await ask(client)
+            if weak:
+                return draw_weak(answer, width)
+            return _draw(read_answer(answer, _Answer, "peers"), width)
 
         if graph is not None:
             answer = read_answer(await _ask(client), _Answer, "peers")
@@ -121,7 +126,7 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
         async with while_read():
             while True:
                 if as_json:
-                    echo(json.dumps(json.loads(await _ask(client))))
+                    echo(json.dumps(json.loads(await ask(client))))
                 else:
                     show(await draw(console().width))
                 if watch is None:
@@ -130,26 +135,12 @@ async def _show(target: Target, as_json: bool, watch: float | None, graph: str |
 
 
 async def _ask(client: Client) -> bytes:
-    """Return the daemon's answer, all of its pages as one.
+    """Return the daemon's answer, as JSON.
 
     Raises:
         PubsubdError: the answer is not what it should be.
     """
-    answer = await client.request("//pubsubd/peers")
-    page = read_answer(answer, _Page, "peers")
-    following = page.following
-    if following is None:
-        return answer
-    whole, offset = json.loads(answer), 0
-    while following is not None:
-        if following <= offset:
-            raise PubsubdError("the daemon's pages of peers do not advance")
-        offset = following
-        page = read_answer(await client.request("//pubsubd/peers", str(offset)), _Page, "peers")
-        whole["links"] += page.links
-        whole["daemons"] += page.daemons
-        following = page.following
-    return json.dumps(whole | {"next": None}).encode()
+    return await ask_pages(client, "//pubsubd/peers", ("links", "daemons"))
 
 
 # Drawing
@@ -223,8 +214,8 @@ def _draw(answer: _Answer, width: int) -> Group:
 def _summary(answer: _Answer) -> str:
     words = [
         f"{answer.node} of the mesh {answer.mesh}, at {show_address(answer.host, answer.port)}:",
-        _count(len(answer.links), "link") + ",",
-        _count(len(answer.daemons), "daemon") + " known",
+        count(len(answer.links), "link") + ",",
+        count(len(answer.daemons), "daemon") + " known",
     ]
     if answer.flooding:
         words.append("(the mesh is changing)")
@@ -268,7 +259,3 @@ def _refused(counters: dict[str, int | dict[str, int]]) -> dict[str, int]:
 
 def _or_none(number: int | None) -> str:
     return "" if number is None else str(number)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"

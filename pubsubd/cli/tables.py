@@ -97,6 +97,11 @@ def _widest(column: Iterable[str]) -> int:
     return max(map(cell_len, column))
 
 
+def count(number: int, noun: str) -> str:
+    """Return how many there are: ``no links``, ``1 link``, ``2,000 links``."""
+    return f"{f'{number:,}' if number else 'no'} {noun}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Return seconds as ``3d 4:05:06``."""
     minutes, second = divmod(int(max(seconds, 0.0)), 60)

@@ -1,109 +1,32 @@
-"""Reports on the mesh: a daemon's own links, and all that it knows of the others'.
+"""Reports on the mesh: a daemon's own links, all that it knows of others, and what is weak.
 
-They grow with the mesh, so they are made in steps and answered in pages. Each page, and the list
-behind all pages, is made once for all who ask within a moment.
+They grow with the mesh, so they are made in steps, and answered in :mod:`pubsubd.mesh.pages`.
 """
 
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from heapq import nsmallest
-from itertools import islice
-from time import thread_time
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from pubsubd.broker.turn import Shared, Steps, finish
+from pubsubd.broker.turn import Steps, finish
 from pubsubd.mesh.adverts import Advert, LinkReport
 from pubsubd.mesh.core import Down, Mesh
 from pubsubd.mesh.edges import format_row
 from pubsubd.mesh.link import Link
-from pubsubd.protocol.errors import ProtocolError
+from pubsubd.mesh.pages import Pages, read_offset
+from pubsubd.mesh.weak_points import Weak, WeakPoints
 from pubsubd.protocol.wire import show_address
 
 _SHOWN = 10  # interests of one link
 
-PAGE_SIZE = 512 * 1024
-"""Bytes of one answer."""
-
-_PAGES = 8  # that are kept for a moment
 _FEW = 256  # daemons and links; so many rows take about 2 ms
 _STEP = 64  # rows between two looks at the clock
 
 Row = dict[str, Any]
-Item = TypeVar("Item")
-
-
-class _Pages(Generic[Item]):
-    """An answer that is a list of rows, in pages of so many bytes.
-
-    Args:
-        find: returns what there is, in steps.
-        count: returns how many rows one of these has.
-        rows: returns these rows, each a JSON text.
-        show: returns the page with some of them, and where the next one begins.
-        is_small: returns whether it is so little that it need not be shared: who asks again after
-            having done something sees what came of it.
-        clock: seconds that only go forward.
-    """
-
-    def __init__(
-        self,
-        find: Callable[[], Steps[list[Item]]],
-        count: Callable[[Item], int],
-        rows: Callable[[Item], Iterator[str]],
-        show: Callable[[list[tuple[Item, str]], int | None], bytes],
-        is_small: Callable[[], bool],
-        clock: Callable[[], float],
-    ) -> None:
-        self._find, self._count, self._rows, self._show = find, count, rows, show
-        self._is_small, self._clock = is_small, clock
-        self._index = Shared(self._list, clock, thread_time)
-        self._pages: dict[int, Shared[bytes]] = {}
-
-    def get(self, first: int) -> Steps[bytes]:
-        """Return the page that begins with row ``first``, in steps."""
-        if self._is_small():
-            return self._make(first, self._list())
-        page = self._pages.pop(first, None)
-        if page is None:
-            page = Shared(lambda: self._make(first, self._index.get()), self._clock, thread_time)
-        self._pages[first] = page
-        if len(self._pages) > _PAGES:
-            del self._pages[next(iter(self._pages))]
-        return page.get()
-
-    def _list(self) -> Steps[tuple[list[Item], list[int]]]:
-        """Return what there is, and up to which row each of it goes."""
-        found = yield from self._find()
-        ends, end = [], 0
-        for number, item in enumerate(found):
-            end += self._count(item)
-            ends.append(end)
-            if number % _STEP == 0:
-                yield
-        return found, ends
-
-    def _make(self, first: int, index: Steps[tuple[list[Item], list[int]]]) -> Steps[bytes]:
-        found, ends = yield from index
-        begin = bisect_right(ends, first)
-        skipped = first - (ends[begin - 1] if begin else 0)
-        page: list[tuple[Item, str]] = []
-        size, at = 0, first
-        for item in islice(found, begin, None):
-            for row in islice(self._rows(item), skipped, None):
-                if size >= PAGE_SIZE:
-                    return self._show(page, at)
-                page.append((item, row))
-                size += len(row) + 2
-                at += 1
-                if at % _STEP == 0:
-                    yield
-            skipped = 0
-        return self._show(page, None)
 
 
 class _End(NamedTuple):
@@ -141,10 +64,22 @@ class _End(NamedTuple):
             }
 
 
+class _Finding(NamedTuple):
+    """A row of the answer to ``//pubsubd/weak``, and the list that it is in."""
+
+    listed: str
+    nodes: tuple[str, ...]
+    weak: Weak
+
+
+_FINDINGS = ("articulation_daemons", "bridges", "add", "unreachable")
+
+
 class Report:
-    """Answers to ``//pubsubd/peers`` and ``//pubsubd/edges``.
+    """Answers to ``//pubsubd/peers``, ``//pubsubd/weak`` and ``//pubsubd/edges``.
 
     Attributes:
+        weak: finds the single points of failure.
         dialling: address -> attempts made in vain, and why the last one failed; the shell's.
     """
 
@@ -152,11 +87,14 @@ class Report:
         self.mesh = mesh
         self.dialling: dict[str, tuple[int, str]] = {}
         clock, requests = mesh.state.now, mesh.broker.requests
+        self.weak = WeakPoints(mesh.table, clock)
         rest = self._is_small, clock
-        peers = _Pages(self._find_peers, lambda _: 1, self._peer_rows, self._show_peers, *rest)
-        edges = _Pages(self._find_ends, lambda end: len(end.links), _edge_rows, _show_edges, *rest)
-        requests[b"//pubsubd/peers"] = lambda _peer, data: peers.get(_read_offset(data))
-        requests[b"//pubsubd/edges"] = lambda _peer, data: edges.get(_read_offset(data))
+        peers = Pages(self._find_peers, lambda _: 1, self._peer_rows, self._show_peers, *rest)
+        weak = Pages(self._find_weak, lambda _: 1, self._weak_rows, self._show_weak, *rest)
+        edges = Pages(self._find_ends, lambda end: len(end.links), _edge_rows, _show_edges, *rest)
+        requests[b"//pubsubd/peers"] = lambda _peer, data: peers.get(read_offset(data))
+        requests[b"//pubsubd/weak"] = lambda _peer, data: weak.get(read_offset(data))
+        requests[b"//pubsubd/edges"] = lambda _peer, data: edges.get(read_offset(data))
 
     def _is_small(self) -> bool:
         table = self.mesh.table
@@ -242,6 +180,63 @@ class Report:
         daemons = ", ".join(row for one, row in page if not isinstance(one, Link))
         return f'{head[:-1]}, "links": [{links}], "daemons": [{daemons}]}}'.encode()
 
+    # Single points of failure
+
+    def _find_weak(self) -> Steps[list[_Finding]]:
+        weak = yield from self.weak.find()
+        found = [_Finding("articulation_daemons", (node,), weak) for node in weak.articulation]
+        yield
+        found += [_Finding("bridges", bridge, weak) for bridge in weak.bridges]
+        yield
+        found += [_Finding("add", link, weak) for link in weak.added]
+        yield
+        gone = sorted(self.mesh.table.adverts.keys() - weak.reached)
+        return found + [_Finding("unreachable", (node,), weak) for node in gone]
+
+    def _weak_rows(self, one: _Finding) -> Iterator[str]:
+        node, weak = one.nodes[0], one.weak
+        if one.listed == "articulation_daemons":
+            row: Row = {"node": node, "cut_off": weak.articulation[node]}
+            row["daemons"] = weak.behind(node)
+        elif one.listed == "bridges":
+            bridge = node, one.nodes[1]
+            row = {"src": node, "dst": bridge[1], "cut_off": weak.bridges[bridge]}
+            row["daemons"] = weak.beyond(bridge)
+        elif one.listed == "add":
+            row = {"node": node, "to": one.nodes[1], "peer": self._address(one.nodes[1])}
+        else:
+            since = self.mesh.state.unreachable.get(node)
+            row = {"node": node, "peer": self._address(node), "seconds": None}
+            if since is not None:
+                row["seconds"] = round(self.mesh.state.now() - since, 3)
+        yield json.dumps(row)
+
+    def _address(self, node: str) -> str | None:
+        advert = self.mesh.table.adverts.get(node)
+        return None if advert is None else show_address(advert.host, advert.port)
+
+    def _show_weak(self, page: list[tuple[_Finding, str]], following: int | None) -> bytes:
+        mesh, weak = self.mesh, self.weak.latest
+        assert weak is not None
+        head = {
+            "node": mesh.state.node,
+            "mesh": mesh.state.config.mesh,
+            "daemons": len(weak.reached),
+            "links": weak.links,
+            "counts": {
+                "articulation_daemons": len(weak.articulation),
+                "bridges": len(weak.bridges),
+                "add": len(weak.added),
+                "unreachable": len(mesh.table.adverts.keys() - weak.reached),
+            },
+            "next": following,
+        }
+        lists = [
+            f'"{name}": [{", ".join(row for one, row in page if one.listed == name)}]'
+            for name in _FINDINGS
+        ]
+        return f"{json.dumps(head)[:-1]}, {', '.join(lists)}}}".encode()
+
     # Edge lists
 
     def edges(self) -> list[Row]:
@@ -279,12 +274,6 @@ class Report:
         down = tuple(map(_report, mesh.down))
         found.append(_End(ts, name, me, "down", down, *_about(mesh.table.adverts.get(me))))
         return found
-
-
-def _read_offset(data: bytes) -> int:
-    if len(data) > 9 or (data and not data.isdigit()):
-        raise ProtocolError("bad-request", "the data is not a number of rows to skip")
-    return int(data or b"0")
 
 
 def _edge_rows(end: _End) -> Iterator[str]:

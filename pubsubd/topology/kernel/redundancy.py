@@ -11,7 +11,7 @@ one by one:
   a one. Each new link joins leaves of different branches. So whatever articulation daemon is lost,
   all that is below it keeps a way to the rest that is not below it.
 - The root's own branches hold together by the root if it is a block; if it is a daemon, the links
-  are chosen such that they connect its branches (:mod:`pubsubd.topology.kernel.pairing`).
+  are chosen such that they connect its branches (:mod:`pubsubd.connectivity.pairing`).
 
 Ends are daemons that are in the leaf only, so no new link is there already. For bridges alone the
 same is done on the tree of what stays connected when all bridges are lost; ceil(L / 2) links then
@@ -27,11 +27,12 @@ from itertools import pairwise
 import numpy as np
 from scipy.sparse import csgraph
 
+from pubsubd.connectivity.leaves import pair_leaves
+from pubsubd.connectivity.pairing import Pair
+from pubsubd.protocol.steps import finish
 from pubsubd.topology.kernel.contraction import Contraction
 from pubsubd.topology.kernel.cuts import BlockCutTrees, blocks, symmetric
-from pubsubd.topology.kernel.graph import Graph, Ints, Longs, build
-from pubsubd.topology.kernel.leaves import pair_leaves
-from pubsubd.topology.kernel.pairing import Pair
+from pubsubd.topology.kernel.graph import Bools, Graph, Ints, Longs, build
 from pubsubd.topology.kernel.structure import order_labels
 
 OWN_EFFECTS = 20
@@ -164,7 +165,7 @@ def _link_leaf_blocks(found: BlockCutTrees, degrees: Ints) -> tuple[list[Pair], 
     weights = np.ones(len(branches), np.int64)
     weights[: found.count] = np.diff(found.indptr) - branches[: found.count]
     solid = np.arange(len(branches)) < found.count
-    pairs = pair_leaves(found.tree_indptr, found.tree_indices, weights, solid)
+    pairs = _pair(found.tree_indptr, found.tree_indices, weights, solid)
     widest = int(branches[found.count :].max())
     return [(end_of[a], end_of[b]) for a, b in pairs], max(widest - 1, -(-len(leaves) // 2))
 
@@ -202,8 +203,13 @@ def _link_leaf_pieces(found: BlockCutTrees, degrees: Ints) -> tuple[list[Pair], 
     end_of = dict(zip(leaves.tolist(), firsts.tolist(), strict=True))
     weights = np.bincount(pieces).astype(np.int64)
     solid = np.ones(len(weights), np.bool_)
-    pairs = pair_leaves(tree.indptr.astype(np.int64), tree.indices, weights, solid)
+    pairs = _pair(tree.indptr, tree.indices, weights, solid)
     return [(end_of[a], end_of[b]) for a, b in pairs], -(-len(leaves) // 2)
+
+
+def _pair(indptr: Ints | Longs, indices: Ints, weights: Longs, solid: Bools) -> list[Pair]:
+    """Return the leaves of a tree in pairs; see :func:`pair_leaves`."""
+    return finish(pair_leaves(indptr.tolist(), indices.tolist(), weights.tolist(), solid.tolist()))
 
 
 def _plan(found: BlockCutTrees, links: list[Pair], least: int) -> Plan:

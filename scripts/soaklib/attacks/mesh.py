@@ -81,6 +81,13 @@ def peers_300(stage: Stage) -> None:
     stage.flood(stage.line, repeated(frame(b"//pubsubd/peers", b"")))
 
 
+@attack("weak-1000", "//pubsubd/weak", daemon="mesh", crowd=True, each=PENDING)
+def weak_1000(stage: Stage) -> None:
+    """Asks what a mesh of 1,000 cannot lose, which is nearly all of it: it is a tree."""
+    Forger(stage).make(1_000, 2)
+    stage.flood(stage.line, repeated(frame(b"//pubsubd/weak", b"")))
+
+
 @attack(
     "peers-99000",
     "//pubsubd/peers",

@@ -153,7 +153,7 @@ def auth_long(stage: Stage) -> None:
 @attack("no-mesh", "//pubsubd/peers", "//pubsubd/edges", "//pubsubd/hello", each=PENDING)
 def no_mesh(stage: Stage) -> None:
     """Asks a daemon without a mesh about its mesh."""
-    names = (b"//pubsubd/peers", b"//pubsubd/edges", b"//pubsubd/hello")
+    names = (b"//pubsubd/peers", b"//pubsubd/weak", b"//pubsubd/edges", b"//pubsubd/hello")
     stage.flood(stage.line, repeated(b"".join(frame(name, b"") for name in names)))
 
 

@@ -65,6 +65,20 @@ PEERS = {
     ],
     "counters": {"relayed": 12345, "refused": {"bad-secret": 3}},
 }
+WEAK = {
+    "node": "a",
+    "mesh": "m",
+    "daemons": 1_214,
+    "links": 1_300,
+    "next": None,
+    "articulation_daemons": [{"node": "d", "cut_off": 1_200, "daemons": ["e", "f", "g"]}],
+    "bridges": [
+        {"src": "d", "dst": "e", "cut_off": 1_200, "daemons": ["e", "f", "g"]},
+        {"src": "e", "dst": "f", "cut_off": 1, "daemons": ["f"]},
+    ],
+    "add": [{"node": "a", "to": "f", "peer": "[::6]:9014"}],
+    "unreachable": [{"node": "z", "peer": "10.0.0.4:9014", "seconds": 61.5}],
+}
 HOSTILE = "\x1b[31m\x9b[red]\n"
 
 
@@ -327,6 +341,78 @@ async def test_peers_that_make_no_sense_are_told_in_one_line(
     assert done.returncode == 1
     assert done.stderr.startswith(b"pubsubd: the daemon's answer has no peers: ")
     assert done.stderr.count(b"\n") == 1
+
+
+# peers --weak
+
+
+async def test_weak_points_of_real_daemons_are_shown() -> None:
+    async with linked() as (port, other):
+        done = await pubsubd("peers", "--weak", port=port)
+        told = json.loads((await pubsubd("peers", "--weak", "--json", port=other)).stdout)
+    assert (done.returncode, done.stderr) == (0, b"")
+    lines = words_of(done.stdout.decode())
+    assert lines[:2] == [
+        "the mesh m as a knows it: 2 daemons, 1 link",
+        "1 link is a single point of failure; a third daemon would help",
+    ]
+    assert "a - b 1 b" in lines
+    assert told["bridges"] == [{"src": "a", "dst": "b", "cut_off": 1, "daemons": ["a"]}]
+
+
+async def test_weak_points_come_with_what_can_be_pasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(monkeypatch, weak=WEAK) as port:
+        done = await pubsubd("peers", "--weak", port=port)
+        both = await pubsubd("peers", "--weak", "--graph=dot", port=port)
+    lines = words_of(done.stdout.decode())
+    assert lines[0] == "the mesh m as a knows it: 1,214 daemons, 1,300 links"
+    assert lines[1] == (
+        "1 daemon and 2 links are single points of failure; 1 new link removes all of them"
+    )
+    for line in (
+        "d 1,200 e f g and 1,197 more",
+        "d - e 1,200 e f g and 1,197 more",
+        "e - f 1 f",
+        "a f --peer [::6]:9014",
+        "z 0:01:01 10.0.0.4:9014",
+    ):
+        assert line in lines
+    assert (both.returncode, both.stdout) == (2, b"")
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        ({"daemons": 1, "links": 0}, "this daemon has no links"),
+        ({"daemons": 3, "links": 3}, "there is no single point of failure"),
+    ],
+)
+async def test_a_mesh_without_weak_points_is_told_in_two_lines(
+    monkeypatch: pytest.MonkeyPatch, answer: Any, verdict: str
+) -> None:
+    async with answering(monkeypatch, weak={"node": "a", "mesh": "m", **answer}) as port:
+        done = await pubsubd("peers", "--weak", port=port)
+    assert words_of(done.stdout.decode())[1:] == [verdict]
+
+
+async def test_weak_points_are_read_page_by_page_and_escaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def page(data: bytes) -> Any:
+        at = int(data)
+        hostile = [{"node": HOSTILE, "cut_off": 1, "daemons": [HOSTILE]}]
+        following = at + 1 if at < 3 else None
+        return {**WEAK, "mesh": HOSTILE, "articulation_daemons": hostile, "next": following}
+
+    async with answering(monkeypatch, weak=page) as port:
+        done = await pubsubd("peers", "--weak", "--json", port=port)
+        with on_screen("peers", "--weak", port=port, columns=100) as screen:
+            assert await screen.wait_end() == 0
+    answer = json.loads(done.stdout)
+    assert [len(answer[key]) for key in ("articulation_daemons", "bridges", "add")] == [4, 8, 4]
+    assert answer["next"] is None
+    assert screen.text().count(r"\x1b[31m\x9b[red]\n") == 9
+    assert "\x9b" not in screen.text()
 
 
 # edges

@@ -20,7 +20,7 @@ from pubsubd.mesh import (
     interests,
     link,
     linkstate,
-    report,
+    pages,
     window,
 )
 from pubsubd.mesh.state import MeshCounters
@@ -111,6 +111,12 @@ def test_the_page_tells_every_key_of_the_answers() -> None:
     told = set(re.findall(r"[a-z_]+", text))
     described = build(["ab"])["a"].report.describe()
     keys = {*described, *described["links"][0], *described["daemons"][0]}
+    web = build(["ab", "bc", "cd"])
+    web.kill("d")
+    web.run()
+    web["a"].say("ask", b"pub //pubsubd/weak 0 \n")
+    weak = json.loads(web["a"].hears("ask")[0][1])
+    keys |= {*weak, *(key for rows in weak.values() if isinstance(rows, list) for key in rows[0])}
     keys |= {field.name for field in dataclasses.fields(MeshCounters)}
     assert keys - told == set()
 
@@ -147,7 +153,7 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"while it has {adverts.MAX_LINKS:,} links",
         f"more than {adverts.MAX_LINKS:,} links",
         f"{dial.MAX_HINTS} addresses that clients",
-        f"pages of about {report.PAGE_SIZE // 1024} KiB",
+        f"pages of about {pages.PAGE_SIZE // 1024} KiB",
         f"makes none for {3 * advertising.CLAIM_TIME:g} seconds",
         f"A batch has at most {link.MAX_BATCH // MIB} MiB",
         f"for up to {LINK_STALL:g} seconds without",

@@ -647,7 +647,7 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
     """As the README's, in a home of its own, while somebody is subscribed to ``chat``."""
     dial(daemon).say(b"sub chat\n")
     if "peers" in session:
-        shell = shell_of(linked(start), tmp_path / "linked")
+        shell = shell_of(linked(start, chain="--weak" in session), tmp_path / "linked")
     commands = [line.removeprefix("$ ") for line in session.splitlines() if line.startswith("$ ")]
     printed = [line for line in session.splitlines() if not line.startswith("$ ")]
     done = subprocess.run(
@@ -666,16 +666,19 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
     ]
 
 
-def linked(start: Start) -> Daemon:
-    """Return a daemon with a link whose round trip it knows."""
+def linked(start: Start, *, chain: bool) -> Daemon:
+    """Return a daemon with a link whose round trip it knows; a ``chain`` has a second link."""
     a = start("--node", "a", "--mesh-heartbeat", "0.1")
-    start("--node", "b", "--peer", f"127.0.0.1:{a.address[1]}", "--mesh-heartbeat", "0.1")
+    last = a
+    for node in "bc" if chain else "b":
+        peer = f"127.0.0.1:{last.address[1]}"
+        last = start("--node", node, "--peer", peer, "--mesh-heartbeat", "0.1")
 
     def measured() -> bool:
         with contextlib.closing(Line(a.address)) as line:
             line.say(b"pub //pubsubd/edges 0 \n")
             rows = json.loads(line.hear_frame()[1])["edges"]
-        return len(rows) == 2 and None not in [row["rtt_ms"] for row in rows]
+        return len(rows) == 2 + 2 * chain and None not in [row["rtt_ms"] for row in rows]
 
     wait_until(measured, "both ends have measured their link")
     return a

@@ -13,7 +13,7 @@ import pytest
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import finish
-from pubsubd.mesh import adverts, forwarding, handshakes, linkstate, report
+from pubsubd.mesh import adverts, forwarding, handshakes, linkstate, pages, report
 from pubsubd.mesh.adverts import Advert, LinkReport, format_advert
 from pubsubd.mesh.interests import MAX_INTERESTS, generalising
 from pubsubd.mesh.remotes import Group, Remote
@@ -75,12 +75,14 @@ def relay(node: Node, sequence: int, frames: bytes, more: bytes = b"") -> bytes:
     return wire.frame(b"//pubsubd/relay", head + frames)
 
 
-def crowd(web: Web, count: int, interests: int = 0) -> bytes:
-    """Return adverts of a ring of further daemons of which the first one is linked to b."""
+def crowd(web: Web, count: int, interests: int = 0, *, ring: bool = True) -> bytes:
+    """Return adverts of a ring or a line of further daemons; the first one is linked to b."""
     names = [f"n{number}" for number in range(count)]
     told = []
     for number, name in enumerate(names):
         near = [names[number - 1], names[(number + 1) % count], *(["b"] if number == 0 else [])]
+        if not ring:
+            near = [*names[max(number - 1, 0) : number], *names[number + 1 : number + 2], *near[2:]]
         links = tuple(LinkReport(other, True, 0, 1.0) for other in near)
         wanted = tuple(b"//fwd/%b/%d" % (name.encode(), one) for one in range(interests))
         told.append(advert(name, 1, links, wanted))
@@ -573,14 +575,14 @@ def test_what_is_wanted_here_is_counted_and_not_listed() -> None:
     assert [one["interests"] for one in answer["daemons"]] == [99, 0]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("request_", [b"//pubsubd/edges", b"//pubsubd/peers"])
+@pytest.mark.parametrize("request_", [b"//pubsubd/edges", b"//pubsubd/peers", b"//pubsubd/weak"])
 def test_pages_are_made_once_for_all_who_ask_within_a_moment(
     request_: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "PAGE_SIZE", 15_000)
+    monkeypatch.setattr(pages, "PAGE_SIZE", 15_000)
     web = build(["ab"])
     a = web["a"]
-    tell(a, "b", crowd(web, 600))
+    tell(a, "b", crowd(web, 600, ring=False))
     web.run(1)
     made = 0
     real = json.dumps
@@ -593,21 +595,22 @@ def test_pages_are_made_once_for_all_who_ask_within_a_moment(
     monkeypatch.setattr(report.json, "dumps", dumps)
     found: list[object] = []
     offset: object = 0
-    pages = 0
+    count = 0
     while offset is not None:
         digits = str(offset).encode()
         command = b"pub %b %d %b\n" % (request_, len(digits), digits)
         answers = ask(a, command, times=20)
         assert all(answer == answers[0] for answer in answers)
-        pages += 1
-        for key in ("links", "edges", "daemons"):
-            found += answers[0].get(key, ())  # type: ignore[call-overload]
+        count += 1
+        lists = [one for one in answers[0].values() if isinstance(one, list)]
+        found += itertools.chain(*lists)
         offset = answers[0]["next"]
         assert len(real(answers[0])) < 30_000
-    count = len(a.report.edges()) if b"edges" in request_ else 603
-    assert len(found) == count
-    assert pages > 3
-    assert made < 2 * count + 2 * pages
+    known = {"edges": len(a.report.edges()), "peers": 603, "weak": 600 + 601 + 1}
+    rows = known[request_.decode().removeprefix("//pubsubd/")]
+    assert len(found) == rows
+    assert count > 3
+    assert made < 2 * rows + 2 * count
 
 
 def test_an_answer_about_many_daemons_is_made_in_turns() -> None:
@@ -617,7 +620,8 @@ def test_an_answer_about_many_daemons_is_made_in_turns() -> None:
     web.run(1)
     slow(a)
     peer = a.broker.join("ask", lambda _data: None)
-    for request in (b"pub //pubsubd/edges 0 \n", b"pub //pubsubd/peers 0 \n"):
+    for name in (b"edges", b"peers", b"weak"):
+        request = b"pub //pubsubd/%b 0 \n" % name
         data, turns = request, 1
         while a.broker.receive(peer, data):
             data, turns = b"", turns + 1

@@ -10,7 +10,6 @@ import pytest
 
 from pubsubd.topology.kernel.cuts import blocks, count_two_link_cuts
 from pubsubd.topology.kernel.graph import Graph, build
-from pubsubd.topology.kernel.pairing import pair
 from pubsubd.topology.kernel.redundancy import OWN_EFFECTS, Plan, advise
 from tests.topologies import SMALL, Arcs, clique, path, read_arcs, real, ring, star
 from tests.unit.topology.test_structure import graph, oracle, random_graphs
@@ -111,28 +110,6 @@ def test_pairs_of_links_that_cut_are_all_counted():
 def test_any_two_links_of_a_ring_cut_it_whatever_the_seed():
     g = graph(ring(40))
     assert [count_two_link_cuts(g, blocks(g), seed) for seed in range(3)] == [40 * 39 // 2] * 3
-
-
-# Pairs
-
-
-def test_pairs_are_as_few_as_can_be_and_connect_the_groups():
-    for count in range(2, 6):
-        for sizes in itertools.combinations_with_replacement(range(1, 6), count):
-            if max(sizes) > sum(sizes) // 2:
-                continue
-            ends = iter(range(sum(sizes)))
-            groups = [list(itertools.islice(ends, size)) for size in sizes]
-            group_of = {end: i for i, group in enumerate(groups) for end in group}
-            for joined in (False, True):
-                pairs = pair(groups, joined)
-                least = -(-sum(sizes) // 2)
-                assert len(pairs) == (max(least, count - 1) if joined else least)
-                assert {end for two in pairs for end in two} == set(group_of)
-                between = nx.Graph((group_of[one], group_of[other]) for one, other in pairs)
-                assert nx.number_of_selfloops(between) == 0
-                if joined:
-                    assert nx.is_connected(between)
 
 
 # Advice

@@ -5,11 +5,15 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import cycle, islice
 
+from pubsubd.protocol.steps import Steps
+
 Pair = tuple[int, int]
 
+_STEP = 256  # ends between two pauses
 
-def pair(groups: list[list[int]], joined: bool) -> list[Pair]:
-    """Return pairs of ends of different groups that have each end in one of them.
+
+def pair(groups: list[list[int]], joined: bool) -> Steps[list[Pair]]:
+    """Return pairs of ends of different groups that have each end in one of them, in steps.
 
     There are ``max(ceil(ends / 2), groups - 1 if joined)`` pairs, and fewer there cannot be. It
     rests on when whole numbers are the degrees of a multigraph without loops: their sum is even
@@ -23,30 +27,33 @@ def pair(groups: list[list[int]], joined: bool) -> list[Pair]:
     """
     ends = sum(map(len, groups))
     pairs = max(-(-ends // 2), len(groups) - 1 if joined else 0)
-    counts = _spread([len(group) for group in groups], 2 * pairs)
+    counts = yield from _spread([len(group) for group in groups], 2 * pairs)
     # The groups with the most ends first, which is what makes the greedy choices below work.
     order = sorted(range(len(groups)), key=lambda i: -counts[i])
     left = [iter(list(islice(cycle(groups[i]), counts[i]))) for i in order]
     rest = [counts[i] for i in order]
-    made = _join(rest) if joined else []
-    made += _match(rest)
+    yield
+    made = (yield from _join(rest)) if joined else []
+    made += yield from _match(rest)
     return [(next(left[i]), next(left[j])) for i, j in made]
 
 
-def _spread(counts: list[int], total: int) -> list[int]:
+def _spread(counts: list[int], total: int) -> Steps[list[int]]:
     """Return the counts raised to a sum of ``total``, always the lowest one first."""
     heap = [(count, i) for i, count in enumerate(counts)]
     heapify(heap)
-    for _ in range(total - sum(counts)):
+    for done in range(total - sum(counts)):
         count, i = heap[0]
         heapreplace(heap, (count + 1, i))
+        if done % _STEP == 0:
+            yield
     raised = [0] * len(counts)
     for count, i in heap:
         raised[i] = count
     return raised
 
 
-def _join(rest: list[int]) -> list[Pair]:
+def _join(rest: list[int]) -> Steps[list[Pair]]:
     """Return a tree of all groups; ``rest`` then tells what each has left. It is descending.
 
     Each group is linked to that one of the tree that has the most left.
@@ -60,10 +67,12 @@ def _join(rest: list[int]) -> list[Pair]:
         rest[most] -= 1
         rest[new] -= 1
         heappush(heap, (-rest[new], new))
+        if new % _STEP == 0:
+            yield
     return made
 
 
-def _match(rest: list[int]) -> list[Pair]:
+def _match(rest: list[int]) -> Steps[list[Pair]]:
     """Return pairs of different groups until nothing is left, the two that have the most first."""
     heap = [(-count, i) for i, count in enumerate(rest) if count]
     heapify(heap)
@@ -75,4 +84,6 @@ def _match(rest: list[int]) -> list[Pair]:
         for count, group in ((one + 1, i), (other + 1, j)):
             if count:
                 heappush(heap, (count, group))
+        if len(made) % _STEP == 0:
+            yield
     return made
