@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pubsubd.protocol.errors import ConfigError, ProtocolError
-from pubsubd.protocol.wire import FORWARD, OWN, check_name, escape
+from pubsubd.protocol.wire import FORWARD, OWN, TOPICS, check_name, escape
 from pubsubd.routing.wildcards import Pattern, WildcardIndex
 
 EVERYBODY = "*"
@@ -86,6 +86,8 @@ class _Names:
             if len(self.known) >= _REMEMBERED:
                 self.known.clear()
             known = self._find(_plain(name))
+            if known and name.startswith(TOPICS):  # the copy of a topic needs that right as well
+                known = self._find(name[len(TOPICS) :].partition(b"/")[2])
             if len(name) <= _SHORT:
                 self.known[name] = known
         return known

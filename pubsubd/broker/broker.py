@@ -96,6 +96,7 @@ class Broker:
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
+        match_relayed: the same, for what comes from other daemons.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -135,18 +136,26 @@ class Broker:
         self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
         self.reserved: tuple[bytes, ...] = ()
-        self.match_header = wire.match_header
+        self._daemons: tuple[bytes, ...] = ()  # those of them that other daemons may publish
+        self.match_header = self.match_relayed = wire.match_header
         self._refuse: Callable[[bytes, bytes], None] = lambda *_: None
 
     # Peers
 
-    def reserve(self, prefixes: tuple[bytes, ...], refuse: Callable[[bytes, bytes], None]) -> None:
+    def reserve(
+        self,
+        prefixes: tuple[bytes, ...],
+        refuse: Callable[[bytes, bytes], None],
+        daemons: tuple[bytes, ...] = (),
+    ) -> None:
         """Let nobody publish names that begin with any of ``prefixes``.
 
-        ``refuse`` is called with the name and the data; it may raise ProtocolError.
+        ``refuse`` is called with the name and the data; it may raise ProtocolError. Other daemons
+        may publish names that begin with any of ``daemons``, and nobody else may.
         """
-        self.reserved, self._refuse = prefixes, refuse
-        self.match_header = wire.header_matcher((wire.OWN, *prefixes))
+        self.reserved, self._refuse, self._daemons = (*prefixes, *daemons), refuse, daemons
+        self.match_header = wire.header_matcher((wire.OWN, *prefixes, *daemons))
+        self.match_relayed = wire.header_matcher((wire.OWN, *prefixes))
 
     def join(
         self,
@@ -272,6 +281,7 @@ class Broker:
         match_header, max_payload = self.match_header, peer.listener.limits.max_payload
         if peer.relayed:
             get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
+            match_header = self.match_relayed
         elif publish_filter is not None:
             get, learn, max_payload = (
                 publish_filter.get,
@@ -590,7 +600,9 @@ class Broker:
                 self.delivery.deny(peer, name)
             elif name.startswith(wire.OWN):
                 self._request(peer, name, data)
-            elif self.reserved and name.startswith(self.reserved):
+            elif name.startswith(self.reserved) and not (
+                peer.relayed and name.startswith(self._daemons)
+            ):
                 self._refuse(name, data)
             else:
                 frame = header + data + b"\n"

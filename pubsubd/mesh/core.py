@@ -135,7 +135,18 @@ class Mesh:
         self._beat_at = self._beaten = clock()
         broker.router.on_forwarded = self._forwarded
         name = config.mesh.encode()
-        broker.reserve((b"//peers/%b/" % name, b"//fwd/peers/%b/" % name), self._forged)
+        broker.reserve(
+            (
+                b"//peers/%b/" % name,
+                b"//fwd/peers/%b/" % name,
+                b"//hub/%b/" % name,
+                b"//hub-topics/%b/" % name,
+            ),
+            self._forged,
+            (b"%b%b/" % (wire.HUB, name), b"%b%b/" % (wire.TOPICS, name)),
+        )
+        topics = ("" if one == "#" else one for one in config.topics)
+        broker.router.copies.carry(name, tuple(one.encode() for one in topics))
         self._wake_at(clock())
 
     def now(self) -> float:
@@ -309,8 +320,8 @@ class Mesh:
             yield
 
     def _forged(self, name: bytes, data: bytes) -> None:
-        """Refuse an advert that comes from no link, or take it as a hint whom to dial."""
-        if self.hint is not None:
+        """Refuse what only daemons say, or take an advert of a client as a hint whom to dial."""
+        if self.hint is not None and b"/peers/" in name[: len(b"//fwd/peers/")]:
             try:
                 self.hint(data)
             except AdvertError as error:

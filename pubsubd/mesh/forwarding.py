@@ -30,7 +30,7 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.limits import MAX_LINE, READ_SIZE
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.targets import Receiver
+from pubsubd.routing.targets import CopyTargets, Receiver
 
 TTL = 255
 """Links that a batch crosses at most."""
@@ -204,7 +204,7 @@ class Forwarding:
         state, counters, router = self.state, self.state.counters, self._broker.router
         head = _HEAD(data)
         start = 0 if head is None else head.end()
-        first = self._broker.match_header(b"\n" + data[start : start + MAX_LINE])
+        first = self._broker.match_relayed(b"\n" + data[start : start + MAX_LINE])
         if head is None or first is None or not _is_forwarded(first[1]):
             counters.broken += 1
             return False
@@ -220,7 +220,8 @@ class Forwarding:
         key, name, digits = first.group(0, 1, 2)
         route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
         targets = route.targets
-        group = targets.far if isinstance(targets.far, Group) else None
+        direct = targets.direct if isinstance(targets, CopyTargets) else targets
+        group = direct.far if isinstance(direct.far, Group) else None
         next_hops = self.find_next_hops(node, group, link) if left > 1 else ()
         # From here on, it is taken.
         counters.received += 1
@@ -236,7 +237,7 @@ class Forwarding:
             frame = _frame(origin, number, left - 1, count, mark, [frames], len(frames))
             for next_hop in next_hops:
                 self._send(next_hop, frame, count)
-        near = len(targets.peers) > (group is not None)
+        near = direct is not targets or len(direct.peers) > (group is not None)
         if near or self.general or state.now() < self._unsettled:
             link.speak_for(node, mark != b"")
             return self._deliver(link, frames)

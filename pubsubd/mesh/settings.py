@@ -12,8 +12,8 @@ from pubsubd.files.bounded import read_bounded
 from pubsubd.mesh.adverts import AdvertError, check_node, parse_address
 from pubsubd.mesh.dial import Settings
 from pubsubd.mesh.state import MeshConfig
-from pubsubd.protocol.errors import ConfigError
-from pubsubd.protocol.wire import show_address
+from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.wire import check_name, quote, show_address
 from pubsubd.transport.addresses import is_everywhere, is_link_local
 from pubsubd.transport.tls import client_context
 
@@ -44,6 +44,7 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
             port=port,
             secret=None if options.secret_file is None else _read_secret(Path(options.secret_file)),
             heartbeat=options.heartbeat,
+            topics=tuple(map(_check_topic, options.topics)),
         )
         peers = tuple(dict.fromkeys(parse_address(peer) for peer in options.peers))
         allowed = tuple(ipaddress.ip_network(one) for one in options.allow)
@@ -63,6 +64,20 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
         if options.tls
         else None,
     )
+
+
+def _check_topic(text: str) -> str:
+    """Return what topics begin with that cross links, or ``#``."""
+    if text != "#" and ("#" in text or "+" in text or text.startswith("//")):
+        raise ConfigError(
+            f"hub_mesh: {quote(text.encode())} is not the beginning of a topic, without wildcards,"
+            " or # for all; what begins with // crosses links anyway"
+        )
+    try:
+        check_name(text.encode(), "beginning of topics")
+    except ProtocolError as error:
+        raise ConfigError(f"hub_mesh: {error.text}") from None
+    return text
 
 
 def _read_secret(path: Path) -> bytes:

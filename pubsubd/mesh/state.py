@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import Table
 
+TOPICS = ("direct:",)
+"""Beginnings of the topics that travel if nothing else is said: of envelopes to one receiver."""
+
 _MOST_SPREAD = 30.0  # seconds
 
 
@@ -23,6 +26,7 @@ class MeshConfig:
         secret: shared by all daemons of the mesh, if there is one.
         heartbeat: seconds between two signs of life on a link.
         site, rack: its place, as the others are to know it; empty if it does not tell.
+        topics: what topics of the hub begin with that other daemons are sent; ``#`` for all.
     """
 
     node: str
@@ -33,6 +37,7 @@ class MeshConfig:
     heartbeat: float = 1.0
     site: str = ""
     rack: str = ""
+    topics: tuple[str, ...] = TOPICS
 
 
 @dataclass(slots=True)

@@ -23,6 +23,12 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
 
 FORWARD = b"//fwd/"
+TOPICS = FORWARD + b"hub-topics/"
+"""Copies of topics of the hub begin so, then come the mesh, a slash and the topic."""
+
+HUB = FORWARD + b"hub/"
+"""What daemons tell each other about their hubs is named so, then come the mesh and for whom."""
+
 OWN = b"//pubsubd/"
 ERROR = b"//pubsubd/error"
 HELP = b"//pubsubd/help"

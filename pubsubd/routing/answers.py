@@ -4,13 +4,14 @@ Both are bounded and forgotten as a whole when full.
 
 Invariant: every entry is right. Each change of the subscriptions drops what it could have changed
 before it returns. To find these, every cached name stands in one byte string, ``names``, together
-with the name of its copy; a changed substring is looked for in that, and so is the longest literal
-of a changed wildcard. (A name may stand there that is not cached any more.)
+with the name of its copy, or the topic that it is the copy of; a changed substring is looked for in
+that, and so is the longest literal of a changed wildcard. (A name may stand there that is not
+cached any more.)
 """
 
 from __future__ import annotations
 
-from pubsubd.protocol.wire import FORWARD, copy_name
+from pubsubd.routing.copies import Copies
 from pubsubd.routing.targets import CopyTargets, Route, Routes, Targets
 from pubsubd.routing.wildcards import Pattern
 
@@ -34,7 +35,7 @@ class Answer:
 
     def __init__(self, targets: Targets | CopyTargets) -> None:
         self.targets = targets
-        self.relayed: Targets | None = None
+        self.relayed: Targets | CopyTargets | None = None
         self.headers: list[bytes] = []
 
 
@@ -43,6 +44,7 @@ class Answers:
 
     Args:
         max_names: answers that are kept.
+        copies: which names have copies.
 
     Attributes:
         routes: header (with the LF before it) -> :class:`Route`.
@@ -51,12 +53,13 @@ class Answers:
         made: the routes, by receivers and lengths.
     """
 
-    def __init__(self, max_names: int) -> None:
+    def __init__(self, max_names: int, copies: Copies) -> None:
         self.routes: dict[bytes, Route] = {}
         self.relays: dict[bytes, Route] = {}
         self.by_name: dict[bytes, Answer] = {}
         self.made = Routes()
         self._max_names = max_names
+        self._copies = copies
         self.names = bytearray()
         self._wildcard_work = 0  # since everything was forgotten
 
@@ -66,8 +69,8 @@ class Answers:
         if len(self.by_name) >= room or len(self.names) >= room * _LENGTH:
             self.clear()
         answer = self.by_name[name] = Answer(targets)
-        copy = copy_name(name)
-        self.names += name + b"\n" if copy is None else b"%b %b\n" % (name, copy)
+        other = self._copies.of(name) or self._copies.topic_of(name)
+        self.names += name + b"\n" if other is None else b"%b %b\n" % (name, other)
         return answer
 
     def clear(self) -> None:
@@ -88,10 +91,11 @@ class Answers:
                 self.relays.pop(key, None)
 
     def drop_name(self, name: bytes) -> None:
-        """Forget the answer to ``name``, and to the name whose copy it is."""
+        """Forget the answer to ``name``, to its copy, and to the name whose copy it is."""
         self.drop(name)
-        if name.startswith(FORWARD):
-            self.drop(b"//" + name[len(FORWARD) :])
+        for other in (self._copies.of(name), self._copies.original(name)):
+            if other is not None:
+                self.drop(other)
 
     def drop_substring(self, substring: bytes) -> int:
         """Forget the answers to all names that hold ``substring``, or whose copies do.
@@ -136,8 +140,8 @@ class Answers:
         while at >= 0:
             work += _SCANNED_HIT
             start, stop = _entry(names, at)
-            name, _, copy = bytes(names[start:stop]).partition(b" ")
-            if pattern.matches(name) or (copy and pattern.matches(copy)):
+            name, _, other = bytes(names[start:stop]).partition(b" ")
+            if pattern.matches(name) or (other and pattern.matches(other)):
                 hits += 1
                 self.drop(name)
                 names[start:stop] = b"\n" * (stop - start)

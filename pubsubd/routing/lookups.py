@@ -6,7 +6,7 @@ came since it began.
 
 from __future__ import annotations
 
-from pubsubd.protocol.wire import copy_name
+from pubsubd.routing.copies import Copies
 from pubsubd.routing.substrings import STEPS, Search, SubstringIndex
 from pubsubd.routing.tables import Holder, SubscriberSet
 from pubsubd.routing.targets import Receiver
@@ -43,13 +43,15 @@ class Lookups:
 
     Args:
         index: substring -> subscribers.
+        copies: which names have copies.
 
     Attributes:
         kept: name -> the interrupted lookup of it.
     """
 
-    def __init__(self, index: SubstringIndex[Holder]) -> None:
+    def __init__(self, index: SubstringIndex[Holder], copies: Copies) -> None:
         self._index = index
+        self._copies = copies
         self.kept: dict[bytes, Lookup] = {}
 
     def holders(self, name: bytes) -> list[Holder]:
@@ -105,7 +107,7 @@ class Lookups:
         """Note that ``name`` is answered, and with it its copy."""
         if self.kept:
             self.kept.pop(name, None)
-            self.kept.pop(copy_name(name) or b"", None)
+            self.kept.pop(self._copies.of(name) or b"", None)
 
     def note_added(self, peer: Receiver, substring: bytes) -> None:
         """Note that a peer has subscribed a substring."""

@@ -16,8 +16,9 @@ Invariants:
 - ``_others`` tells whether any name or wildcard is subscribed, or ``guarded`` is set.
 - While ``guarded`` is set, answers have nobody who may not receive the name; who changes the rights
   of a peer calls :meth:`Router.reconsider`.
-- ``forwarded`` counts the subscriptions of this daemon's own peers under ``//fwd/``: that is what
+- ``forwarded`` counts the interests of this daemon's own peers, under ``//fwd/``: that is what
   other daemons send it, and only these count in ``relays``, which is ``routes`` for what they send.
+- Names under ``//fwd/hub/`` go to other daemons and to ``mailbox``, and to nobody else.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
 from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
-from pubsubd.protocol.wire import FORWARD, OWN, copy_name
+from pubsubd.protocol.wire import FORWARD, HUB, OWN
 from pubsubd.routing.answers import Answers
+from pubsubd.routing.copies import Copies
 from pubsubd.routing.lookups import Lookups
 from pubsubd.routing.substrings import Search, SubstringIndex
 from pubsubd.routing.tables import ExactIndex, Holder, SubscriptionTable
@@ -66,8 +67,9 @@ class Router:
         relays: as ``routes``, of what comes from another daemon: only those get it who subscribe
             a substring, name or wildcard that begins with ``//fwd/``.
         bundle: what hands frames to other daemons, if there are any.
-        forwarded: what begins with ``//fwd/`` of this daemon's own peers' subscriptions -> how
-            many there are.
+        copies: which names have copies for other daemons.
+        forwarded: interest under ``//fwd/`` of this daemon's own peers -> how many there are.
+        mailbox: what takes messages under ``//fwd/hub/`` that are for this daemon; the mesh's.
         on_forwarded: called when ``forwarded`` has changed, with whether it has a key more or less.
         guarded: whether there are peers who may not receive everything; see :meth:`guard`.
     """
@@ -75,29 +77,35 @@ class Router:
     def __init__(
         self, max_names: int = MAX_CACHED_NAMES, max_headers: int = MAX_CACHED_HEADERS
     ) -> None:
-        self.answers = Answers(max_names)
+        self.copies = copies = Copies()
+        self.answers = Answers(max_names, copies)
         self.routes, self.relays = self.answers.routes, self.answers.relays
         self.made = self.answers.made
         self.bundle: Bundle | None = None
         self.forwarded: Counter[bytes] = Counter()
         self.on_forwarded: Callable[[bool], None] | None = None
+        self.mailbox: Receiver | None = None
         self.lookups = 0
         self.nobody = Targets(())
         self.guarded = False
         self._max_names = max_names
         self._max_headers = max_headers
         self.index: SubstringIndex[Holder] = SubstringIndex()
-        self.interrupted = Lookups(self.index)
+        self.interrupted = Lookups(self.index, copies)
         self.wildcards: WildcardIndex[Holder] = WildcardIndex()
         only, interest = self.only, self._note_interest
         self.by_substring = SubscriptionTable(
-            self.index, "substrings", _text, only, interest, self.interrupted.note_removed
+            self.index,
+            "substrings",
+            copies.wanted_by_substring,
+            only,
+            interest,
+            self.interrupted.note_removed,
         )
-        self.by_name = SubscriptionTable(
-            ExactIndex(), "names", _text, only, interest, self._note_others
-        )
+        others = only, interest, self._note_others
+        self.by_name = SubscriptionTable(ExactIndex(), "names", copies.wanted_by_name, *others)
         self.by_pattern = SubscriptionTable(
-            self.wildcards, "patterns", attrgetter("start"), only, interest, self._note_others
+            self.wildcards, "patterns", copies.wanted_by_pattern, *others
         )
         self._others = False
         self._interned: WeakValueDictionary[frozenset[Receiver], Targets] = WeakValueDictionary()
@@ -233,15 +241,15 @@ class Router:
         names, patterns = self.by_name.index.values, self.wildcards.values
         self._others = bool(names or patterns or self.guarded)
 
-    def _note_interest(self, peer: Receiver, text: bytes, change: int) -> None:
+    def _note_interest(self, peer: Receiver, interest: bytes, change: int) -> None:
         """Note that ``peer`` wants, or no longer wants, what other daemons have."""
         if peer.remote:
             return
-        before = self.forwarded[text]
+        before = self.forwarded[interest]
         if before + change:
-            self.forwarded[text] = before + change
+            self.forwarded[interest] = before + change
         else:
-            del self.forwarded[text]
+            del self.forwarded[interest]
         if self.on_forwarded is not None:
             self.on_forwarded(not (before and before + change))
 
@@ -273,7 +281,8 @@ class Router:
                 direct = found
             else:
                 direct = self._targets(name)
-            targets = self._fork(direct, name) if name[0] == _SLASH else direct
+            copied = name[0] == _SLASH or self.copies.beginnings
+            targets = self._fork(direct, name) if copied else direct
             if self.interrupted.kept:
                 self.interrupted.end(name)
             seen = self._seen  # as _is_new() does it: a call is dear here
@@ -308,7 +317,11 @@ class Router:
                 self._is_new(name)
                 self.interrupted.end(name)
                 return self.made.make(relayed, width, size)
-            answer = self.answers.remember(name, self._fork(self._targets(name), name))
+            if name.startswith(HUB):
+                self.receivers_of_letter(name)
+                answer = self.answers.by_name[name]
+            else:
+                answer = self.answers.remember(name, self._fork(self._targets(name), name))
             answer.relayed = relayed
         elif answer.relayed is None:
             answer.relayed = self._targets_of_relayed(name)
@@ -317,10 +330,16 @@ class Router:
         answer.headers.append(key)
         return route
 
-    def _targets_of_relayed(self, name: bytes) -> Targets:
-        """Return who gets ``name`` if it comes from another daemon, without the caches."""
+    def _targets_of_relayed(self, name: bytes) -> Targets | CopyTargets:
+        """Return who gets ``name`` if it comes from another daemon, without the caches.
+
+        The copy of a topic also goes to those of this daemon who have subscribed the topic by its
+        name or by a wildcard, as that topic.
+        """
         if not name.startswith(FORWARD):
             return self.nobody
+        if name.startswith(HUB):
+            return self._targets_of_letter(name, self.mailbox)
         values = self.index.values
         found = [s for s in self.interrupted.find(name).found if s.startswith(FORWARD)]
         holders = [values[substring] for substring in found if substring in values]
@@ -335,7 +354,33 @@ class Router:
                 if pattern.start.startswith(FORWARD)
             ]
             self.index.work += wildcards.work - before
-        return self._admit(self._union(holders), name)
+        direct = self._admit(self._union(holders), name)
+        topic = self.copies.topic_of(name)
+        if topic is None:
+            return direct
+        near = self._admit(self._union(self._holders_of_others(topic)), topic)
+        if not (rest := set(near.members).difference(direct.members)):
+            return direct
+        return CopyTargets(direct, self._intern(frozenset(rest)), topic)
+
+    def receivers_of_letter(self, name: bytes) -> Targets:
+        """Return which other daemons get ``name``, which is under ``//fwd/hub/``."""
+        answer = self.answers.by_name.get(name)
+        if answer is None:
+            targets = self._targets_of_letter(name, None)
+            self.interrupted.end(name)
+            answer = self.answers.remember(name, targets)
+        assert isinstance(answer.targets, Targets)
+        return answer.targets
+
+    def _targets_of_letter(self, name: bytes, mailbox: Receiver | None) -> Targets:
+        values = self.index.values
+        found = [s for s in self.interrupted.find(name).found if s.startswith(HUB)]
+        holders = [values[substring] for substring in found if substring in values]
+        members = {peer for holder in holders for peer in holder.members if peer.remote}
+        if mailbox is not None and name in (mailbox.names or ()):
+            members.add(mailbox)
+        return self._intern(frozenset(members))
 
     def receivers(self, name: bytes) -> Targets | CopyTargets:
         """Return who gets ``name``, or its copy; for those who publish without a header.
@@ -381,7 +426,7 @@ class Router:
         """
         told: set[Receiver] = set()
         own = name.startswith(OWN)
-        for seen in (name, None if own else copy_name(name)):
+        for seen in (name, None if own else self.copies.of(name)):
             if seen is None:
                 continue
             search = Search()
@@ -439,7 +484,7 @@ class Router:
 
     def _fork(self, direct: Targets, name: bytes) -> Targets | CopyTargets:
         """Return who gets ``name``, or only its copy, when ``direct`` want the name itself."""
-        copy = copy_name(name)
+        copy = self.copies.of(name)
         if copy is None:
             return direct
         copies = self._targets(copy)
@@ -528,10 +573,6 @@ class Router:
     def _change_pattern(self, pattern: Pattern) -> None:
         if not self._bulk:
             self.index.work += self.answers.drop_pattern(pattern)
-
-
-def _text(key: bytes) -> bytes:
-    return key
 
 
 def _peers(holder: Holder, told: set[Receiver]) -> list[Receiver]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Generic, Protocol, TypeVar
 
-from pubsubd.protocol.wire import FORWARD
 from pubsubd.routing.targets import Receiver, Targets
 
 _LARGE = 1_000  # names; below, their table is not worth shrinking
@@ -77,10 +76,10 @@ class SubscriptionTable(Generic[Key]):
     Args:
         index: where the keys are.
         attribute: of a peer, which has the set of its keys, or None for none.
-        text: returns the bytes that a key begins with.
+        wanted: returns the interests under ``//fwd/`` that a key is, mostly none.
         only: returns the targets that are one peer alone.
-        interest: called with peer, text and 1 or -1 when a subscription under ``//fwd/`` comes or
-            goes.
+        interest: called with peer, interest and 1 or -1 when a subscription with an interest comes
+            or goes.
         on_remove: called with peer and key when a subscription goes.
     """
 
@@ -88,7 +87,7 @@ class SubscriptionTable(Generic[Key]):
         self,
         index: Index[Key],
         attribute: str,
-        text: Callable[[Key], bytes],
+        wanted: Callable[[Key], tuple[bytes, ...]],
         only: Callable[[Receiver], Targets],
         interest: Callable[[Receiver, bytes, int], None],
         on_remove: Callable[[Receiver, Key], None],
@@ -96,7 +95,7 @@ class SubscriptionTable(Generic[Key]):
         self.index = index
         self.count = 0
         self._attribute = attribute
-        self._text = text
+        self._wanted = wanted
         self._only = only
         self._interest = interest
         self._on_remove = on_remove
@@ -119,8 +118,8 @@ class SubscriptionTable(Generic[Key]):
         else:
             holder.members[peer] = None
             holder.targets = None
-        if (text := self._text(key)).startswith(FORWARD):
-            self._interest(peer, text, 1)
+        for interest in self._wanted(key):
+            self._interest(peer, interest, 1)
         return True
 
     def remove(self, peer: Receiver, key: Key) -> bool:
@@ -148,8 +147,8 @@ class SubscriptionTable(Generic[Key]):
             self.index.remove(key)
         self.count -= 1
         self._on_remove(peer, key)
-        if (text := self._text(key)).startswith(FORWARD):
-            self._interest(peer, text, -1)
+        for interest in self._wanted(key):
+            self._interest(peer, interest, -1)
 
     def _let_out(self, key: Key, peer: Receiver) -> bool:
         """Take ``peer`` from the subscribers of ``key``; return False if it is the only one."""
@@ -167,7 +166,7 @@ class SubscriptionTable(Generic[Key]):
         """Take ``gone`` out of every entry, whatever its own record says, and count anew.
 
         Returns:
-            How many peers of this daemon subscribe each text under ``//fwd/``.
+            How many subscriptions of this daemon's peers are each interest.
         """
         self.count = 0
         interests: dict[bytes, int] = {}
@@ -177,7 +176,8 @@ class SubscriptionTable(Generic[Key]):
                 continue
             members = self.index.values[key].members
             self.count += len(members)
-            text = self._text(key)
-            if text.startswith(FORWARD) and (near := sum(not one.remote for one in members)):
-                interests[text] = interests.get(text, 0) + near
+            wanted = self._wanted(key)
+            if wanted and (near := sum(not one.remote for one in members)):
+                for interest in wanted:
+                    interests[interest] = interests.get(interest, 0) + near
         return interests

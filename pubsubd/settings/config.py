@@ -77,6 +77,7 @@ class MeshOptions:
         heartbeat: seconds between two signs of life on a link.
         export: directory for edge lists; None for none.
         export_interval: seconds between two of them.
+        topics: what topics of the hub port begin with that cross links; ``#`` for all.
         tls: whether links that are dialled are encrypted.
         tls_ca: PEM file with the authorities to trust then; None for those of the system.
         tls_certificate, tls_key: PEM files to say who dials; None for nobody.
@@ -93,6 +94,7 @@ class MeshOptions:
     heartbeat: float = 1.0
     export: str | None = None
     export_interval: float = 60.0
+    topics: tuple[str, ...] = ()
     tls: bool = False
     tls_ca: str | None = None
     tls_certificate: str | None = None

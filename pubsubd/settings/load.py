@@ -38,6 +38,7 @@ _MESH_MORE = {
     "max_peers": "max_peers",
     "mesh_heartbeat": "heartbeat",
     "export_interval": "export_interval",
+    "hub_mesh": "topics",
     "mesh_tls": "tls",
     "mesh_tls_ca": "tls_ca",
     "mesh_tls_certificate": "tls_certificate",

@@ -843,6 +843,26 @@ bytes.
 """,
             ),
             Setting(
+                "hub_mesh",
+                lists("TOPIC"),
+                ("direct:",),
+                "Carry hub topics that begin so, # for all; may be repeated.  [default: direct:]",
+                """\
+Carry topics of the hub port that begin like this to the other daemons of the mesh;
+.Li #
+is for all topics.
+May be given several times.
+The default,
+.Li direct: ,
+is for envelopes to one receiver.
+Topics that begin with
+.Li //
+are carried anyway.
+Set the same at all daemons; see
+.Xr pubsubd-mesh 7 .
+""",
+            ),
+            Setting(
                 "mesh_tls",
                 switches(),
                 False,
