@@ -134,7 +134,7 @@ class Advertising:
         forwarded = self._broker.router.forwarded
         interests = yield from generalising(forwarded)
         self._interests_size = sum(map(len, interests))
-        self._forwarding.general = any(one not in forwarded for one in interests)
+        self._forwarding.note_advertised(interests)
         self._number += 1
         ready = [link for link in state.links.values() if link.ready][:MAX_LINKS]
         advert = Advert(

@@ -45,6 +45,9 @@ VOUCHED = b"vouched"
 MAX_NEXT_HOPS = 65_536
 """Cached next hops, each for an origin and a group, some 200 bytes."""
 
+MAX_COVERED = 4_096
+"""Names of which is remembered whether this daemon is sent them, up to 1 KiB each."""
+
 _HEAD = re.compile(
     rb"([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})( %b)?\n"
     % VOUCHED
@@ -57,7 +60,6 @@ class Forwarding:
 
     Attributes:
         outbound: messages for other daemons that are not sent yet.
-        general: whether this daemon has advertised more than its interests.
         state: of the mesh.
         flood_until: when batches stop to go over all links, after the last change of the graph.
     """
@@ -67,7 +69,8 @@ class Forwarding:
         self._broker = broker
         self.outbound = Outbound(broker.delivery)
         self._unsettled = float("-inf")
-        self.general = False
+        self._advertised: tuple[bytes, ...] = ()
+        self._covered: dict[bytes, bool] = {}  # name -> whether what is advertised covers it
         self._sequence = 0
         self._windows: dict[bytes, tuple[str, Window]] = {}  # origin -> its id, and what has come
         self._origins: dict[str, bytes] = {}  # id -> the origin that has a window
@@ -88,6 +91,26 @@ class Forwarding:
         """Send batches over all links for a while: the graph has changed."""
         self.forget_next_hops()
         self.flood_until = self.state.now() + FLOOD + self.state.spread
+
+    def note_advertised(self, interests: tuple[bytes, ...]) -> None:
+        """Take note of the interests that this daemon has advertised."""
+        if interests != self._advertised:
+            self._advertised = interests
+            self._covered.clear()
+
+    def _is_covered(self, name: bytes) -> bool:
+        """Return whether this daemon is sent messages with that name.
+
+        Nobody here may want them: an exact name is advertised as a substring, and many interests
+        as a few that cover them. Others of their batch may be wanted.
+        """
+        covered = self._covered.get(name)
+        if covered is None:
+            if len(self._covered) >= MAX_COVERED:
+                self._covered.clear()
+            covered = any(interest in name for interest in self._advertised)
+            self._covered[name] = covered
+        return covered
 
     def look_closely(self) -> None:
         """Look through all batches for a while: others may not know this daemon's interests yet."""
@@ -238,7 +261,7 @@ class Forwarding:
             for next_hop in next_hops:
                 self._send(next_hop, frame, count)
         near = direct is not targets or len(direct.peers) > (group is not None)
-        if near or self.general or state.now() < self._unsettled:
+        if near or state.now() < self._unsettled or self._is_covered(name):
             link.speak_for(node, mark != b"")
             return self._deliver(link, frames)
         return False

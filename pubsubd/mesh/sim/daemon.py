@@ -89,10 +89,15 @@ class Daemon:
 
     def say(self, client: str, data: bytes) -> None:
         """Let a client send something; it connects first if it is not there."""
+        peer = self.client(client)
+        while self.broker.receive(peer, data):
+            data = b""
+
+    def client(self, client: str) -> Peer:
+        """Return the peer that a client is; it connects first if it is not there."""
         if client not in self._clients:
             self._join(client)
-        while self.broker.receive(self._clients[client], data):
-            data = b""
+        return self._clients[client]
 
     def leave(self, client: str) -> None:
         """Close the connection of a client."""

@@ -16,9 +16,7 @@ from tests.webs import Connection, Web
 
 def subscribe(web: Web, node: str, client: str, *topics: str, undo: bool = False) -> None:
     """Let a client subscribe topics and wildcards as the hub port does it."""
-    daemon = web[node]
-    daemon.say(client, b"")
-    router, peer = daemon.broker.router, daemon._clients[client]
+    router, peer = web[node].broker.router, web[node].client(client)
     for topic in topics:
         if "#" in topic or "+" in topic:
             change = router.unsubscribe_pattern if undo else router.subscribe_pattern
@@ -190,3 +188,16 @@ def test_a_topic_too_long_for_its_copy_stays(web: Web) -> None:
 def test_what_is_no_beginning_of_topics_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="hub_mesh: "):
         read_settings(MeshOptions(topics=(text,)), "127.0.0.1", 9014)
+
+
+def test_what_nobody_wants_takes_nothing_with_it_that_begins_a_batch(web: Web) -> None:
+    """``chat/main`` is advertised as a substring, which is in ``chat/main2`` as well."""
+    ab, *_ = web.links  # type: ignore[attr-defined]
+    subscribe(web, "c", "ann", "chat/main")
+    web["b"].say("bob", b"sub //fwd/deep/down\n")
+    web.run()
+    many = b"".join(wire.frame(name, b"x") for name in (b"chat/main2", b"chat/main"))
+    web["a"].say("pub", many)
+    web.run(0.05)
+    assert crossed(ab) == 1
+    assert web["c"].hears("ann") == [(b"chat/main", b"x")]
