@@ -37,7 +37,7 @@ MAX_UNSENT = 64
 
 _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
 _AT_ONCE = 128  # messages that are rendered without looking at the clock
-_TOGETHER = 1024  # messages that are rendered one step after the other, and sent together
+_TOGETHER = 2048  # messages that are rendered one step after the other, and sent together
 
 Notes = tuple[bytes, list[object]]
 

@@ -103,7 +103,7 @@ async def _apply(prepared: Prepared, reloader: Reloader) -> None:
     turn, lane = reloader.server.broker.delivery.turn, reloader.server.lane
     turn.begin()
     for _ in reloader.apply(prepared, turn.over):
-        await lane.wait(TURN)
+        await lane.wait_next(TURN)
         turn.begin()
 
 

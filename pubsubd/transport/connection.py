@@ -493,10 +493,7 @@ class Connection:
             cost = self._heavy or _HEAVY
             if (left := self._paused - perf_counter()) > 0:
                 await self.pause(left)
-            if server.lane.enter(cost):
-                await trio.lowlevel.checkpoint()  # nobody else is busy: one pass is enough
-            else:
-                await server.lane.wait(cost)
+            await server.lane.wait_next(cost)
             awake, cpu = perf_counter(), thread_time()
             more = self._receive(b"")
             asleep = perf_counter()

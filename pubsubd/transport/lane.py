@@ -42,7 +42,9 @@ class Lane(trio.abc.Instrument):
         self._clock = clock
         self.late = float("inf")
         self._noted = True  # that a pass has begun since the last step of the task
-        self._spent = 0.0  # seconds that those of this pass are likely to take
+        self._running = False  # without its task, it holds nobody back
+        # Seconds that those who are let on are likely to take, in this pass and in the next one.
+        self._spent = self._next = 0.0
         self._numbers = count()
         self._first = -1  # goes on in this pass, whatever others take of it
         self._waiting: dict[int, tuple[trio.lowlevel.ParkingLot, float]] = {}
@@ -59,6 +61,7 @@ class Lane(trio.abc.Instrument):
     def after_io_wait(self, timeout: float) -> None:
         """Note when a pass begins: trio calls this after it has looked for input."""
         self._noted = True
+        self._spent, self._next = self._next, 0.0
         self.late = self._clock() + TURN
 
     def enter(self, cost: float) -> bool:
@@ -67,32 +70,30 @@ class Lane(trio.abc.Instrument):
         Args:
             cost: seconds that it is likely to take.
         """
+        if not self._running:
+            return True
         if self._waiting or (self._spent and self._spent + cost > TURN):
             return False
         if self._clock() > self.late:
             return False
-        if self._idle is not None:
-            self._wake()
-        elif not self._spent:
-            return True  # the lane has no task: it holds nobody back
         self._spent += cost
         return True
 
-    def _wake(self) -> None:
-        assert self._idle is not None
-        self._idle.set()
-        self._idle = None
-
     async def wait(self, cost: float) -> None:
-        """Wait for a pass that has room; always lets others run."""
-        if self._idle is None and not self._spent and not self._waiting:
+        """Wait for a pass that has room; always lets others run.
+
+        Args:
+            cost: seconds that it is likely to take.
+        """
+        if not self._running:
             await trio.lowlevel.checkpoint()
             return
         number, lot = next(self._numbers), trio.lowlevel.ParkingLot()
         # Others that were let on with it may have taken more than they were likely to.
         while True:
             if self._idle is not None:
-                self._wake()
+                self._idle.set()
+                self._idle = None
             self._waiting[number] = lot, cost
             heappush(self._oldest, number)
             heappush(self._cheapest, (cost, number))
@@ -103,6 +104,16 @@ class Lane(trio.abc.Instrument):
             if number == self._first or self._clock() <= self.late:
                 return
 
+    async def wait_next(self, cost: float) -> None:
+        """Wait for the next pass that has room, for who has had a turn in this one.
+
+        Args:
+            cost: seconds that it is likely to take.
+        """
+        await trio.lowlevel.checkpoint()
+        if not self.enter(cost):
+            await self.wait(cost)
+
     async def run(self) -> NoReturn:
         """Let those who wait go on, pass by pass.
 
@@ -110,23 +121,22 @@ class Lane(trio.abc.Instrument):
             RuntimeError: it is no longer noted when a pass begins.
         """
         trio.lowlevel.add_instrument(self)
-        self._noted = True
+        self._noted = self._running = True
+        self._spent = self._next = 0.0
         try:
             while True:
                 if not self._noted:
                     raise RuntimeError("trio has dropped the instrument, as it does if one raises")
                 self._noted = False
-                self._spent = 0.0
-                while self._waiting and self._spent + self._cheapest[0][0] <= _ASIDE:
+                while self._waiting and self._next + self._cheapest[0][0] <= _ASIDE:
                     self._let_on(heappop(self._cheapest)[1])
-                if self._spent:
+                if self._next:
                     await trio.lowlevel.checkpoint()
-                    self._spent = 0.0
-                while self._waiting and not self._spent:
+                while self._waiting and not self._next:
                     self._first = heappop(self._oldest)
                     self._let_on(self._first)
                 self._forget()
-                if self._spent or self._waiting:
+                if self._waiting:
                     await trio.lowlevel.checkpoint()
                 else:
                     self._idle = trio.Event()
@@ -135,15 +145,14 @@ class Lane(trio.abc.Instrument):
             with suppress(KeyError):
                 trio.lowlevel.remove_instrument(self)
             self.late = float("inf")
-            self._idle = None
+            self._running, self._idle = False, None
             for number in list(self._waiting):
                 self._let_on(number)
-            self._spent = 0.0
 
     def _let_on(self, number: int) -> None:
         if number in self._waiting:
             lot, cost = self._waiting.pop(number)
-            self._spent += cost
+            self._next += cost
             lot.unpark()
 
     def _forget(self) -> None:

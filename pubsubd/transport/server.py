@@ -136,7 +136,10 @@ class Server:
             if not broker.delivery.unsent:
                 self._fed = trio.Event()
                 await self._fed.wait()
-            await self.lane.wait(TURN)
+                if not self.lane.enter(TURN):
+                    await self.lane.wait(TURN)
+            else:
+                await self.lane.wait_next(TURN)
             broker.delivery.turn.begin()
             self.pressed.clear()
             try:
