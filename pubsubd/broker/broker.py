@@ -32,8 +32,19 @@ from typing import NoReturn
 from pubsubd.broker.auth import Authentication
 from pubsubd.broker.connections import Connections
 from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
+from pubsubd.broker.events import Events
 from pubsubd.broker.explain import explain
 from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.live.names import NameRows
+from pubsubd.broker.live.observers import LIVE, STOP, Live
+from pubsubd.broker.live.sections import (
+    NO_MESH,
+    PEERS,
+    ConnectionRows,
+    EventRows,
+    NoMesh,
+    Totals,
+)
 from pubsubd.broker.logins import Access
 from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.rate import Bucket
@@ -51,6 +62,7 @@ from pubsubd.protocol.limits import (
     Limits,
 )
 from pubsubd.protocol.telnet import STARTS, strip_telnet
+from pubsubd.protocol.wire import equal_headers
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
@@ -93,6 +105,8 @@ class Broker:
         peers: number -> peer, of all that are connected, oldest first.
         traffic: how fast they carry messages.
         connections: what is told of them.
+        events: the last of them.
+        live: who looks at what goes on, and ``totals``, one of the things to look at.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
@@ -118,6 +132,30 @@ class Broker:
             clock,
             lambda: self.wall(),  # noqa: PLW0108  (which a test may replace)
         )
+        self.events = Events(lambda: self.wall())  # noqa: PLW0108
+        self.totals = Totals(
+            self.counters,
+            self.router,
+            self.peers,
+            clock,
+            lambda: self.wall(),  # noqa: PLW0108
+        )
+        names = NameRows(self.delivery, self.counters, clock)
+        self.live = Live(
+            self.delivery,
+            self.peers,
+            {
+                "totals": self.totals,
+                "connections": ConnectionRows(self.connections, self.peers),
+                "names": names,
+                "events": EventRows(self.events, self.connections),
+                "mesh": NoMesh(),
+            },
+            self._about,
+            clock,
+            lambda: self.wall(),  # noqa: PLW0108
+        )
+        self.live.spent = names.spent
         self.requests: dict[bytes, Request] = {
             AUTH: Authentication(self.delivery, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
@@ -128,8 +166,10 @@ class Broker:
             ),
             b"//pubsubd/connections": self.connections.show,
             b"//pubsubd/kill": self.connections.kill,
-            b"//pubsubd/peers": _tell_no_mesh,
             b"//pubsubd/weak": _tell_no_mesh,
+            LIVE: self.live.request,
+            STOP: self.live.stop,
+            PEERS: _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
         self._started = clock()
@@ -437,6 +477,8 @@ class Broker:
             self.delivery.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
+        if self.delivery.sampler is not None and total:
+            self.delivery.sampler.read(peer, buf, total)
         if publish_filter is not None:
             self.delivery.tell_refusals(peer)
         peer.width = width
@@ -514,6 +556,8 @@ class Broker:
         pieces = Pieces(parts)
         peer.expected = pieces.size
         self.counters.messages_in += 1
+        if self.delivery.sampler is not None:
+            self.delivery.sampler.read(peer, key, 1)
         receivers = route.targets.peers
         if isinstance(route.targets, CopyTargets) or len(receivers) > _LARGE_AT_ONCE:
             frame = pieces.whole()
@@ -610,6 +654,8 @@ class Broker:
                 route = learn(b"\n" + header, name, len(data))
                 self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
                 self.counters.messages_in += 1
+                if self.delivery.sampler is not None:
+                    self.delivery.sampler.read(peer, frame, 1)
         except ProtocolError as error:
             if error.closes:
                 raise
@@ -694,6 +740,10 @@ class Broker:
         """Return the statistics as the JSON object that ``//pubsubd/stats`` carries."""
         return json.dumps(asdict(self.statistics())).encode()
 
+    def _about(self, observer: Peer) -> dict[str, object]:
+        """Return what an observer of ``//pubsubd/live`` is told of itself."""
+        return {"own": observer.number, "may_kill": self.connections.may_kill(observer)}
+
     def _describe(self) -> Steps[bytes]:
         yield from ()
         return self.describe()
@@ -713,28 +763,7 @@ def _most(peer: Peer) -> int:
 
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:
-    raise ProtocolError("no-mesh", "this daemon is not part of a mesh")
-
-
-def equal_headers(buf: bytes, at: int, key: bytes, length: int) -> int:
-    """Return how many frames in a row, ``length`` bytes apart from ``at`` on, begin with ``key``.
-
-    At least 1, as the first one is known to. Compares a column of bytes at a time, so that
-    a frame costs about 5 ns instead of a lookup; windows grow, so that a short run costs
-    little. The last frame may be cut short by the end of ``buf``.
-    """
-    done, window = 1, _STRIDE
-    while True:
-        base = at + done * length
-        rows = min(window, (len(buf) - base) // length)
-        for i in range(len(key) - 1, -1, -1):  # the last bytes of a header differ most
-            column = buf[base + i : base + rows * length : length]
-            if column != key[i : i + 1] * rows:
-                rows = next(row for row in range(rows) if column[row] != key[i])
-        done += rows
-        if rows < window:
-            return done
-        window *= 8
+    raise ProtocolError("no-mesh", NO_MESH)
 
 
 def _wrong_length(buf: bytes, at: int, length: int) -> ProtocolError:

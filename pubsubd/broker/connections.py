@@ -5,7 +5,7 @@ To find these, all connections are looked at, in steps; where there are many, on
 ask within a moment. Only their numbers are kept for that, and rows are made for each answer.
 
 With access rules, whoever may publish the names of these requests may see and end all connections.
-Without rules it depends on whether clients say who they are; see :meth:`Connections._sees`.
+Without rules it depends on whether clients say who they are; see :meth:`Connections.scope`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,25 @@ _FEW = 256  # connections; looking at so many takes 0.2 ms, which is not worth s
 _STEP = 64  # connections between two looks at the clock
 _NAME = 64  # characters of a user's name in an error
 
-Sees = Callable[[Peer], bool]
+
+class Scope(NamedTuple):
+    """The connections that somebody may see who may not see all.
+
+    Attributes:
+        number: its own connection; 0 if it has logged in.
+        user: as who it has logged in; empty if it has not.
+    """
+
+    number: int
+    user: str
+
+    def has(self, number: int, user: object) -> bool:
+        """Return whether it may see a connection, given by its number and its user."""
+        return user == self.user if self.user else number == self.number
+
+    def sees(self, peer: Peer) -> bool:
+        """Return whether it may see a connection."""
+        return self.has(peer.number, peer.identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +112,8 @@ class Connections:
         wall: returns seconds since the epoch.
 
     Attributes:
-        sorts: the orders that need a look at every connection, with what each goes by; the most
-            comes first. Besides them there is ``age``.
+        sorts: the orders that need a look at every connection: each returns what it goes by at
+            present; the most comes first. Besides them there is ``age``.
     """
 
     def __init__(
@@ -109,13 +127,13 @@ class Connections:
     ) -> None:
         self._peers, self._access, self._traffic, self._faults = peers, access, traffic, faults
         self._clock, self._wall = clock, wall
-        self.sorts: dict[str, Callable[[Peer], float]] = {
-            "backlog": lambda peer: peer.outbox.size,
-            "rate": lambda peer: sum(traffic.rate(peer)[:2]),
-            "dropped": _dropped,
+        self.sorts: dict[str, Callable[[], Callable[[Peer], float]]] = {
+            "backlog": lambda: _backlog,
+            "rate": traffic.messages,
+            "dropped": lambda: _dropped,
         }
         self._shared = {
-            sort: Shared(partial(self._first, sort, MAX_ROWS, None), clock) for sort in self.sorts
+            sort: Shared(partial(self.first, sort, MAX_ROWS, None), clock) for sort in self.sorts
         }
 
     # Rows
@@ -142,6 +160,18 @@ class Connections:
             since=round(self._wall() - (self._clock() - peer.joined), 3),
         )
 
+    def text(self, peer: Peer) -> str:
+        """Return what a connection can be found by: its number and the texts of its row."""
+        words = (
+            str(peer.number),
+            peer.identity or "",
+            peer.label,
+            peer.listener.name,
+            *spoken(peer),
+            "" if peer.link is None else peer.link.node,
+        )
+        return " ".join(words).casefold()
+
     # Requests
 
     def show(self, asker: Peer, data: bytes) -> Steps[bytes]:
@@ -151,17 +181,17 @@ class Connections:
             ProtocolError: ``bad-request``, the data cannot be used.
         """
         request = self._read(data)
-        sees = self._sees(asker)
-        numbers = list(self._peers) if sees is None else (yield from self._select(sees))
+        scope = self.scope(asker)
+        numbers = list(self._peers) if scope is None else (yield from self._select(scope))
         count, more = len(numbers), False
         if request.sort == "age":
             start = bisect_right(numbers, request.after)
             more = start + request.limit < count
             numbers = numbers[start : start + request.limit]
-        elif sees is None and count > _FEW:
+        elif scope is None and count > _FEW:
             numbers = (yield from self._shared[request.sort].get())[: request.limit]
         else:
-            numbers = yield from self._first(request.sort, request.limit, numbers)
+            numbers = yield from self.first(request.sort, request.limit, numbers)
         rows: list[str] = []
         size = 0
         for done, number in enumerate(numbers, 1):
@@ -189,14 +219,13 @@ class Connections:
         if not data.isdigit() or len(data) > 15:
             raise ProtocolError("bad-request", "the data is not the number of a connection")
         number = int(data)
-        peer, sees = self._peers.get(number), self._sees(asker)
-        if peer is None or (sees is not None and not sees(peer)):
+        peer, scope = self._peers.get(number), self.scope(asker)
+        if peer is None or (scope is not None and not scope.sees(peer)):
             raise ProtocolError("unknown-connection", f"there is no connection {number}")
         text = f"ended by {escape(asker.identity or asker.label, _NAME)}"
         if peer is asker:
             raise ProtocolError("killed", text)  # behind what it has said before
-        ruled = sees is not None or bool(self._access.acl.rules)
-        if not (ruled or self._operates(asker) or is_local(asker)):
+        if not self._ends(asker, scope):
             text = "from another machine, without a login, that needs an access rule"
             raise ProtocolError("not-allowed", f"connection {number}: {text}")
         row = self.describe(peer)
@@ -206,7 +235,18 @@ class Connections:
             self._faults.end(peer, error)
         return row.as_json().encode()
 
-    def _sees(self, asker: Peer) -> Sees | None:
+    def may_kill(self, asker: Peer) -> bool:
+        """Return whether somebody may end the connections that it may see."""
+        rights = asker.permission
+        if rights is not None and not rights.may_publish(b"//pubsubd/kill"):
+            return False
+        return self._ends(asker, self.scope(asker))
+
+    def _ends(self, asker: Peer, scope: Scope | None) -> bool:
+        ruled = scope is not None or bool(self._access.acl.rules)
+        return ruled or self._operates(asker) or is_local(asker)
+
+    def scope(self, asker: Peer) -> Scope | None:
         """Return which connections somebody may see and end; None for all.
 
         With rules, the right to make the request is the right to all. Without rules, all are for
@@ -216,8 +256,7 @@ class Connections:
         access = self._access
         if access.acl.rules or not access.identifies or self._operates(asker):
             return None
-        user = asker.identity
-        return lambda peer: peer is asker or (bool(user) and peer.identity == user)
+        return Scope(0, asker.identity) if asker.identity else Scope(asker.number, "")
 
     def _operates(self, asker: Peer) -> bool:
         """Return whether somebody is root or the daemon's own user, on a Unix socket."""
@@ -251,19 +290,19 @@ class Connections:
 
     # Finding
 
-    def _select(self, sees: Sees) -> Steps[list[int]]:
+    def _select(self, scope: Scope) -> Steps[list[int]]:
         """Return the numbers of the connections that somebody may see, in steps."""
         found = []
         for done, peer in enumerate(list(self._peers.values()), 1):
-            if sees(peer):
+            if scope.sees(peer):
                 found.append(peer.number)
             if done % _STEP == 0:
                 yield
         return found
 
-    def _first(self, sort: str, limit: int, numbers: Sequence[int] | None) -> Steps[list[int]]:
+    def first(self, sort: str, limit: int, numbers: Sequence[int] | None) -> Steps[list[int]]:
         """Return the numbers of the connections that come first of ``numbers``, None for all."""
-        by = self.sorts[sort]
+        by = self.sorts[sort]()
         found: list[tuple[float, int]] = []  # the last of them at the top; of equals, the youngest
         for done, number in enumerate(list(self._peers) if numbers is None else numbers, 1):
             if (peer := self._peers.get(number)) is not None:
@@ -283,6 +322,10 @@ def spoken(peer: Peer) -> tuple[str, str]:
 
 def _subscriptions(peer: Peer) -> int:
     return len(peer.substrings) + len(peer.names or ()) + len(peer.patterns or ())
+
+
+def _backlog(peer: Peer) -> float:
+    return peer.outbox.size
 
 
 def _dropped(peer: Peer) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pubsubd.access.rules import OUTSIDE
 from pubsubd.broker.counters import Counters
@@ -39,6 +40,14 @@ _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
 _AT_ONCE = 128  # messages that are rendered without looking at the clock
 _TOGETHER = 2048  # messages that are rendered one step after the other, and sent together
 
+
+class Sampler(Protocol):
+    """Looks through some of the reads."""
+
+    def read(self, peer: Peer | None, data: bytes, count: int) -> None:
+        """Take note of frames of ``peer``, among them ``count`` messages."""
+
+
 Notes = tuple[bytes, list[object]]
 
 
@@ -55,6 +64,7 @@ class Delivery:
         notes: the chunk that was put together last, and what is known of the messages in it.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
+        sampler: is shown reads while somebody looks at the busiest names; else None.
         vouching: whether what is being put names its senders by this daemon's own word: it was
             published on the hub port.
     """
@@ -69,6 +79,7 @@ class Delivery:
         self._rendering: Unsent | None = None  # the one that is rendered at present
         self.on_unsent: Callable[[Unsent], None] = lambda _unsent: None
         self.speaker: Peer | None = None
+        self.sampler: Sampler | None = None
         self.vouching = False
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
@@ -141,6 +152,8 @@ class Delivery:
         # Not before: if something has failed until here, they are put by the next call.
         self.notes = chunk, run.notes
         run.frames, run.notes = [], []
+        if self.sampler is not None:
+            self.sampler.read(None, chunk, count)
         self.vouching = True
         try:
             self.deliver(targets, route, chunk, 0, len(chunk), count)
@@ -253,6 +266,15 @@ class Delivery:
             self.tell_refusals(peer)
         self.turn.made += len(frame)
         self.deliver(self.router.only(peer), NO_ROUTE, frame, 0, len(frame), 1)
+
+    def push(self, peer: Peer, frame: bytes) -> None:
+        """Send a frame to one peer that has said nothing at present."""
+        speaker, self.speaker = self.speaker, None
+        try:
+            self.answer(peer, frame)
+            self.send()
+        finally:
+            self.speaker = speaker
 
     def tell(self, peer: Peer, error: ProtocolError) -> None:
         """Put ``error`` to ``peer``; it is sent with what the present read leads to."""

@@ -64,6 +64,21 @@ class Traffic:
         )
         return messages_in, messages_out, bytes_in, bytes_out
 
+    def messages(self) -> Callable[[Peer], float]:
+        """Return what tells the messages in and out of peers a second, as they are at present."""
+        now, begun = self._clock(), self._before
+
+        def rate(peer: Peer) -> float:
+            carried = peer if peer.link is None else peer.link
+            new = carried.messages_in + carried.messages_out
+            before = peer.noted[0]
+            old = before[0] + before[1]
+            if new <= old:
+                return 0.0
+            return (new - old) / max(now - max(begun, peer.joined), _LEAST)
+
+        return rate
+
 
 def count(peer: Peer) -> Counts:
     """Return what a peer has carried since it connected; of a link, the messages it has relayed."""

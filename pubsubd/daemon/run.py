@@ -24,11 +24,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import trio
 
+from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
-from pubsubd.broker.traffic import INTERVAL, Traffic
+from pubsubd.broker.traffic import INTERVAL
 from pubsubd.broker.turn import Steps, finish
 from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
+from pubsubd.daemon.live import keep_live
 from pubsubd.daemon.ports_file import write_ports
 from pubsubd.daemon.reload import Reloader, prepare
 from pubsubd.daemon.reloading import log_warnings, read_again, reload_on_signal
@@ -132,15 +134,17 @@ async def run(
             )
             garbage = Garbage(lambda: len(server.connections), collect=_collect)
             sweeps = [garbage.sweep]
+            lag = LoopLag()
+            server.broker.totals.lag = lambda: lag.longest
+            start("lag", lag.run)
+            start("live", partial(keep_live, server))
             if reloader.hub is not None:
                 start("hub", partial(_sweep_hub, reloader.hub))
-                lag, load = _open_metrics(reloader.hub, reloader)
-                start("lag", lag.run)
-                start("metrics", load)
+                start("metrics", _open_metrics(reloader.hub, reloader, lag))
             start("sweep", partial(_sweep, reloader, sweeps))
             start("statistics", partial(_publish_statistics, server))
             start("certificates", reloader.reminders.run)
-            start("traffic", partial(_note_traffic, server.broker.traffic))
+            start("traffic", partial(_note_traffic, server.broker))
             status = Status(reloader, notifier)
             start("manager", status.run)
             start("files", status.watch)
@@ -227,9 +231,9 @@ def _hub_listener(hub: Hub, state: ListenerState) -> tuple[MakeProtocol, Refusal
     return partial(HubProtocol, hub, listener=state), refusal
 
 
-def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], Awaitable[None]]]:
-    """Let the hub port tell the metrics; return the two tasks that have to run for that."""
-    lag, wanted, loaded = LoopLag(), trio.Event(), trio.Event()
+def _open_metrics(hub: Hub, reloader: Reloader, lag: LoopLag) -> Callable[[], Awaitable[None]]:
+    """Let the hub port tell the metrics; return the task that has to run for that."""
+    wanted, loaded = trio.Event(), trio.Event()
 
     async def load() -> None:
         # When somebody asks, in a thread: 4 MiB and 60 ms.
@@ -253,7 +257,7 @@ def _open_metrics(hub: Hub, reloader: Reloader) -> tuple[LoopLag, Callable[[], A
         return (yield from metrics().render(accept))
 
     hub.scrape = scrape
-    return lag, load
+    return load
 
 
 def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[BoundSocket]) -> Mesher:
@@ -372,10 +376,11 @@ async def _publish_statistics(server: Server) -> None:
         server.publish_statistics()
 
 
-async def _note_traffic(traffic: Traffic) -> NoReturn:
+async def _note_traffic(broker: Broker) -> NoReturn:
     while True:
         await trio.sleep(INTERVAL)
-        for _ in traffic.note():
+        broker.totals.note()
+        for _ in broker.traffic.note():
             await trio.lowlevel.checkpoint()
 
 

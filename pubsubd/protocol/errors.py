@@ -16,6 +16,7 @@ STAYS = {
     "unknown-request": "a pub to a name under //pubsubd/ that is no request",
     "bad-request": "a request whose data cannot be used",
     "unknown-connection": "a number that no connection has, or none that one may see",
+    "too-many-observers": "one more observer of //pubsubd/live than there may be",
     "rate-limited": "more requests a second than request_rate",
     "no-mesh": "a request about the mesh to a daemon that is not part of one",
     "forged-advert": "a pub to a name that is for the daemons of the mesh alone",

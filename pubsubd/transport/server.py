@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 import trio
@@ -232,22 +233,15 @@ class Server:
         }
         if self.may_log(logging.WARNING):
             log.warning("event=login %s", _words(told))
+        text = "a login has failed" if failed.code == "login-failed" else "a login was not checked"
+        self._publish(_about("login-failed", peer, failed.user, failed.code, text))
 
     def report_drops(self, peer: Peer, count: int) -> None:
         """Log and publish that a slow peer has lost ``count`` messages and can take more again."""
         self._tell("dropped", peer, "slow-consumer", f"{count} messages")
 
     def _tell(self, event: str, peer: Peer, reason: str, detail: str) -> None:
-        user = peer.last_identity
-        told: dict[str, object] = {
-            "event": event,
-            "connection": peer.number,
-            "peer": peer.label,
-            "user": None if user is None else user[:MAX_USER],
-            "listener": peer.listener.name or None,
-            "reason": reason,
-            "detail": detail,
-        }
+        told = _about(event, peer, peer.last_identity, reason, detail)
         if self.may_log(logging.WARNING):
             log.warning("%s", _words(told))
         self._publish(told)
@@ -265,14 +259,21 @@ class Server:
         self._publish(event)
 
     def _publish(self, event: dict[str, object]) -> None:
+        self.broker.events.note(event)
         self._put_out(b"//pubsubd/events", json.dumps(event).encode())
 
     def _put_out(self, name: bytes, data: bytes) -> None:
+        with self.unpressed():
+            self.broker.delivery.publish(name, data)
+
+    @contextmanager
+    def unpressed(self) -> Iterator[None]:
+        """Let nobody wait for receivers of what the daemon sends on its own account."""
         pressed, self.pressed = self.pressed, []
         try:
-            self.broker.delivery.publish(name, data)
+            yield
         finally:
-            self.pressed = pressed  # nobody waits for receivers on the daemon's account
+            self.pressed = pressed
 
     def may_log(self, level: int) -> bool:
         """Let clients cause ten lines a second, and a hundred at once, of each level in the log."""
@@ -284,6 +285,19 @@ class Server:
         room = count < 100
         self._lines[level] = count + room, now
         return room
+
+
+def _about(event: str, peer: Peer, user: str | None, reason: str, detail: str) -> dict[str, object]:
+    """Return an event about a connection, as ``//pubsubd/events`` has it."""
+    return {
+        "event": event,
+        "connection": peer.number,
+        "peer": peer.label,
+        "user": None if user is None else user[:MAX_USER],
+        "listener": peer.listener.name or None,
+        "reason": reason,
+        "detail": detail,
+    }
 
 
 def _words(told: Mapping[str, object]) -> str:

@@ -204,7 +204,7 @@ def test_among_thousands_the_first_are_found_in_steps_and_once_for_all_who_ask(
         looks += 1
         return peer.number == 7_777
 
-    place.broker.connections.sorts["backlog"] = backlog
+    place.broker.connections.sorts["backlog"] = lambda: backlog
     most, before = 0, 0
     steps = place.broker.connections.show(asker, b'{"sort": "backlog", "limit": 3}')
     try:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from pubsubd.broker.broker import equal_headers
 from pubsubd.protocol.limits import READ_SIZE, WORK_PER_TURN, Limits
+from pubsubd.protocol.wire import equal_headers
 from pubsubd.routing.outbox import Pieces
 from tests.tables import Table
 
