@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pubsubd.files.bounded import read_bounded
-from pubsubd.mesh.adverts import AdvertError, check_node, parse_address
+from pubsubd.mesh.adverts import AdvertError, check_label, check_node, parse_address
 from pubsubd.mesh.dial import Settings
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ConfigError, ProtocolError
@@ -45,6 +45,8 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
             secret=None if options.secret_file is None else _read_secret(Path(options.secret_file)),
             heartbeat=options.heartbeat,
             topics=tuple(map(_check_topic, options.topics)),
+            site=check_label(options.site, "site") if options.site else "",
+            rack=check_label(options.rack, "rack") if options.rack else "",
         )
         peers = tuple(dict.fromkeys(parse_address(peer) for peer in options.peers))
         allowed = tuple(ipaddress.ip_network(one) for one in options.allow)

@@ -68,6 +68,7 @@ class MeshOptions:
         peers: ``HOST:PORT`` of daemons to dial for ever.
         name: of the mesh.
         node: this daemon's id in it; None for its address.
+        site, rack: where it runs, as the others are to know it; None if it does not tell.
         secret_file: the file with the secret that all daemons of the mesh share; None for none.
         discover: whether to dial daemons that others tell of: ``linked`` those that linked daemons
             do, ``any`` those that any client does; empty for none.
@@ -86,6 +87,8 @@ class MeshOptions:
     peers: tuple[str, ...] = ()
     name: str = "default"
     node: str | None = None
+    site: str | None = None
+    rack: str | None = None
     secret_file: str | None = None
     discover: str = ""
     allow: tuple[str, ...] = ()

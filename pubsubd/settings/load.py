@@ -37,6 +37,8 @@ _MESH_MORE = {
     "discover_allow": "allow",
     "max_peers": "max_peers",
     "mesh_heartbeat": "heartbeat",
+    "site": "site",
+    "rack": "rack",
     "export_interval": "export_interval",
     "hub_mesh": "topics",
     "mesh_tls": "tls",

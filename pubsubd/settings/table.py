@@ -832,6 +832,28 @@ The default is the address that the daemon advertises.
 """,
             ),
             Setting(
+                "site",
+                texts("NAME"),
+                None,
+                "Site where this daemon runs, for the analysis of the mesh.",
+                """\
+Name of the site where this daemon runs, such as a data centre: 1 to 64 of the characters
+.Li A-Z a-z 0-9 \\&. _ \\&: + ~ - .
+The other daemons and edge lists name it, and
+.Xr pubsubd-topology 1
+tells which sites the mesh cannot lose.
+""",
+            ),
+            Setting(
+                "rack",
+                texts("NAME"),
+                None,
+                "Rack within the site, likewise.",
+                """\
+Name of the rack within the site, in the same characters, or of whatever else fails as one.
+""",
+            ),
+            Setting(
                 "mesh_secret_file",
                 texts("FILE"),
                 None,

@@ -266,6 +266,15 @@ def test_a_secret_that_could_be_guessed_from_a_proof_is_refused(tmp_path: Path) 
     assert read_settings(options, "127.0.0.1", 1).config.secret == b"x" * 16
 
 
+def test_a_daemon_is_known_with_its_site_and_rack(start: Callable[..., Daemon]) -> None:
+    places = ("--node", "a", "--site", "ber", "--rack", "r1")
+    (told_of,) = told(start(*places).address)["daemons"]
+    assert (told_of["site"], told_of["rack"]) == ("ber", "r1")
+    for name in ("site", "rack"):
+        with pytest.raises(ConfigError, match=f'"no name" is no {name}: 1 to 64 of'):
+            read_settings(MeshOptions(**{name: "no name"}), "127.0.0.1", 1)
+
+
 async def test_a_session_that_fails_when_it_has_been_dialled_is_dialled_again(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

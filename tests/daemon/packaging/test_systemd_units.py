@@ -194,7 +194,7 @@ def test_the_example_is_true_line_for_line(tmp_path: Path) -> None:
     assert given.config.acl
     examples = {
         *("unix", "users_file", "tls_certificate", "peer", "mesh_secret_file", "export_edges"),
-        "trusted_proxies",
+        *("site", "rack", "trusted_proxies"),
     }
     for name, setting in SETTINGS.items():
         if re.search(rf"^{name} = ", text, re.MULTILINE) and name not in examples:
