@@ -2,7 +2,7 @@
 
 import { el, svg } from "./dom.js";
 
-const POINTS = 120, WIDTH = 240, HEIGHT = 48;
+const POINTS = 60, WIDTH = 240, HEIGHT = 48;
 
 /** Make a tile: a title, the present value and a line of those before. */
 export function tile(title, format, { tone = "" } = {}) {
@@ -28,7 +28,7 @@ export function tile(title, format, { tone = "" } = {}) {
     chart.setAttribute("aria-label", `${title}: now ${now}, at most ${format(Math.max(...values))} ` +
       `in the last ${values.length} updates`);
     value.textContent = now;
-    more.textContent = `most ${format(Math.max(...values))}`;
+    more.textContent = `peak ${format(Math.max(...values))}`;
   }
 
   return {

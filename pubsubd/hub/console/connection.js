@@ -57,7 +57,6 @@ export class Connection extends EventTarget {
     url.hash = url.search = "";
     const socket = this.#socket = new WebSocket(url);
     socket.binaryType = "arraybuffer";
-    this.reason = "";
     socket.onopen = () => this.#enter(socket);
     socket.onmessage = event => {
       for (const message of parseFrames(event.data)) this.#hear(message);
@@ -112,6 +111,7 @@ export class Connection extends EventTarget {
     if (socket !== this.#socket) return;
     for (const substring of this.#handlers.keys()) this.#send(encode(subscribe(substring)));
     this.#since = Date.now();
+    this.reason = "";
     this.#become("ready");
   }
 

@@ -74,6 +74,13 @@ export const rate = number => scaled(number, 1000, UNITS, "/s").replace(/ \/s$/,
 export const bytes = number =>
   scaled(number, 1024, ["", "Ki", "Mi", "Gi", "Ti"], "B").replace(/ ([KMGT]i)/, " $1");
 
+/** Return the time of day of seconds since the epoch. */
+export function clock(seconds) {
+  const time = new Date(seconds * 1000);
+  return el("time", { dateTime: time.toISOString(), title: time.toLocaleString() },
+    time.toTimeString().slice(0, 8));
+}
+
 /** Return a duration in its largest units: 3 m 20 s. */
 export function age(seconds) {
   if (!(seconds >= 0)) return "0 s";

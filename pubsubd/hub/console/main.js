@@ -132,7 +132,10 @@ function showState() {
   if (state === "ready") login.accept();
   askLogin(state === "login" || (Boolean(login.given) && !login.accepted), state === "login");
   $("retry").hidden = !away;
-  if (away) countDown();
+  if (away) {
+    $("fault").hidden = true; // the state tells why
+    countDown();
+  }
   if (state === "ready") learn();
 }
 

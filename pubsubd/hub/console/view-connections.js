@@ -72,8 +72,8 @@ export default {
     }
 
     function fillRow(one, row) {
-      const about = [row.user, row.transport === row.dialect ? row.dialect : `${row.transport} ${row.dialect}`,
-        row.listener, row.node && `daemon ${row.node}`].filter(Boolean).join(" \u00b7 ");
+      const words = [row.user, row.transport, row.dialect, row.listener, row.node && `daemon ${row.node}`];
+      const about = [...new Set(words.filter(Boolean))].join(" \u00b7 ");
       const own = row.connection === section.own;
       const told = `${row.connection} ${row.peer} ${about} ${own} ${section.may_kill}`;
       if (told !== one.told) {
@@ -88,7 +88,9 @@ export default {
       }
       COLUMNS.forEach(([, , , value], i) => {
         const text = String(value(row));
-        if (one.cells[i].textContent !== text) one.cells[i].textContent = text;
+        if (one.cells[i].textContent === text) return;
+        one.cells[i].textContent = text;
+        one.cells[i].classList.toggle("zero", /^0\b(?!\.)/.test(text));
       });
       one.tr.classList.toggle("busy", row.backlog_bytes > 0);
     }

@@ -1,6 +1,6 @@
 // Events as they come: connections closed and why, links, logins, reloads.
 
-import { el, frames, show } from "./dom.js";
+import { clock, el, frames, show } from "./dom.js";
 import { denied } from "./view-overview.js";
 
 const BAD = /fail|refused|down|closed|dropped/;
@@ -17,9 +17,7 @@ function details(row) {
 
 /** Return the row of an event; a brief one has two cells. */
 export function eventRow(row, brief) {
-  const time = new Date(row.at * 1000), { who, reason, text } = details(row);
-  const stamp = el("time", { dateTime: time.toISOString(), title: time.toLocaleString() },
-    time.toLocaleTimeString());
+  const stamp = clock(row.at), { who, reason, text } = details(row);
   const kind = el(`span.tag${BAD.test(row.event) ? ".bad" : ""}`, show(row.event, 40));
   if (brief)
     return el("tr", el("td.time", stamp),

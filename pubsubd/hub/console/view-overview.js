@@ -43,8 +43,8 @@ export default {
       const pairs = [
         ["Connections", count(totals.connections)], ["Subscriptions", count(totals.subscriptions)],
         ["Messages in", count(totals.messages_in)], ["Messages out", count(totals.messages_out)],
-        ["In", rate(totals.bytes_in_rate).replace("/s", "B/s")],
-        ["Out", rate(totals.bytes_out_rate).replace("/s", "B/s")],
+        ["In", `${bytes(totals.bytes_in_rate)}/s`],
+        ["Out", `${bytes(totals.bytes_out_rate)}/s`],
         ["Dropped in all", count(totals.dropped)], ["Memory", bytes(totals.rss_bytes)],
         ["Running for", age(Date.now() / 1000 - totals.since)],
         ...totals.node ? [["Daemon", totals.node]] : [],
@@ -58,10 +58,11 @@ export default {
         .sort((a, b) => b.rate - a.rate || (a.name < b.name ? -1 : 1)).slice(0, NAMES);
       const most = Math.max(...rows.map(row => row.rate), 1e-9);
       names.replaceChildren(...rows.map(row => {
-        const meter = el("meter", { max: most, value: row.rate, ariaHidden: "true" });
+        const share = el("span.share");
+        share.style.width = `${5 * row.rate / most}rem`;
         const error = row.error ? ` \u00b1 ${rate(row.error)}` : "";
         return el("tr", el("td.name", show(row.name, 120)),
-          el("td.number", rate(row.rate), el("small", error), meter));
+          el("td.number", rate(row.rate), el("small", error), share));
       }));
       namesNote.textContent = section.error ? denied("the busiest names", section.error) :
         rows.length ? "" : "No messages in the last seconds.";

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
+from collections.abc import Callable
+from pathlib import Path
 
-from tests.browser import Page
-from tests.daemons import DEADLINE, Daemon, tool
+import pytest
+
+from pubsubd.access.users import make_token
+from tests.browser import Browser, Page
+from tests.daemons import DEADLINE, Daemon, Line, frame, tool
+from tests.rights import PASSWORD, users
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202egnp\u2066"
+BOSS, BOSS_LINE = make_token()
+ACL = """
+[[acl]]
+who = ["ann"]
+publish = ["chat/"]
+receive = ["chat/"]
+
+[[acl]]
+who = ["boss"]
+publish = ["#", "//pubsubd/"]
+receive = ["#", "//pubsubd/"]
+"""
 
 
 def open_console(page: Page, daemon: Daemon, view: str = "overview") -> None:
@@ -52,3 +72,125 @@ def test_a_first_message_comes_from_nc_and_is_text_whatever_it_is(
     )
     page.click(".steps li:nth-child(2) > button")
     page.wait_text(".received", "Hello from the browser")
+
+
+# Logins
+
+
+def write_users(path: Path, **secrets: str) -> None:
+    """Write a users file."""
+    lines = users(**secrets).lines
+    path.write_text("".join(f"{name}:{line}\n" for name, line in lines))
+    path.chmod(0o600)
+
+
+@pytest.fixture
+def guarded(start: Callable[..., Daemon], tmp_path: Path) -> Daemon:
+    """A daemon with a login: ann, who has a password and few rights, and the boss with a token."""
+    write_users(tmp_path / "users", ann=PASSWORD, boss=BOSS_LINE)
+    file = tmp_path / "pubsubd.toml"
+    file.write_text(f"users_file = {json.dumps(str(tmp_path / 'users'))}\n{ACL}")
+    return start("--config", str(file))
+
+
+def give(page: Page, user: str, password: str) -> None:
+    """Fill the form and press the button."""
+    page.type("[name=user]", user)
+    page.type("[name=password]", password)
+    page.press("Enter")
+
+
+def later(page: Page, seconds: float) -> None:
+    """Set the page's clock forward."""
+    page.run(f"Date.now = (now => () => now() + {1000 * seconds})(Date.now); null")
+    page.wait("!document.querySelector('#login button').disabled")
+
+
+def test_a_login_is_tried_once_in_five_seconds_and_kept_for_the_tab(
+    guarded: Daemon, dial: Callable[..., Line], page: Page, browser: Browser, tmp_path: Path
+) -> None:
+    host, port = guarded.hub
+    page.open(f"http://{host}:{port}/")
+    page.wait("document.querySelector('[name=user]').checkVisibility()")
+    page.picture("login")
+    give(page, "ann", "wrong")
+    page.wait_text("#login .fault", "login-failed")
+    page.wait_text("#state", "log in")
+    operator = dial(guarded)
+    operator.say(frame("//pubsubd/auth", BOSS.encode()))
+    operator.ping()
+
+    def failed() -> int:
+        return int(operator.stats()["errors"].get("login-failed", 0))
+
+    assert failed() == 1
+    for _ in range(3):  # too early, however it is asked for
+        give(page, "ann", PASSWORD)
+        page.run("document.querySelector('#login form').requestSubmit()")
+    assert page.run("document.querySelector('#login button').disabled")
+    assert page.text("#state").startswith("log in")
+    later(page, 5)
+    give(page, "ann", PASSWORD)
+    page.wait_text("#user", "ann")
+    page.wait_text("#state", "connected")
+    page.wait_text("#view-overview", "your rights do not include it")
+    assert failed() == 1
+    page.call("Page.reload")
+    page.wait("document.querySelector('#user')?.textContent === 'ann'")
+    with browser.page() as other:  # another tab
+        other.open(f"http://{host}:{port}/")
+        other.wait("document.querySelector('#login')?.checkVisibility()")
+
+    # What is taken back is tried once more, when the page comes back, and then never again.
+    write_users(tmp_path / "users", ann="another one", boss=BOSS_LINE)
+    guarded.signal(signal.SIGHUP)
+    page.wait_text("#login .fault", "login-failed")
+    assert page.run("sessionStorage.getItem('pubsubd.login')") is None
+    assert failed() == 2
+
+    page.click("#login summary")
+    later(page, 10)
+    page.type("[name=token]", BOSS)
+    page.press("Enter")
+    page.wait_text("#user", "boss")
+    page.click("#leave")
+    page.wait("document.querySelector('#login')?.checkVisibility()")
+    assert page.run("sessionStorage.length") == 0
+    assert failed() == 2
+
+
+def test_without_logins_there_is_no_form(shared: Daemon, page: Page) -> None:
+    open_console(page, shared)
+    for button in ("#login", "#enter", "#leave"):
+        assert not page.run(f"document.querySelector('{button}').checkVisibility()")
+
+
+# Coming back
+
+
+def test_it_comes_back_when_the_daemon_does(start: Callable[..., Daemon], page: Page) -> None:
+    daemon = start()
+    open_console(page, daemon)
+    daemon.stop()
+    page.wait_text("#state", "not connected: shutting-down")
+    page.wait_text("#retry", "next try in")
+    page.picture("away")
+    ports = ("--port", str(daemon.address[1]), "--hub-port", str(daemon.hub[1]))
+    start(*ports, ports=False)
+    page.click("#retry button")
+    page.wait("document.querySelector('#state').textContent === 'connected'")
+
+
+def test_it_waits_longer_after_each_try(shared: Daemon, page: Page) -> None:
+    open_console(page, shared)
+    waits = page.run(
+        "import('/console/connection.js').then(({Connection}) => new Promise(done => {"
+        " const waits = [], later = setTimeout;"
+        " window.setTimeout = (call, wait) => { waits.push(wait);"
+        "   if (waits.length < 12) later(call); else done(waits); };"
+        " window.WebSocket = class { close() {}"
+        "   constructor() { later(() => this.onclose({reason: ''})); } };"
+        " new Connection().open(); }))"
+    )
+    assert all(0.7 * 500 * 2**i < wait < 1.3 * 500 * 2**i for i, wait in enumerate(waits[:6]))
+    assert all(20_000 < wait < 40_000 for wait in waits[7:])
