@@ -23,6 +23,7 @@ from pubsubd.mesh.adverts import AdvertError, parse_first_line
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.discovery import Network, check_target, choosing
 from pubsubd.mesh.edges import Exporter
+from pubsubd.mesh.live import MeshRows
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ProtocolError
@@ -123,6 +124,7 @@ class Mesher:
             emit=self._emit,
         )
         self.report = Report(self.mesh)
+        server.broker.live.sections["mesh"] = MeshRows(self.report)
         self._nodes: dict[tuple[str, int], str] = {}  # who was found at an address
         self._tried: dict[str, float] = {}
         self._hints: dict[tuple[str, int], None] = {}

@@ -114,7 +114,7 @@ class Report:
         return [*self.mesh.links.values(), *[adverts[node] for node in sorted(adverts)]]
 
     def _peer_rows(self, one: Link | Advert) -> Iterator[str]:
-        yield json.dumps(self._link(one) if isinstance(one, Link) else self._daemon(one))
+        yield json.dumps(self._link(one) if isinstance(one, Link) else self.daemon(one))
 
     def _link(self, link: Link) -> Row:
         remote = self.mesh.remotes.get(link.node)
@@ -135,7 +135,8 @@ class Report:
             "interest_count": len(interests),
         }
 
-    def _daemon(self, advert: Advert) -> Row:
+    def daemon(self, advert: Advert) -> Row:
+        """Return the row of a daemon."""
         node, mesh = advert.node, self.mesh
         remote = mesh.remotes.get(node)
         count = len(remote.substrings) if remote is not None else 0
