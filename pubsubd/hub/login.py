@@ -11,9 +11,9 @@ from collections import deque
 from typing import Any
 
 from pubsubd.access.identity import AuthError, Login
-from pubsubd.broker.logins import Check
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.http import Request
+from pubsubd.hub.password_job import PasswordJob
 
 Headers = list[tuple[str, str]]
 
@@ -44,7 +44,7 @@ def log_in(
             if isinstance(found, Login):
                 connection.enter_for_request(found)
                 return True
-            connection.peer.job = _Waiting(connection, found)
+            connection.peer.job = PasswordJob(connection, found)
             events.appendleft(request)
             return False
         except AuthError as error:
@@ -70,22 +70,6 @@ def _credentials(request: Request, *, signed: bool) -> tuple[str | None, str] | 
     if signed and given[1].startswith("eyJ") and given[1].count(".") == 2:  # {" in base64
         return None, given[1]
     return given
-
-
-class _Waiting:
-    """A password to be checked for a request; see :class:`pubsubd.broker.peer.Job`."""
-
-    __slots__ = ("_connection", "check")
-
-    def __init__(self, connection: HubConnection, check: Check) -> None:
-        self._connection, self.check = connection, check
-
-    def finish(self) -> None:
-        """Let the request be answered."""
-        try:
-            self._connection.verdict = self.check.result
-        except AuthError as error:
-            self._connection.verdict = error
 
 
 def credentials(header: str | None) -> tuple[str | None, str] | None:

@@ -102,10 +102,12 @@ class ConnectMetadata(Struct, rename="camel"):
 
 
 class Connect(Struct):
-    """hub:connect in dialect B."""
+    """hub:connect in dialect B; a token, or a user and a password."""
 
     version: str | None = None
     jwt: str | None = None
+    user: str | None = None
+    password: str | None = None
 
 
 class Heartbeat(Struct):

@@ -28,6 +28,7 @@ from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.reading import RefusedError, key_of, shown, text_of, whole
 from pubsubd.hub.topics import check_hub_topic, hub_pattern
+from pubsubd.protocol.errors import ProtocolError
 from pubsubd.routing.wildcards import Pattern
 
 PAGE_A = 100  # actors in one answer, in dialect A
@@ -220,6 +221,12 @@ class Signal:
         self.connection.hub.failed += 1
         self.connection.hub.broker.counters.errors[f"hub:{code}"] += 1
         self.reply(message, "hub:error", self._fault(code, text, details))
+
+    def refuse(self, error: RefusedError, message: m.Incoming) -> None:
+        """Answer a message that is refused, and end the connection if that is the last one."""
+        self.error(error.code, error.text, error.details, message)
+        if error.closes:
+            self.connection.close(ProtocolError("unauthorized", error.text), tell=True)
 
     def close_reason(self, code: str, text: str, details: dict[str, Any]) -> bytes:
         """Return a hub:error that answers no request, as a JSON text."""

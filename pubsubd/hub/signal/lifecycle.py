@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 from pubsubd.access.identity import AuthError, Login
 from pubsubd.broker.auth import MAX_FAILURES
+from pubsubd.broker.logins import Check
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
 from pubsubd.hub.ids import new_id
+from pubsubd.hub.password_job import PasswordJob
 from pubsubd.hub.render import dress
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, read_metadata, shown, whole
@@ -42,8 +46,18 @@ def connect(signal: Signal, message: m.Incoming, payload: m.Connect) -> None:
     connection, hub = signal.connection, signal.connection.hub
     allowed = list(metadata.capabilities or ("send", "receive", "discover"))
     token = metadata.auth_token or payload.jwt
+    welcome = partial(_welcome, signal, message, allowed)
+    if payload.user is not None and payload.password is not None and hub.broker.access.able:
+        connection.step = _log_in_user(signal, message, payload.user, payload.password, welcome)
+        return
     if (token and hub.broker.access.able) or not connection.known:
         _log_in(signal, token)
+    welcome()
+
+
+def _welcome(signal: Signal, message: m.Incoming, allowed: list[str]) -> None:
+    """Answer somebody who is let in."""
+    connection, hub = signal.connection, signal.connection.hub
     if connection.identity is not None and connection.identity.capabilities is not None:
         allowed = sorted(connection.identity.capabilities)
     if not signal.session_id:
@@ -80,12 +94,39 @@ def _log_in(signal: Signal, token: str | None) -> None:
     try:
         found = hub.broker.access.check(connection.peer, None, token, hub.wall())
     except AuthError as error:
-        hub.broker.counters.errors[error.code] += 1
-        connection.peer.failures += 1
-        closes = closes or connection.peer.failures >= MAX_FAILURES
-        raise RefusedError("unauthorized", error.text, closes=closes) from None
+        raise _failure(signal, error, closes=closes) from None
     assert isinstance(found, Login)  # tokens are checked at once
     connection.enter(found)
+
+
+def _log_in_user(
+    signal: Signal, message: m.Incoming, user: str, password: str, welcome: Callable[[], None]
+) -> Iterator[None]:
+    """Log a user in whose password may take long to check."""
+    connection, hub = signal.connection, signal.connection.hub
+    try:
+        found: Login | Check | AuthError | None
+        found = hub.broker.access.check(connection.peer, user, password, hub.wall())
+        if isinstance(found, Check):
+            connection.peer.job = PasswordJob(connection, found)
+            yield
+            found, connection.verdict = connection.verdict, None
+        if isinstance(found, AuthError):
+            raise found
+        assert isinstance(found, Login)  # the job is done before the next step
+        connection.enter(found)
+    except AuthError as error:
+        signal.refuse(_failure(signal, error, closes=False), message)
+    else:
+        welcome()
+
+
+def _failure(signal: Signal, error: AuthError, *, closes: bool) -> RefusedError:
+    """Count a login that has failed, and return what answers it."""
+    peer = signal.connection.peer
+    signal.connection.hub.broker.counters.errors[error.code] += 1
+    peer.failures += 1
+    return RefusedError("unauthorized", error.text, closes=closes or peer.failures >= MAX_FAILURES)
 
 
 def heartbeat(signal: Signal, message: m.Incoming, payload: m.Heartbeat) -> None:

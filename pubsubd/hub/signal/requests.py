@@ -13,7 +13,6 @@ from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown
 from pubsubd.hub.topics import TopicError
-from pubsubd.protocol.errors import ProtocolError
 
 Carry = Callable[[Signal, m.Incoming, Any], None]
 
@@ -56,8 +55,6 @@ def handle(signal: Signal, message: m.Incoming) -> None:
         signal.admit(kind, message, action)
         carry_out(signal, message, read_payload(message.payload, type_))
     except RefusedError as error:
-        signal.error(error.code, error.text, error.details, message)
-        if error.closes:
-            signal.connection.close(ProtocolError("unauthorized", error.text), tell=True)
+        signal.refuse(error, message)
     except (TopicError, PatternError) as error:
         signal.error(error_code(error), str(error), message=message)

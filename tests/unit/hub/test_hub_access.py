@@ -148,6 +148,26 @@ def test_without_a_login_nothing_is_carried_out(room: Room, message: Any) -> Non
     assert room.broker.router.subscriptions == 0
 
 
+def test_a_user_and_a_password_let_in_and_the_third_failure_is_the_last(room: Room) -> None:
+    def connect(password: str) -> Any:
+        return message_b("hub:connect", {"version": "1.0", "user": "ann", "password": password})
+
+    assert room.ask("kim", connect(PASSWORD))["type"] == "hub:connected"
+    assert room.connections["kim"].peer.identity == "ann"
+    for _ in range(2):
+        assert code(room.ask("lee", connect("wrong"))) == "unauthorized"
+        room.tick(60)
+    room.say("lee", connect("wrong"))
+    assert code(room.hears("lee")[0]) == "unauthorized"
+    assert room.ended["lee"][0] == "unauthorized"
+
+
+def test_what_follows_a_password_waits_until_it_is_checked(room: Room) -> None:
+    login = message_b("hub:connect", {"version": "1.0", "user": "ann", "password": PASSWORD})
+    room.say("kim", login, message_b("hub:subscribe", {"topic": "a"}))
+    assert [one["type"] for one in room.hears("kim")] == ["hub:connected", "hub:subscribed"]
+
+
 def test_a_wrong_token_does_not_let_in(room: Room) -> None:
     message = message_a("hub:connect", metadata=connect_a(authToken="x"))
     for _ in range(2):
