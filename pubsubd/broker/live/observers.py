@@ -139,8 +139,11 @@ class Live:
 
     # Requests
 
-    def request(self, asker: Peer, data: bytes) -> None:
+    def request(self, asker: Peer, data: bytes) -> bytes:
         """Begin to show somebody what its request names, in place of what it was shown before.
+
+        Returns:
+            The answer, a message without sections; those with them follow at ticks.
 
         Raises:
             ProtocolError: ``bad-request``, the data cannot be used; ``too-many-observers``.
@@ -151,9 +154,11 @@ class Live:
             if len(self._observers) >= MAX_OBSERVERS:
                 text = f"there are {MAX_OBSERVERS} observers already"
                 raise ProtocolError("too-many-observers", text)
-        self._observers[asker.number] = _Observer(asker, interval, wanted, self._clock())
+        observer = _Observer(asker, interval, wanted, self._clock())
+        self._observers[asker.number] = observer
         self._watch()
         self.woken()
+        return self._head(observer, 0) + b"}"
 
     def stop(self, asker: Peer, _data: bytes) -> bytes:
         """Show somebody no more; return how many messages it was sent."""
@@ -267,18 +272,7 @@ class Live:
     def _send(
         self, observer: _Observer, found: dict[str, State], texts: dict[tuple[int, int], bytes]
     ) -> None:
-        head: dict[str, object] = {
-            "n": observer.count + 1,
-            "at": round(self._wall(), 3),
-            "interval": round(max(observer.interval, self._rest), 3),
-        }
-        if observer.missed:
-            why = f"over {ROOM // KIB} KiB waited for this connection"
-            head["missed"] = {"updates": observer.missed, "why": why}
-        about = self._about(observer.peer)
-        if about != observer.about:
-            head |= about
-        parts = [json.dumps(head)[:-1].encode()]
+        parts = [self._head(observer, observer.count + 1)]
         for name, state in found.items():
             before = observer.sent.get(name)
             both = id(before), id(state)  # which are all kept until the end of the tick
@@ -289,8 +283,24 @@ class Live:
                 parts.append(b', "%b": %b' % (name.encode(), text))
         observer.count += 1
         observer.missed = 0
-        observer.sent, observer.about = found, about
+        observer.sent = found
         self._delivery.push(observer.peer, wire.frame(LIVE, b"".join(parts) + b"}"))
+
+    def _head(self, observer: _Observer, number: int) -> bytes:
+        """Return the beginning of a message."""
+        head: dict[str, object] = {
+            "n": number,
+            "at": round(self._wall(), 3),
+            "interval": round(max(observer.interval, self._rest), 3),
+        }
+        if observer.missed:
+            why = f"over {ROOM // KIB} KiB waited for this connection"
+            head["missed"] = {"updates": observer.missed, "why": why}
+        about = self._about(observer.peer)
+        if about != observer.about:
+            head |= about
+            observer.about = about
+        return json.dumps(head)[:-1].encode()
 
     # The end
 
