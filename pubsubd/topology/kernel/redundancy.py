@@ -101,7 +101,7 @@ def advise(g: Graph, found: BlockCutTrees | None = None) -> Advice:
     """
     found = found or blocks(g)
     degrees = g.degrees
-    joins = _join(found, degrees)
+    joins = join_components(found, degrees)
     tails, heads = _columns(joins)
     if joins:
         degrees = degrees + np.bincount(np.append(tails, heads), minlength=g.n)
@@ -125,7 +125,7 @@ def _next_in_block(found: BlockCutTrees) -> Longs:
     return after
 
 
-def _join(found: BlockCutTrees, degrees: Ints) -> list[Pair]:
+def join_components(found: BlockCutTrees, degrees: Ints) -> list[Pair]:
     """Return links that make one component of all, the larger ones first.
 
     Each component is linked to one that is in already, on both sides at a leaf as long as there are
