@@ -3,7 +3,7 @@
 import { copyable, el, show } from "./dom.js";
 import { decode, frame } from "./line.js";
 
-const KEPT = "pubsubd.steps", TOPIC = "hello";
+const KEPT = "pubsubd.steps", TOPIC = "hello", MOST = 50;
 
 /** Return where nc finds the line port, as seen from where this page was loaded. */
 export function lineAddress(about) {
@@ -30,9 +30,16 @@ export function firstSteps(app) {
       el("li", el("p", "It appears here:"), nothing, received)),
     el("p.note", "More dialects, any name, JSON and bytes: ",
       el("a", { href: "#messages" }, "Messages"), "."));
-  let stop = null, decided = localStorage.getItem(KEPT) === "hidden";
+  let stop = null, heard = 0, decided = localStorage.getItem(KEPT) === "hidden";
 
+  // What else comes is for the view that is made for it.
   function hear({ data, name }) {
+    if (++heard > MOST) {
+      stop?.();
+      nothing.textContent = `These were ${MOST} messages; the view Messages shows more.`;
+      nothing.hidden = false;
+      return;
+    }
     const item = el("li", el("b", show(name, 60)), " ", show(decode(data) ?? `${data.length} bytes`, 200));
     nothing.hidden = true;
     received.prepend(item);

@@ -40,11 +40,13 @@ export class Live {
   #asked = "";
   #due = false;
 
-  state = {}; // section -> its merged state; those of a section are as in pubsubd-protocol(7)
-  paused = false;
+  /** Section -> its merged state, as in pubsubd-protocol(7), and `own`, `may_kill`, `interval`. */
+  state = {};
 
-  constructor(connection) {
+  /** `lost` is told how many updates were left out, and why. */
+  constructor(connection, lost = () => {}) {
     this.connection = connection;
+    this.lost = lost;
     connection.addEventListener("state", () => {
       if (connection.state !== "ready") this.#asked = "";
       else this.#ask();
@@ -99,6 +101,9 @@ export class Live {
         message.events.rows = message.events.rows.filter(row => !known.has(`${row.id} ${row.at}`));
       }
     }
+    for (const key of ["own", "may_kill", "interval"])
+      if (key in message) this.state[key] = message[key];
+    if (message.missed) this.lost(message.missed.updates, message.missed.why);
     for (const section of ["totals", "connections", "names", "events", "mesh"])
       if (message[section]) merge(this.state, section, message[section]);
       else if (section === "events") delete this.state.events?.missed;

@@ -63,7 +63,7 @@ const app = {
     location.hash = route;
   },
 };
-app.live = new Live(app.connection);
+app.live = new Live(app.connection, (number, why) => app.lost(number, "updates", why));
 const said = [], missed = new Map();
 
 function bar(node, text, dismissed = () => {}) {

@@ -28,7 +28,7 @@ export default {
   title: "Connections",
 
   create(root, app) {
-    let sort = "rate", section = {}, closed = {};
+    let sort = "rate", section = {}, closed = {}, own = null, mayKill = false;
     const filter = el("input", { type: "search", placeholder: "user, address, dialect, number \u2026" });
     const limit = el("select", ...[20, 50, 100, 500].map(one =>
       el("option", { value: String(one), selected: one === 50 }, String(one))));
@@ -72,16 +72,15 @@ export default {
     }
 
     function fillRow(one, row) {
-      const words = [row.user, row.transport, row.dialect, row.listener, row.node && `daemon ${row.node}`];
+      const words = [row.user, row.transport, row.dialect.replace("none", ""), row.listener, row.node && `daemon ${row.node}`];
       const about = [...new Set(words.filter(Boolean))].join(" \u00b7 ");
-      const own = row.connection === section.own;
-      const told = `${row.connection} ${row.peer} ${about} ${own} ${section.may_kill}`;
+      const ours = row.connection === own, told = `${row.peer} ${about} ${ours} ${mayKill}`;
       if (told !== one.told) {
         one.told = told;
         one.who.replaceChildren(show(row.peer, 80),
-          el("small", ` #${row.connection}${own ? " (this page)" : ""}`), el("small.under", show(about, 120)));
+          el("small", ` #${row.connection}${ours ? " (this page)" : ""}`), el("small.under", show(about, 120)));
         one.last.replaceChildren();
-        if (section.may_kill && !own)
+        if (mayKill && !ours)
           one.last.append(el("button.small.danger", {
             type: "button", ariaLabel: `End connection ${row.connection}`, onclick: () => ask(row.connection),
           }, "Kill"));
@@ -124,7 +123,7 @@ export default {
     });
 
     function hear(state) {
-      section = state.connections ?? {};
+      ({ connections: section = {}, own = null, may_kill: mayKill = false } = state);
       closed = state.events ?? {};
       draw();
     }

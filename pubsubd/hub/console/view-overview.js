@@ -47,6 +47,7 @@ export default {
         ["Out", `${bytes(totals.bytes_out_rate)}/s`],
         ["Dropped in all", count(totals.dropped)], ["Memory", bytes(totals.rss_bytes)],
         ["Running for", age(Date.now() / 1000 - totals.since)],
+        ...state.interval > 1 ? [["Updated", `every ${state.interval.toFixed(1)} s`]] : [],
         ...totals.node ? [["Daemon", totals.node]] : [],
       ];
       facts.replaceChildren(...pairs.map(([name, value]) =>

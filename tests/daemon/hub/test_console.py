@@ -74,6 +74,127 @@ def test_a_first_message_comes_from_nc_and_is_text_whatever_it_is(
     page.wait_text(".received", "Hello from the browser")
 
 
+# What it shows
+
+
+def test_the_overview_shows_rates_names_and_events_as_they_come(
+    daemon: Daemon, dial: Callable[..., Line], page: Page
+) -> None:
+    name = HOSTILE.replace(" ", "/")
+    open_console(page, daemon)
+    line, bad = dial(daemon), dial(daemon)
+    line.say(b"sub img\n" + b"".join(frame(name, b"x") for _ in range(500)))
+    bad.say(b"pub x 3 hello\n")
+    page.wait_text("td.name", "<img/src=x/onerror=alert(1)>\u241b[31mU+202EgnpU+2066")
+    page.wait_text(".facts", "Messages in500")
+    page.wait(
+        "[...document.querySelectorAll('.tile svg')].some(one =>"
+        " /^Published: now .*, at most [1-9]/.test(one.getAttribute('aria-label')))"
+    )
+    page.wait_text("#view-overview", "wrong-length")
+    assert page.run("document.querySelectorAll('main img').length") == 0
+
+
+def test_a_connection_is_found_and_ended_after_a_question(
+    daemon: Daemon, dial: Callable[..., Line], page: Page
+) -> None:
+    open_console(page, daemon, "connections")
+    victim, other = dial(daemon), dial(daemon)
+    for one in (victim, other):
+        one.ping()
+    rows = "[...document.querySelectorAll('.connections tbody tr')].map(one => one.textContent)"
+    page.wait_text(".connections", victim.label)
+    assert any("(this page)" in row and "Kill" not in row for row in page.run(rows))
+    page.click("[data-by=age] button")
+    page.wait("document.querySelector('[data-by=age]').ariaSort === 'descending'")
+    page.type("#view-connections [type=search]", victim.label)
+    page.wait(f"{rows}.length === 1")
+    assert page.text("#view-connections .note").startswith("1 of 1 shown, ")
+    page.click(".connections .danger")
+    page.wait("document.querySelector('dialog').open")
+    assert victim.label in page.text("dialog")
+    page.picture("kill")
+    page.press("Escape")  # nothing happens without a yes
+    assert victim.ping() == b""
+    page.click(".connections .danger")
+    page.click("dialog .danger")
+    assert b"killed ended by 127.0.0.1" in victim.hear_end()
+    page.wait_text("[aria-labelledby=closed] tbody", "killed")
+    page.wait(f"{rows}.length === 0")
+    assert other.ping() == b""
+
+
+def test_events_that_were_missed_are_told(
+    daemon: Daemon, dial: Callable[..., Line], page: Page
+) -> None:
+    open_console(page, daemon, "events")
+    page.wait_text("#view-events", "Nothing has happened yet")
+    lines = [dial(daemon) for _ in range(520)]  # twice as many as the daemon keeps, and some
+    lines[-1].ping()
+    daemon.signal(signal.SIGSTOP)
+    for one in lines:
+        one.say(b"pub x 3 hello\n")
+    daemon.signal(signal.SIGCONT)
+    page.wait_text("#view-events tr.lost", "events missed: only the last 256 are kept")
+    page.picture("events-missed")
+    latest = page.text("#view-events tbody tr:not(.lost) td:nth-child(3)").split(" #")[0]
+    page.type("#view-events [type=search]", latest)
+    page.wait("document.querySelectorAll('#view-events tbody tr:not(.lost)').length === 1")
+
+
+def test_differences_are_merged_and_what_was_left_out_is_told(shared: Daemon, page: Page) -> None:
+    open_console(page, shared)
+    messages = [
+        {"n": 1, "interval": 1, "own": 7, "totals": {"a": 1, "b": 2}}
+        | {"connections": {"count": 2, "rows": [{"connection": i, "user": "u"} for i in (1, 2)]}},
+        {"n": 2, "totals": {"b": 3}, "connections": {"rows": [{"connection": 2, "user": "v"}]}},
+        {"n": 3, "missed": {"updates": 4, "why": "slow"}, "connections": {"gone": [1]}},
+    ]
+    state, lost = page.run(
+        "import('/console/live.js').then(({Live}) => {"
+        " const connection = new EventTarget(), lost = [];"
+        " const live = new Live(connection, (...one) => lost.push(one));"
+        f" for (const one of {json.dumps(messages)}) connection.dispatchEvent(new CustomEvent("
+        " 'message', {detail: {name: '//pubsubd/live',"
+        "  data: new TextEncoder().encode(JSON.stringify(one))}}));"
+        " live.state.connections.rows = [...live.state.connections.rows];"
+        " return [live.state, lost]; })"
+    )
+    assert state == {
+        "own": 7,
+        "interval": 1,
+        "totals": {"a": 1, "b": 3},
+        "connections": {"count": 2, "rows": [[2, {"connection": 2, "user": "v"}]]},
+    }
+    assert lost == [[4, "slow"]]
+
+
+# How it looks
+
+
+def test_each_view_is_accessible_and_fits_a_phone_in_light_and_dark(
+    daemon: Daemon, dial: Callable[..., Line], page: Page
+) -> None:
+    open_console(page, daemon)
+    views = page.run("[...document.querySelectorAll('[role=tab]')].map(tab => tab.hash.slice(1))")
+    assert len(views) == 6
+    line, bad = dial(daemon), dial(daemon)
+    line.say(b"sub a\n" + b"".join(frame(f"a/{'very-long-' * i}name", b"x") for i in range(9)))
+    bad.say(b"pub x 3 hello\n")
+    page.wait_text("#view-overview", "wrong-length")
+    for scheme, width in (("light", 1280), ("dark", 400)):
+        page.scheme(scheme)
+        page.size(width, 800)
+        for view in views:
+            page.click(f"#tab-{view}")
+            page.wait(f"document.querySelector('#view-{view}').checkVisibility()")
+            if view == "connections":
+                page.wait_text(".connections", line.label)
+            page.picture(f"{view}-{width}-{scheme}")
+            assert page.axe() == [], view
+            assert not page.too_wide, view
+
+
 # Logins
 
 
