@@ -22,8 +22,8 @@ from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import AdvertError, parse_first_line
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.discovery import Network, check_target, choosing
-from pubsubd.mesh.edges import Exporter
 from pubsubd.mesh.live import MeshRows
+from pubsubd.mesh.exporting import Export, Exporting
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ProtocolError
@@ -67,7 +67,7 @@ class Settings:
             ``any`` for those that any client advertises as well.
         allowed: networks that discovered addresses have to be in.
         max_peers: links up to which more are made to daemons that were discovered.
-        export: directory for edge lists, and the seconds between two of them.
+        export: what to export of the mesh; None for nothing.
         tls: context for links that this daemon dials; None for no encryption.
     """
 
@@ -76,9 +76,7 @@ class Settings:
     discover: str = ""
     allowed: tuple[Network, ...] = ()
     max_peers: int = 8
-    export: str | None = None
-    export_interval: float = 60.0
-    keep: int = 1_000
+    export: Export | None = None
     tls: ssl.SSLContext | None = None
     rng: random.Random = field(default_factory=random.Random)
 
@@ -132,6 +130,9 @@ class Mesher:
         self._tls = settings.tls
         self._dialling: dict[tuple[str, int], _Dialling] = {}
         self._nursery: trio.Nursery | None = None
+        self._exporting = (
+            None if settings.export is None else Exporting(settings.export, self._list)
+        )
         if settings.discover == "any":
             self.mesh.hint = self._hint
 
@@ -153,9 +154,8 @@ class Mesher:
             self._dial_peers(nursery)
             if settings.discover:
                 nursery.start_soon(keep, "mesh-discovery", self._discover)
-            if settings.export is not None:
-                export = partial(self._export, settings.export)
-                nursery.start_soon(keep, "mesh-export", export)
+            if self._exporting is not None:
+                nursery.start_soon(keep, "mesh-export", self._exporting.run)
             await keep("mesh", self._keep_acting)
 
     async def _keep_acting(self) -> None:
@@ -176,8 +176,13 @@ class Mesher:
     # Dialling
 
     def replace(self, settings: Settings) -> None:
-        """Dial the peers of other settings, and no longer those before, with their TLS."""
+        """Dial the peers of other settings, and no longer those before, with their TLS.
+
+        What is exported from now on is theirs, too.
+        """
         self._peers, self._tls = dict.fromkeys(settings.peers), settings.tls
+        if self._exporting is not None and settings.export is not None:
+            self._exporting.replace(settings.export)
         if self._nursery is not None:
             self._dial_peers(self._nursery)
 
@@ -352,17 +357,8 @@ class Mesher:
 
     # Edge lists
 
-    async def _export(self, directory: str) -> None:
-        exporter = Exporter(directory, self._settings.keep)
-        while True:
-            await trio.sleep(self._settings.export_interval)
-            try:
-                write = partial(exporter.write_lines, await self._take(self.report.listing()))
-                # A file system that does not answer is given up when the daemon ends.
-                await trio.to_thread.run_sync(write, time.time(), abandon_on_cancel=True)
-            except OSError as error:
-                told = json.dumps(directory), json.dumps(str(error))
-                log.error("event=export-failed directory=%s error=%s", *told)
+    async def _list(self) -> bytes:
+        return await self._take(self.report.listing())
 
 
 async def _resolve(host: str, port: int) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pubsubd.files.bounded import read_bounded
 from pubsubd.mesh.adverts import AdvertError, check_label, check_node, parse_address
 from pubsubd.mesh.dial import Settings
+from pubsubd.mesh.exporting import Export
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.wire import check_name, quote, show_address
@@ -60,8 +61,15 @@ def read_settings(options: MeshOptions, host: str, port: int) -> Settings:
         discover=options.discover,
         allowed=allowed,
         max_peers=options.max_peers,
-        export=options.export,
-        export_interval=options.export_interval,
+        export=None
+        if options.export is None
+        else Export(
+            options.export,
+            options.export_interval,
+            options.export_detail,
+            options.export_age,
+            options.export_size,
+        ),
         tls=client_context(options.tls_ca, options.tls_certificate, options.tls_key, watch=True)
         if options.tls
         else None,

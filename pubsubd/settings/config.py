@@ -79,6 +79,9 @@ class MeshOptions:
         export: directory for edge lists; None for none.
         export_interval: seconds between two of them.
         topics: what topics of the hub port begin with that cross links; ``#`` for all.
+        export_detail: seconds for which all of them are kept.
+        export_age: seconds after which they are removed.
+        export_size: bytes of all of them together.
         tls: whether links that are dialled are encrypted.
         tls_ca: PEM file with the authorities to trust then; None for those of the system.
         tls_certificate, tls_key: PEM files to say who dials; None for nobody.
@@ -98,6 +101,9 @@ class MeshOptions:
     export: str | None = None
     export_interval: float = 60.0
     topics: tuple[str, ...] = ()
+    export_detail: float = 86_400.0
+    export_age: float = 365 * 86_400.0
+    export_size: int = 2**30
     tls: bool = False
     tls_ca: str | None = None
     tls_certificate: str | None = None

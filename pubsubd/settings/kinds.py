@@ -16,6 +16,7 @@ from pubsubd.access.proxies import Networks
 
 Number = TypeVar("Number", int, float)
 
+_SPANS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _UNITS = {"": 1, "b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 
 
@@ -160,6 +161,25 @@ def times(*, zero: bool = False) -> Kind:
     read = seconds if zero else some_seconds
     number = _typed("a number of seconds", int, float)
     return Kind("SECONDS", read, lambda value: read(number(value)), "{:g}".format)
+
+
+def spans() -> Kind:
+    """Return the kind of long times: seconds, or a text with a unit, as ``12h`` or ``30d``."""
+
+    def read(text: str) -> float:
+        parts = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([smhd]?)", text.strip().lower(), re.ASCII)
+        if parts is None:
+            raise ValueError(f"{text!r} is not seconds, or a number with s, m, h or d")
+        return some_seconds(float(parts[1]) * _SPANS[parts[2]])
+
+    def show(value: float) -> str:
+        for unit in ("d", "h", "m"):
+            if value % _SPANS[unit] == 0:
+                return f"{value / _SPANS[unit]:g}{unit}"
+        return f"{value:g}"
+
+    typed = _typed("a number of seconds, or a text with s, m, h or d", int, float, str)
+    return Kind("DURATION", read, lambda value: read(str(typed(value))), show)
 
 
 def texts(metavar: str, *, empty: bool = False) -> Kind:

@@ -14,6 +14,7 @@ from pubsubd.settings.kinds import (
     networks,
     numbers,
     sizes,
+    spans,
     switches,
     texts,
     times,
@@ -992,9 +993,9 @@ A link that has been silent for two heartbeats and a round trip is closed.
                 None,
                 "Write edge lists of the mesh to this directory.",
                 """\
-Write edge lists of the mesh to this directory, as
-.Pa edges-<time>.jsonl .
-The last 1,000 are kept.
+Write edge lists of the mesh to this directory;
+.Xr pubsubd-mesh 7
+describes its files.
 """,
             ),
             Setting(
@@ -1005,6 +1006,42 @@ The last 1,000 are kept.
                 """\
 Time between two edge lists.
 """,
+                live=True,
+            ),
+            Setting(
+                "export_detail",
+                spans(),
+                86_400.0,
+                "Time for which every edge list is kept; of older days one per hour is.",
+                """\
+Time for which every edge list is kept, such as
+.Li 12h
+or
+.Li 30d .
+Of older days, one for each hour and what changed within the hour are kept.
+""",
+                live=True,
+            ),
+            Setting(
+                "export_age",
+                spans(),
+                365 * 86_400.0,
+                "Age at which edge lists are removed.",
+                """\
+Age at which edge lists are removed.
+""",
+                live=True,
+            ),
+            Setting(
+                "export_size",
+                sizes(),
+                2**30,
+                "Most bytes of all edge lists; the oldest are removed.",
+                """\
+Size of all files of edge lists together.
+Above it, the oldest are removed.
+""",
+                live=True,
             ),
         ),
     ),

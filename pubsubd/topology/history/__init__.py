@@ -18,7 +18,7 @@ end of a link. Only the words of the two ends count, whoever passed them on:
   than that and was not told of then counts from its first row.
 - Round trips: percentiles over all rows of the window, exact, interpolated linearly.
 - ``down`` rows are repeated in every export. One counts in the window that has it first, and not
-  at all if the link ended before the first row of the mesh.
+  at all if the link ended before the first row of the mesh, or a day before the window.
 
 Rows of bare lists have no time, and so no history.
 

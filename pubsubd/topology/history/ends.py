@@ -11,6 +11,10 @@ SLACK = 10
 """Seconds after which all daemons know that a link has ended, clock differences included: rows
 of an end that follow its ``down`` sooner than this may be older than the ``down``."""
 
+REPEATED = 86_400
+"""Seconds for which the ``down`` of a session counts after it ended. All exports repeat it, those
+of old days do not."""
+
 SECOND = 1_000_000
 """One second in the unit of all times here: microseconds since the epoch."""
 
@@ -48,6 +52,7 @@ def gather(rows: DataFrame) -> DataFrame:
         )
     )
     low, up = F.col("observer") == F.col("low"), F.col("state") == "up"
+    down = ~up & (F.col("since") >= F.unix_micros("window") - REPEATED * SECOND)
     session = F.struct("since", "last", "messages_first", "messages", "bytes_first", "bytes")
     columns = [
         F.max(F.when(up, F.struct("last", "since", "src"))).alias("dialled"),
@@ -61,9 +66,9 @@ def gather(rows: DataFrame) -> DataFrame:
         columns += [
             F.sort_array(F.collect_list(F.when(it & up, session))).alias(f"{end}_ups"),
             F.sort_array(F.collect_set(F.when(it & up, F.col("since")))).alias(f"{end}_sinces"),
-            F.sort_array(F.collect_set(F.when(it & ~up, F.col("since")))).alias(f"{end}_downs"),
+            F.sort_array(F.collect_set(F.when(it & down, F.col("since")))).alias(f"{end}_downs"),
             F.max(F.when(it & up, latest)).alias(f"{end}_up"),
-            F.max(F.when(it & ~up, latest)).alias(f"{end}_down"),
+            F.max(F.when(it & down, latest)).alias(f"{end}_down"),
             F.sort_array(F.flatten(F.collect_list(F.when(it & up, F.col("rtts"))))).alias(
                 f"{end}_rtts"
             ),

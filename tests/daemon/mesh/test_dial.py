@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -18,6 +19,8 @@ import trio.testing
 
 from pubsubd.daemon import run as daemon
 from pubsubd.mesh import dial
+from pubsubd.mesh.edge_files import Exporter, hour_name, hour_of_list
+from pubsubd.mesh.exporting import Export
 from pubsubd.mesh.handshakes import Handshakes
 from pubsubd.mesh.settings import read_settings
 from pubsubd.mesh.state import MeshConfig
@@ -28,6 +31,7 @@ from pubsubd.settings.config import MeshOptions
 from pubsubd.transport.server import Server
 from tests import forks
 from tests.daemons import DEADLINE, Daemon, Line, environment, wait_until
+from tests.rows import row
 
 
 def told(address: tuple[str, int]) -> dict[str, Any]:
@@ -200,10 +204,15 @@ def test_what_only_says_how_to_take_part_is_no_wish_to_take_part(
     line.close()
 
 
-def test_edge_lists_are_written_and_the_last_ones_kept(
+def test_edge_lists_are_written_and_those_of_past_hours_compacted(
     start: Callable[..., Daemon], tmp_path: Any
 ) -> None:
     directory = tmp_path / "edges"
+    earlier = Exporter(directory).write([row()], time.time() - 7200)
+    broken = Exporter(directory).write([row()], time.time() - 10 * 86_400)
+    hour = hour_of_list(broken.name)
+    assert hour
+    broken.rename(directory / hour_name(hour))
     one = start("--node", "a", "--export-edges", str(directory), "--export-interval", "0.05")
     start("--node", "b", "--peer", f"127.0.0.1:{one.address[1]}")
 
@@ -214,6 +223,10 @@ def test_edge_lists_are_written_and_the_last_ones_kept(
     wait_until(lambda: len(rows()) == 2, "both ends of the link are written")
     assert {row["observer"] for row in rows()} == {"a", "b"}
     assert {(row["src"], row["dst"], row["state"]) for row in rows()} == {("b", "a", "up")}
+    hour = hour_of_list(earlier.name)
+    assert hour
+    wait_until((directory / hour_name(hour)).exists, "an hour is compacted")
+    assert "Not a gzipped file" in one.wait_log("event=compaction-failed")
 
 
 async def test_a_daemon_of_a_mesh_looks_out_longer_and_sleeps_when_nothing_is_due(
@@ -336,7 +349,7 @@ async def test_dialling_that_fails_is_begun_again_until_the_peer_is_no_longer_in
 async def test_a_task_of_the_mesh_that_fails_is_started_again_and_ends_none_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = dial.Settings(MeshConfig("a"), export=str(tmp_path), export_interval=0.05)
+    settings = dial.Settings(MeshConfig("a"), export=Export(str(tmp_path), interval=0.05))
     async with trio.open_nursery() as nursery:
         server = Server(Limits(), nursery)
         mesher = dial.Mesher(server, settings)
