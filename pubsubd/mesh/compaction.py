@@ -42,7 +42,7 @@ from pubsubd.mesh.edge_files import (
     whole_name,
     write_whole,
 )
-from pubsubd.mesh.edges import EdgesError, write_parquet
+from pubsubd.mesh.edges import COLUMNS, EdgesError, write_parquet
 from pubsubd.mesh.thinning import thin
 
 GRACE = 1800.0
@@ -152,7 +152,8 @@ def _compact_days(directory: Path, until: float) -> Iterator[Exception]:
         try:
             lines = thin(_lines(directory, files))
             try:
-                rows = map(json.loads, lines)
+                empty = dict.fromkeys(COLUMNS)  # those of an earlier version lack some
+                rows = (empty | json.loads(line) for line in lines)
                 _write(directory / day_name(day, "parquet"), names, partial(write_parquet, rows))
             except EdgesError:  # pyarrow is not installed, or a row is not a daemon's
                 _write(directory / day_name(day, "jsonl.gz"), names, partial(_pack, lines))

@@ -87,7 +87,7 @@ class Exporting:
             # A file system that does not answer is given up when the daemon ends.
             await trio.to_thread.run_sync(write, abandon_on_cancel=True)
         except OSError as error:
-            self._warn("export-failed", str(error))
+            self._warn("event=export-failed", str(error))
 
     async def _keep_compacting(self) -> None:
         """Compact at the start, for what an earlier one has left, and then after each hour."""
@@ -112,11 +112,11 @@ class Exporting:
                 deliver_cancel=_kill,
             )
         except OSError as error:
-            self._warn("compaction-failed", f"{sys.executable}: {error.strerror or error}")
+            self._warn("event=compaction-failed", f"{sys.executable}: {error.strerror or error}")
             return
         if done.returncode:
             told = done.stderr.decode(errors="replace").splitlines()
-            self._warn("compaction-failed", told[-1] if told else f"status {done.returncode}")
+            self._warn("event=compaction-failed", told[-1] if told else f"status {done.returncode}")
 
     def _warn(self, event: str, why: str) -> None:
         """Log a failure, the same one once an hour."""
@@ -125,7 +125,7 @@ class Exporting:
         if (known := f"{event} {why}") not in self._warned:
             self._warned[known] = now
             told = json.dumps(self._settings.directory), json.dumps(why)
-            log.warning("event=%s directory=%s error=%s", event, *told)
+            log.warning("%s directory=%s error=%s", event, *told)
 
 
 async def _kill(process: trio.Process) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
 _REPEATED = timedelta(hours=25)  # for which ends of links are kept again each hour
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+
+
 class _Row(msgspec.Struct):
-    """What tells the rows of a list apart."""
+    """The columns of :mod:`pubsubd.mesh.edges` that every row has."""
 
     ts: str
     mesh: str
@@ -25,6 +29,8 @@ class _Row(msgspec.Struct):
     dst: str
     state: str
     since: str
+    messages: _Count
+    bytes: _Count
 
 
 class _Spell:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ import pytest
 from pubsubd.mesh import compaction
 from pubsubd.mesh.compaction import GRACE, SETTLED, compact, is_due
 from pubsubd.mesh.edge_files import Exporter, superseded
+from pubsubd.mesh.edges import COLUMNS, REQUIRED
 from tests.rows import row
 
 MIDNIGHT = datetime(2026, 11, 28, tzinfo=UTC).timestamp()
@@ -124,6 +126,16 @@ def days(directory: Path) -> Path:
     for hours in range(0, 30, 3):
         export(directory, MIDNIGHT + HOUR * hours)
     return directory
+
+
+def test_rows_of_an_earlier_version_lack_columns(tmp_path: Path, parquet: Any) -> None:
+    old = {name: value for name, value in row().items() if name in REQUIRED}
+    line = json.dumps(old).encode() + b"\n"
+    Exporter(tmp_path).write_lines(line, MIDNIGHT)
+    compact(tmp_path, 0, MIDNIGHT + 4 * DAY)
+    (one,) = parquet.read_table(tmp_path / "edges-20261128Z.parquet").to_pylist()
+    assert list(one) == list(COLUMNS)
+    assert one["version"] is None
 
 
 @pytest.mark.usefixtures("parquet")

@@ -30,11 +30,13 @@ class Listings:
 
     async def wait(self, seconds: float, *, due: bool) -> None:
         """Let time pass, and wait for a list if one is due then."""
+        wanted = len(self.times) + due
         await trio.testing.wait_all_tasks_blocked()
         self._clock.jump(seconds)
-        wanted = len(self.times) + due
         while len(self.times) < wanted:
             await trio.lowlevel.checkpoint()
+        while trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+            await trio.lowlevel.checkpoint()  # it is being written
         await trio.testing.wait_all_tasks_blocked()
         assert len(self.times) == wanted
 
