@@ -22,8 +22,8 @@ from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import AdvertError, parse_first_line
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.discovery import Network, check_target, choosing
-from pubsubd.mesh.live import MeshRows
 from pubsubd.mesh.exporting import Export, Exporting
+from pubsubd.mesh.live import MeshRows
 from pubsubd.mesh.report import Report
 from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol.errors import ProtocolError
