@@ -49,6 +49,7 @@ from pubsubd.broker.logins import Access
 from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.statistics import Statistics, take_statistics
+from pubsubd.broker.trace import TRACE, read_request, trace_here
 from pubsubd.broker.traffic import Traffic
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol import wire
@@ -164,6 +165,7 @@ class Broker:
             b"//pubsubd/explain": lambda _peer, data: explain(
                 self.router, self.delivery.turn, data
             ),
+            TRACE: self._trace,
             b"//pubsubd/connections": self.connections.show,
             b"//pubsubd/kill": self.connections.kill,
             b"//pubsubd/weak": _tell_no_mesh,
@@ -747,6 +749,10 @@ class Broker:
     def _describe(self) -> Steps[bytes]:
         yield from ()
         return self.describe()
+
+    def _trace(self, asker: Peer, data: bytes) -> Steps[bytes]:
+        _, name = read_request(asker, data)
+        return trace_here(self.router, self.peers, self.connections.scope(asker), name)
 
 
 def _tell(peer: Peer) -> tuple[()]:

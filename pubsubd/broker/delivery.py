@@ -61,6 +61,7 @@ class Delivery:
         turn: how much of the present turn is left.
         unsent: sends to receivers that were too many for one turn; :meth:`send_some` goes on.
         on_unsent: called with each of these when it begins.
+        on_wait: called with what the speaker waits for; the rest of its input is worked off then.
         notes: the chunk that was put together last, and what is known of the messages in it.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
@@ -78,6 +79,7 @@ class Delivery:
         self.unsent: deque[Unsent] = deque()
         self._rendering: Unsent | None = None  # the one that is rendered at present
         self.on_unsent: Callable[[Unsent], None] = lambda _unsent: None
+        self.on_wait: Callable[[Waited], None] = lambda _waited: None
         self.speaker: Peer | None = None
         self.sampler: Sampler | None = None
         self.vouching = False
@@ -445,6 +447,16 @@ class Delivery:
             else:
                 unsent.done()
         return unsent
+
+
+class Waited(Protocol):
+    """Something that a peer waits for.
+
+    Attributes:
+        done: called when it is there.
+    """
+
+    done: Callable[[], None]
 
 
 class Unsent:

@@ -38,6 +38,7 @@ COMMANDS = {
     "connections": "Show who is connected, with traffic and backlog.",
     "kill": "End connections.",
     "explain": "Show who would receive a name, and why.",
+    "trace": "Show the way of a name through the mesh.",
     "peers": "Show the daemon's links, and the daemons it knows.",
     "edges": "Print the links of the whole mesh.",
     "mesh-sim": "Simulate a mesh.",

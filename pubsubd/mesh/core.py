@@ -32,6 +32,7 @@ from pubsubd.mesh.link import MAX_BATCH, Link
 from pubsubd.mesh.news import News
 from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import MeshConfig, State
+from pubsubd.mesh.trace import Traces
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MIB
@@ -87,6 +88,7 @@ class Mesh:
         news: the adverts as they are sent to neighbours.
         remote_interests: the subscriptions of other daemons; ``remotes`` are its.
         advertising: adverts sent and received.
+        traces: the ways of names through the mesh.
         due: when :meth:`act` is to be called.
         hint: takes the data of a client's advert; None to refuse those.
         over: whether the present turn is over.
@@ -131,6 +133,7 @@ class Mesh:
             wake=self._wake_at,
             withdraw=self._withdraw,
         )
+        self.traces = Traces(state, broker, self.forwarding, self._wake_at)
         self._introduce_at = self._legacy_at = float("inf")
         self._beat_at = self._beaten = clock()
         broker.router.on_forwarded = self._forwarded
@@ -156,6 +159,10 @@ class Mesh:
     def relay(self, link: Link, data: bytes) -> bool:
         """Take a batch from ``link``; return whether work is left for :meth:`go_on`."""
         return self.forwarding.relay(link, data)
+
+    def trace(self, link: Link, data: bytes) -> None:
+        """Take a part of a trace from ``link``."""
+        self.traces.take(link, data)
 
     def go_on(self, link: Link) -> bool:
         """Go on with a batch; return whether work is left of it."""
@@ -194,7 +201,7 @@ class Mesh:
         if not self.remote_interests.settled or self.news.unpublished:
             self._wake_at(self.now())
         later = (self._legacy_at, self._beat_at, self.advertising.settle_at, self.advertising.due)
-        self._wake_at(min(self._introduce_at, *later))
+        self._wake_at(min(self._introduce_at, self.traces.due, *later))
 
     def _act(self) -> Steps[None]:
         """Do what is due now, in steps; work that becomes due meanwhile waits for the next call."""
@@ -214,6 +221,7 @@ class Mesh:
         yield from self.news.publishing()
         if self.remote_interests.changed or self.now() >= self._legacy_at:
             yield from self._asking_legacy()
+        yield from self.traces.working()
         if (yield from self.advertising.advertise()) and self.legacy.peers:
             self._legacy_at = min(self._legacy_at, self.now())
 

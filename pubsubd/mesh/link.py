@@ -1,8 +1,9 @@
 """One connection to another daemon, without I/O: the dialler's handshake, and the link after it.
 
-After the hello, a link carries adverts, ``//pubsubd/relay`` and ``//pubsubd/heartbeat``, and
-nothing else. A link that has been silent for two heartbeats and a round trip is closed, although
-the system may still take bytes for it: so a link that loses everything is noticed.
+After the hello, a link carries adverts, ``//pubsubd/relay``, ``//pubsubd/trace`` and
+``//pubsubd/heartbeat``, and nothing else. A link that has been silent for two heartbeats and a
+round trip is closed, although the system may still take bytes for it: so a link that loses
+everything is noticed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pubsubd.broker.peer import Peer, stay
+from pubsubd.broker.trace import TRACE
 from pubsubd.mesh.adverts import LinkReport
 from pubsubd.mesh.hello import HELLO, WELCOME, Hello, check_proof, parse_hello, prove
 from pubsubd.protocol import wire
@@ -58,6 +60,13 @@ class Owner(Protocol):
 
     def advert(self, link: Link, node: str, data: bytes) -> None:
         """Take an advert."""
+
+    def trace(self, link: Link, data: bytes) -> None:
+        """Take a part of a trace.
+
+        Raises:
+            Unfinished: it is to be taken again in the next turn.
+        """
 
 
 class Link:
@@ -184,6 +193,8 @@ class Link:
             self._owner.advert(self, name[len(self._mesh_prefix) :].decode(), data)
         elif name == HEARTBEAT:
             self._take_heartbeat(data)
+        elif name == TRACE:
+            self._owner.trace(self, data)
         elif name == wire.ERROR:
             self.farewell = wire.escape(data, _FAREWELL)
         # Anything else is for later versions.

@@ -12,7 +12,7 @@ import trio
 
 from pubsubd.access.checks import Checks
 from pubsubd.broker.broker import Broker
-from pubsubd.broker.delivery import Unsent
+from pubsubd.broker.delivery import Unsent, Waited
 from pubsubd.broker.logins import FailedLogin, origin
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.errors import ProtocolError
@@ -59,16 +59,16 @@ class Consumer(Protocol):
         """Wait until the backlog is small, or is given up on."""
 
 
-class _Sending:
-    """A send to many receivers, which who has published waits for."""
+class _Waiting:
+    """A send to many receivers, or an answer, which whoever has caused it waits for."""
 
-    def __init__(self, unsent: Unsent) -> None:
+    def __init__(self, waited: Waited) -> None:
         self.pressed: set[Consumer] = set()
         self._done = trio.Event()
-        unsent.done = self._done.set
+        waited.done = self._done.set
 
     async def wait_relief(self, begun: float) -> None:
-        """Wait until nothing is left of it, and for those whom it has filled more than half."""
+        """Wait until it is done, and for those whom it has filled more than half."""
         await self._done.wait()
         for consumer in self.pressed:
             await consumer.wait_relief(begun)
@@ -104,8 +104,9 @@ class Server:
         self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
-        self._sendings: dict[Unsent, _Sending] = {}
+        self._sendings: dict[Unsent, _Waiting] = {}
         self.broker.delivery.on_unsent = self._note_unsent
+        self.broker.delivery.on_wait = self._note_wait
         self.on_backpressure = on_backpressure
         self.connections: set[Member] = set()
         self.pressed: list[Consumer] = []
@@ -126,9 +127,12 @@ class Server:
         self.tasks.start("deliver", self._deliver)
 
     def _note_unsent(self, unsent: Unsent) -> None:
-        self._sendings[unsent] = _Sending(unsent)
+        self._sendings[unsent] = _Waiting(unsent)
         self.pressed.append(self._sendings[unsent])
         self._fed.set()
+
+    def _note_wait(self, waited: Waited) -> None:
+        self.pressed.append(_Waiting(waited))
 
     async def _deliver(self) -> NoReturn:
         """Send to receivers that were too many for one turn, a turn in each pass of the loop."""

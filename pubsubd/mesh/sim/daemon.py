@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 
 from pubsubd.broker.broker import Broker
+from pubsubd.broker.delivery import Waited
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
 from pubsubd.mesh.core import Mesh
@@ -65,6 +66,8 @@ class Daemon:
         self._act_at = float("inf")
         self._clients.clear()
         self.broker = Broker(Limits(), clock=world.clock)
+        self._waited: Waited | None = None  # by who has just said something
+        self.broker.delivery.on_wait = self._note_wait
         self.broker.delivery.turn = Turn(world.clock)  # the machine's clock would make runs differ
         self.mesh = Mesh(
             self.broker,
@@ -92,6 +95,13 @@ class Daemon:
         peer = self.client(client)
         while self.broker.receive(peer, data):
             data = b""
+            if (waited := self._waited) is not None:
+                self._waited = None
+                waited.done = lambda: self.world.schedule(self.world.now, self.say, client, b"")
+                return
+
+    def _note_wait(self, waited: Waited) -> None:
+        self._waited = waited
 
     def client(self, client: str) -> Peer:
         """Return the peer that a client is; it connects first if it is not there."""

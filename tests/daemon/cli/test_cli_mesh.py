@@ -606,3 +606,93 @@ async def test_no_daemon_is_told_in_one_line(command: str) -> None:
     assert done.returncode == 1
     assert b"is the daemon running?" in done.stderr
     assert done.stderr.count(b"\n") == 1
+
+
+# trace
+
+
+async def test_trace_follows_a_name_to_another_daemon_and_delivers_what_it_is_told_to() -> None:
+    async with linked() as (first, second), open_client(port=second) as client:
+        await client.subscribe("//fwd/chat")
+        with trio.fail_after(DEADLINE):
+            while (
+                b"1 connection on 2 daemons would receive"
+                not in (done := await pubsubd("trace", "//chat/main", port=first)).stdout
+            ):
+                pass
+        lines = words_of(done.stdout.decode())
+        assert lines[0] == "a 0 of 1 connection"
+        assert re.fullmatch(r"└── b [\d.]+ ms 1 of 1 connection", lines[1])
+        assert re.fullmatch(r"└── \d+ 127\.0\.0\.1:\d+ line as //fwd/chat/main", lines[2])
+        assert lines[3].endswith("(on links: //fwd/chat/main); nothing was delivered")
+        done = await pubsubd("trace", "//chat/main", "--deliver", "tea", port=first)
+        assert done.stdout.endswith(b"; it was published\n")
+        message = await client.__anext__()
+        assert (message.name, message.data) == ("//fwd/chat/main", b"tea")
+        answer = json.loads((await pubsubd("trace", "//x", "--json", port=first)).stdout)
+        assert [hop["node"] for hop in answer["hops"]] == ["a"]
+        assert answer["not_asked"] == {"count": 1, "daemons": ["b"]}
+
+
+async def test_trace_answers_in_order_also_to_who_sends_nothing_more() -> None:
+    async with linked() as (first, second), open_client(port=second) as client:
+        await client.subscribe("//fwd/chat")
+        stream = await trio.open_tcp_stream("127.0.0.1", first)
+        async with stream:
+            await stream.send_all(
+                b'pub //pubsubd/trace 24 {"name": "//fwd/chat/x"}\npub //pubsubd/ping 2 hi\n'
+            )
+            await stream.send_eof()
+            heard = b"".join([data async for data in stream])
+    assert re.findall(rb"^pub (\S+)", heard, re.MULTILINE) == [
+        b"//pubsubd/trace",
+        b"//pubsubd/ping",
+    ]
+
+
+async def test_trace_of_a_name_that_is_not_legal_is_one_clear_line() -> None:
+    async with serving() as port:
+        done = await pubsubd("trace", "a b", port=port)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b'pubsubd: bad-request: a space in the name "a b"\n'
+
+
+async def test_trace_shows_hostile_names_of_others_as_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nasty = "\x1b[2J\u202e[red]"
+    listed = {
+        "connection": 1,
+        "user": nasty,
+        "peer": nasty,
+        "listener": None,
+        "dialect": nasty,
+        "as": "x",
+    }
+    hops = [
+        {"node": "a", "connections": 2, "refused": 2, "next": ["b", "c"]},
+        {"node": "b", "from": "a", "receivers": 30, "connections": 40, "listed": [listed]},
+        {"node": "b", "from": "c", "again": True, "rtt_ms": 1.0},
+    ]
+    told = {
+        "name": "x",
+        "receivers": 30,
+        "hops": hops,
+        "node": "a",
+        "unanswered": [{"node": nasty, "from": "a", "version": nasty}],
+        "waited": 2.0,
+        "left_out": 3,
+        "unreachable": {"count": 30, "daemons": [nasty] * 30},
+    }
+    async with answering(monkeypatch, trace=told) as port:
+        done = await pubsubd("trace", "x", port=port)
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert "\x1b[2J" not in text
+    assert "\u202e" not in text
+    assert "0 of 2 connections, 2 more subscribe it without the right to receive it" in text
+    assert "29 connections more" in text
+    assert "had it already, by another way" in text
+    assert ": no answer within 2 s" in text
+    assert "left out, as the answer is too large: 3 daemons" in text
+    assert " and 20 more" in text

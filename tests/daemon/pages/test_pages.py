@@ -474,7 +474,8 @@ def without_ports(stream: bytes) -> bytes:
     stream = re.sub(rb"127\.0\.0\.1:\d{5}", b"127.0.0.1:-----", stream)
     stream = re.sub(rb'"since": [0-9.]+', rb'"since": -', stream)
     stream = re.sub(rb'"at": [0-9.]+', b'"at": -', stream)
-    return re.sub(rb"(//pubsubd/(?:connections|live)) \d+", rb"\1 -", stream)
+    stream = re.sub(rb'"took_ms":[0-9.]+', b'"took_ms":-', stream)
+    return re.sub(rb"(//pubsubd/(?:connections|live|trace)) \d+", rb"\1 -", stream)
 
 
 EXAMPLES = list(examples())
@@ -648,8 +649,11 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
 ) -> None:
     """As the README's, in a home of its own, while somebody is subscribed to ``chat``."""
     dial(daemon).say(b"sub chat\n")
-    if "peers" in session:
-        shell = shell_of(linked(start, chain="--weak" in session), tmp_path / "linked")
+    if "peers" in session or "trace" in session:
+        first, last = linked(start, chain="--weak" in session or "trace" in session)
+        if "trace" in session:
+            subscribe_from_afar(dial(last), Line(first.address))
+        shell = shell_of(first, tmp_path / "linked")
     commands = [line.removeprefix("$ ") for line in session.splitlines() if line.startswith("$ ")]
     printed = [line for line in session.splitlines() if not line.startswith("$ ")]
     done = subprocess.run(
@@ -668,8 +672,8 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
     ]
 
 
-def linked(start: Start, *, chain: bool) -> Daemon:
-    """Return a daemon with a link whose round trip it knows; a ``chain`` has a second link."""
+def linked(start: Start, *, chain: bool) -> tuple[Daemon, Daemon]:
+    """Return two linked daemons that know the round trip; in a ``chain``, one is between them."""
     a = start("--node", "a", "--mesh-heartbeat", "0.1")
     last = a
     for node in "bc" if chain else "b":
@@ -683,7 +687,19 @@ def linked(start: Start, *, chain: bool) -> Daemon:
         return len(rows) == 2 + 2 * chain and None not in [row["rtt_ms"] for row in rows]
 
     wait_until(measured, "both ends have measured their link")
-    return a
+    return a, last
+
+
+def subscribe_from_afar(far: Line, near: Line) -> None:
+    """Subscribe to ``//fwd/chat``, and wait until the daemon at the other end knows."""
+    far.say(b"sub //fwd/chat\n")
+
+    def known() -> bool:
+        near.say(b"pub //pubsubd/explain 10 //fwd/chat\n")
+        return bool(json.loads(near.hear_frame()[1])["count"])
+
+    with contextlib.closing(near):
+        wait_until(known, "the other daemon knows of the subscription")
 
 
 def without_figures(text: str) -> str:
