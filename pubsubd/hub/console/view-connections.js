@@ -150,15 +150,15 @@ export default {
     // Ending one takes a second step, which names it.
     const question = el("p"), yes = el("button.danger", { value: "yes" }, "End it");
     const dialog = el("dialog", { ariaLabel: "End a connection" }, el("form", { method: "dialog" },
-      question, el("div.row", yes, el("button", { value: "no" }, "Keep it"))));
+      question, el("div.row", yes, el("button", { value: "no", autofocus: true }, "Keep it"))));
     let asked = null;
     root.append(dialog);
     function ask(number) {
       const row = section.rows?.get(number);
       if (!row) return;
       asked = number;
-      question.replaceChildren("End connection ", el("b", String(number)), " of ",
-        show(row.user ?? "nobody by name", 60), " at ", show(row.peer, 60), "?");
+      question.replaceChildren("End connection ", el("b", String(number)), 
+        ...row.user ? [" of ", show(row.user, 60)] : [], " at ", show(row.peer, 60), "?");
       dialog.returnValue = "no";
       dialog.showModal();
     }

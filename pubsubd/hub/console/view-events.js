@@ -22,8 +22,8 @@ export function eventRow(row, brief) {
   if (brief)
     return el("tr", el("td.time", stamp),
       el("td", kind, " ", show(reason, 60), el("small", " ", show(who, 80))));
-  return el("tr", el("td.time", stamp), el("td", kind), el("td", show(who, 100)),
-    el("td", show(reason, 60)), el("td.long", show(text, 400)));
+  return el("tr", el("td.time", stamp), el("td", kind), el("td.tight", show(who, 100)),
+    el("td.tight", show(reason, 60)), el("td.long", show(text, 400)));
 }
 
 export default {
@@ -48,7 +48,7 @@ export default {
             el("th", { scope: "col" }, name)))), body)), note);
 
     let section = {};
-    const kinds = new Set(), missed = []; // {after: id, events, why}
+    const kinds = new Set(), missed = []; // {before, events, why}
     const draw = frames(() => {
       const wanted = words.value.toLowerCase();
       const rows = (section.rows ?? []).filter(row => (!kind.value || row.event === kind.value) &&
@@ -56,8 +56,8 @@ export default {
       const shown = [];
       let gaps = [...missed];
       for (const row of rows) {
-        for (const gap of gaps.filter(one => one.after < row.at)) shown.push(lossRow(gap));
-        gaps = gaps.filter(one => one.after >= row.at);
+        for (const gap of gaps.filter(one => one.before <= row.at)) shown.push(lossRow(gap));
+        gaps = gaps.filter(one => one.before > row.at);
         shown.push(eventRow(row, false));
       }
       shown.push(...gaps.map(lossRow));
@@ -77,7 +77,7 @@ export default {
         }
       if (message.events?.missed) {
         const { events, why } = message.events.missed;
-        missed.push({ after: message.at - 1e-6, events, why });
+        missed.push({ before: message.events.rows?.[0]?.at ?? message.at, events, why });
         if (missed.length > 50) missed.shift();
       }
       if (!hold.checked) draw();

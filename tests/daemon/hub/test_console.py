@@ -82,6 +82,7 @@ def test_the_overview_shows_rates_names_and_events_as_they_come(
 ) -> None:
     name = HOSTILE.replace(" ", "/")
     open_console(page, daemon)
+    page.wait_text(".facts", "Connections")  # the daemon is looked at, or it would not count names
     line, bad = dial(daemon), dial(daemon)
     line.say(b"sub img\n" + b"".join(frame(name, b"x") for _ in range(500)))
     bad.say(b"pub x 3 hello\n")
@@ -136,6 +137,9 @@ def test_events_that_were_missed_are_told(
         one.say(b"pub x 3 hello\n")
     daemon.signal(signal.SIGCONT)
     page.wait_text("#view-events tr.lost", "events missed: only the last 256 are kept")
+    assert (
+        page.run("document.querySelector('#view-events tbody tr:last-child').className") == "lost"
+    )
     page.picture("events-missed")
     latest = page.text("#view-events tbody tr:not(.lost) td:nth-child(3)").split(" #")[0]
     page.type("#view-events [type=search]", latest)
