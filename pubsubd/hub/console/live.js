@@ -94,8 +94,8 @@ export class Live {
 
   #hear(message) {
     if (message.n === 1) {
-      const events = this.state.events; // those that are kept stay
-      this.state = events?.rows ? { events: { rows: events.rows } } : {};
+      const { events, own, may_kill } = this.state; // what is told before, and events, stay
+      this.state = { own, may_kill, ...events?.rows && { events: { rows: events.rows } } };
       if (events?.rows && message.events?.rows) {
         const known = new Set(events.rows.map(row => `${row.id} ${row.at}`));
         message.events.rows = message.events.rows.filter(row => !known.has(`${row.id} ${row.at}`));

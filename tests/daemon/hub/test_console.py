@@ -155,7 +155,8 @@ def test_events_that_were_missed_are_told(
 def test_differences_are_merged_and_what_was_left_out_is_told(shared: Daemon, page: Page) -> None:
     open_console(page, shared)
     messages = [
-        {"n": 1, "interval": 1, "own": 7, "totals": {"a": 1, "b": 2}}
+        {"n": 0, "interval": 1, "own": 7, "may_kill": False},
+        {"n": 1, "interval": 1, "totals": {"a": 1, "b": 2}}
         | {"connections": {"count": 2, "rows": [{"connection": i, "user": "u"} for i in (1, 2)]}},
         {"n": 2, "totals": {"b": 3}, "connections": {"rows": [{"connection": 2, "user": "v"}]}},
         {"n": 3, "missed": {"updates": 4, "why": "slow"}, "connections": {"gone": [1]}},
@@ -172,6 +173,7 @@ def test_differences_are_merged_and_what_was_left_out_is_told(shared: Daemon, pa
     )
     assert state == {
         "own": 7,
+        "may_kill": False,
         "interval": 1,
         "totals": {"a": 1, "b": 3},
         "connections": {"count": 2, "rows": [[2, {"connection": 2, "user": "v"}]]},
