@@ -247,6 +247,7 @@ class Mesh:
         edges: who dials whom, as the module says; a digit after an edge tells apart equal ones.
         flags: of every daemon.
         nodes: further daemons, which nobody dials and which dial nobody.
+        hubs: those that have a hub port.
         delay: of the proxies, in seconds.
         heartbeat: in seconds.
 
@@ -262,10 +263,12 @@ class Mesh:
         edges: Iterable[str] = (),
         *flags: str,
         nodes: str = "",
+        hubs: str = "",
         delay: float = 0.0,
         heartbeat: float = HEARTBEAT,
     ) -> None:
         self._directory = directory
+        self._hubs = hubs
         self._flags = ("--mesh-heartbeat", str(heartbeat), *flags)
         self._host, ports = _free_address()
         self._dials: dict[str, list[str]] = {}
@@ -300,7 +303,8 @@ class Mesh:
             host, port = self.addresses[name]
             self.daemons[name] = Daemon(
                 self._directory / f"{name}{next(self._starts)}",
-                *["--no-hub", "--host", host, "--port", str(port), "--node", name, "--mesh", "m"],
+                *(["--hub-port", "0"] if name in self._hubs else ["--no-hub"]),
+                *["--host", host, "--port", str(port), "--node", name, "--mesh", "m"],
                 *[word for peer in self._dials.get(name, ()) for word in ("--peer", peer)],
                 *self._flags,
                 *flags,
