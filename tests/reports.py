@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pubsubd.topology.report import Coverage, MeshReport, Report
+from pubsubd.topology.report import Coverage, Gone, Incident, MeshReport, Part, Report
 
 Rows = list[dict[str, Any]]
 
@@ -173,8 +173,27 @@ def sample() -> Report:
         one_sided=[{"src": "a", "dst": "b", "told_by": "a"}],
         asymmetric=[{"src": "b", "dst": "c", "rtt_factor": 8.0}],
     )
-    mesh.coverage = Coverage(exporters=5, named=6, silent=["b"], age_seconds=12.0, oldest="a")
+    mesh.coverage = Coverage(
+        exporters=5, named=7, gone=1, silent=["b"], age_seconds=12.0, oldest="a"
+    )
     mesh.addresses = {"f": "10.0.0.6:9015"}
+    mesh.versions = dict.fromkeys("abcde", "0.1.0") | {"f": "0.0.9"}
+    mesh.incident = Incident(
+        gone=[
+            Gone(
+                "g",
+                windows[1] + timedelta(seconds=90),
+                "lost by c, d",
+                windows[1],
+                "10.0.0.7:9015",
+                "0.1.0",
+                ("c", "d"),
+            )
+        ],
+        compared=windows[1],
+        new_articulation=["d"],
+        new_bridges=[("c", "d")],
+    )
     return report_of(mesh)
 
 
@@ -196,6 +215,14 @@ def nasty() -> Report:
         mesh = mesh_of(two_triangles(names), names[0], **history)
         mesh.coverage = Coverage(exporters=0, named=6, silent=list(names), duplicate_ids=[names[1]])
         mesh.addresses = {name: name for name in names}
+        mesh.versions = {name: name for name in names}
+        gone = [Gone(name + "!", START, name, START, name, name, names) for name in names]
+        mesh.incident = Incident(
+            gone=[*gone, Gone(names[0] + "?")],
+            parts=[Part(2, names[:2], START)],
+            new_articulation=names,
+            new_bridges=[(names[0], names[1])],
+        )
         meshes.append(mesh)
     report = report_of(*meshes)
     report.made_of = [NASTY[0]]

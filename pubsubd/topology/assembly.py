@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from pubsubd.topology.incident import find_incident
 from pubsubd.topology.kernel.facts import SCHEMA
-from pubsubd.topology.report import Coverage, MeshReport
+from pubsubd.topology.report import Coverage, Incident, MeshReport
 
 WINDOWS = 2_000
 """The latest windows of a mesh that its history is shown of."""
@@ -59,9 +60,14 @@ def _assemble_one(
 ) -> MeshReport:
     here = pc.field("mesh") == mesh
     now = here & _is(window)
+    events = _read(made, "events", here)
+    incident = None
     snapshot = ds.dataset(facts, partitioning="hive").to_table(filter=now)
     links = _read(made, "link_history", now)
     daemons = _read(made, "daemon_history", now)
+    if window is not None:
+        incident = find_incident(made, mesh, window, snapshot, events, nodes)
+        addresses = _told(_read(made, "daemon_history", here), "address") | addresses
     series = _read(made, "metrics", here).select(["window", "name", "value"])
     shown = here & _since_lately(series["window"])
     return MeshReport(
@@ -74,11 +80,13 @@ def _assemble_one(
             _read(made, "articulation", shown), pc.count_distinct(series["window"]).as_py()
         ),
         availability=_find_worst(_read(made, "daemon_history", shown)),
-        events=_read(made, "events", here)[-EVENTS:].drop_columns("mesh"),
+        events=events[-EVENTS:].drop_columns("mesh"),
         one_sided=links.filter(pc.field("one_sided")).select(["src", "dst", "told_by"]),
         asymmetric=links.filter(pc.field("asymmetric")).select(_DIFFERING),
-        coverage=_cover(daemons, snapshot, nodes) if window else {},
+        coverage=_cover(daemons, snapshot, nodes, incident) if incident else {},
         addresses=addresses,
+        versions=_told(daemons.filter(pc.field("present")), "version"),
+        incident=incident,
     )
 
 
@@ -119,12 +127,21 @@ def _find_chronic(points: pa.Table, windows: int) -> pa.Table:
     return pa.table({"id": worst["id"], "windows": worst["count_all"], "share": share})
 
 
-def _cover(daemons: pa.Table, snapshot: pa.Table, nodes: pa.Table | None) -> Coverage:
+def _told(daemons: pa.Table, column: str) -> dict[str, str]:
+    """Return what each daemon told of itself last."""
+    rows = daemons.filter(pc.field(column).is_valid()).sort_by("window")
+    return dict(zip(rows["id"].to_pylist(), rows[column].to_pylist(), strict=True))
+
+
+def _cover(
+    daemons: pa.Table, snapshot: pa.Table, nodes: pa.Table | None, incident: Incident
+) -> Coverage:
     """Return the number of daemons that report themselves, and the age of the oldest report."""
     there = daemons.filter(pc.field("present"))
     told = there.filter(pc.field("told")).sort_by([("last_seen", "ascending"), ("id", "ascending")])
     silent = there.filter(~pc.field("told"))["id"].to_pylist()
-    cover = Coverage(exporters=len(told), named=len(there), silent=silent[:NAMED])
+    gone = len(incident.gone)
+    cover = Coverage(exporters=len(told), named=len(there) + gone, gone=gone, silent=silent[:NAMED])
     if len(told):
         latest = pc.max(daemons["last_seen"]).as_py()
         oldest = told.slice(0, 1).to_pylist()[0]

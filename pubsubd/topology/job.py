@@ -37,6 +37,7 @@ from pubsubd.topology.history import (
     list_arcs,
     make_history,
 )
+from pubsubd.topology.incident import gone_table
 from pubsubd.topology.parameters import Job, Outcome, Stage
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
 from pubsubd.topology.report import Report, terminal_summary, write_report
@@ -154,7 +155,7 @@ def _analyse(spark: SparkSession, job: Job, store: Store, made: Path, stage: Sta
     if inputs.lists is not None:
         parts.append(checked.where("listed").transform(cut).transform(list_arcs))
     arcs = store.compute(reduce(DataFrame.union, parts))
-    if nodes is not None:
+    if nodes is not None and inputs.lists is not None:
         arcs = store.compute(store.frame(arcs).transform(add_nodes(nodes)))
     graphs = list_graphs(arcs)
     bad = store.keep(rejects(checked)) if seen.get["bad"] else None
@@ -169,12 +170,16 @@ def _analyse(spark: SparkSession, job: Job, store: Store, made: Path, stage: Sta
     facts = _state_facts(job, store, arcs, graphs, stage)
     write_kinds(facts, ROWS, _KINDS, store, made)
     stage("putting the report together")
+    listed = None if nodes is None else nodes.toArrow()
+    meshes = assemble(made, store.scratch / "kinds", listed)
+    gone = gone_table((one.mesh, one.incident) for one in meshes if one.incident is not None)
+    write_table(Table("gone", gone, ("mesh", "id")), store, made)
     return Report(
         made_of=list(job.inputs),
         rows=counts.pop("", 0) + counts.get(SELF_LOOP, 0),
         rejects=counts,
         seed=job.seed,
-        meshes=assemble(made, store.scratch / "kinds", None if nodes is None else nodes.toArrow()),
+        meshes=meshes,
         parameters=_parameters(job, inputs),
     )
 
@@ -277,4 +282,9 @@ def _conditions(report: Report) -> frozenset[str]:
             found.add("spof")
         if mesh.one_sided.num_rows:
             found.add("one-sided")
+        if mesh.incident is not None:
+            if mesh.incident.gone:
+                found.add("left")
+            if mesh.incident.new_articulation or mesh.incident.new_bridges:
+                found.add("new-spof")
     return frozenset(found)

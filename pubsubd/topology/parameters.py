@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+CONDITIONS = ("left", "new-spof", "partition", "spof", "one-sided")
+"""A daemon is gone; there is a single point of failure that the window before did not have; the
+mesh is in several parts; there is a single point of failure; a link is told of by one end only."""
+
 Stage = Callable[[str], None]
 """Called with the name of each stage that begins."""
 
@@ -41,8 +45,7 @@ class Outcome:
 
     Attributes:
         summary: lines for a terminal.
-        conditions: those of ``partition``, ``spof`` and ``one-sided`` that hold in the latest
-            window of a mesh.
+        conditions: those of :data:`CONDITIONS` that hold in the latest window of a mesh.
     """
 
     summary: list[str]

@@ -148,10 +148,13 @@ def list_arcs(rows: DataFrame) -> DataFrame:
 
 
 def add_nodes(nodes: DataFrame) -> Callable[[DataFrame], DataFrame]:
-    """Return the step that adds all ``nodes`` (column ``id``) to each mesh and window."""
+    """Return the step that adds all ``nodes`` (column ``id``) to each mesh of a bare list.
+
+    Where daemons have told of themselves, one that nobody tells of is not there.
+    """
 
     def add(arcs: DataFrame) -> DataFrame:
-        graphs = arcs.select("mesh", "window").distinct()
+        graphs = arcs.where(F.col("window").isNull()).select("mesh", "window").distinct()
         there = graphs.crossJoin(F.broadcast(nodes.select("id")))
         return arcs.union(there.select("mesh", "window", *_exists("id")))
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from pubsubd.files.whole import write_whole
-from pubsubd.topology.report.data import Coverage, MeshReport, Report
+from pubsubd.topology.report.data import Coverage, Gone, Incident, MeshReport, Part, Report
 from pubsubd.topology.report.page import render
 from pubsubd.topology.report.schema import as_json, encode, schema
 from pubsubd.topology.report.summary import terminal_summary
 
 __all__ = [
     "Coverage",
+    "Gone",
+    "Incident",
     "MeshReport",
+    "Part",
     "Report",
     "as_json",
     "encode",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.data import MeshReport
+from pubsubd.topology.report.incident import gone_listing
 from pubsubd.topology.report.parts import (
     MORE,
     WORST,
@@ -49,15 +51,22 @@ def coverage(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) 
         section.advice = "A plain list of links does not say who reported them."
         return section
     named = known.get("named", facts.whole("daemons"))
-    missing = named - known["exporters"]
+    gone = known.get("gone", 0)
+    missing = named - known["exporters"] - gone
     section.figures.append(
         Figure(
             "Daemons that report their links",
             f"{known['exporters']:,} of {named:,}",
             "all",
-            judge(missing <= 0),
+            judge(missing + gone <= 0),
         )
     )
+    section.figures.append(
+        Figure("Daemons that are gone", number(gone), "0", judge(not gone, Status.ACT))
+    )
+    if mesh.incident is not None:
+        section.add(gone_listing(mesh.incident))
+    _add_versions(section, mesh.versions)
     age, limit = known.get("age_seconds"), parameters.get("stale_seconds")
     limit = float(limit) if isinstance(limit, int | float) else _OLD
     if age is not None:
@@ -87,17 +96,54 @@ def coverage(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any]) 
         if ids is not None:
             fits = judge(not ids, Status.ACT)
             section.figures.append(Figure(label, f"{len(ids):,}", "0", fits, note=listing(ids, 5)))
-    section.advice = (
-        f"Run {count(missing, 'more daemon')} with --export-edges, or find out why they are silent:"
-        " their links are reported from the other end only."
-        if missing > 0
-        else "All known daemons report their links."
-    )
+    if gone and mesh.incident is not None and mesh.incident.gone:
+        first = visible(mesh.incident.gone[0].id)
+        them = first if gone == 1 else f"{first} and {count(gone - 1, 'more daemon')}"
+        section.advice = f"Find out what happened to {them}, and start what should run."
+    elif missing > 0:
+        them = "it is silent: its" if missing == 1 else "they are silent: their"
+        section.advice = (
+            f"Run {count(missing, 'more daemon')} with --export-edges, or find out why {them}"
+            " links are reported from the other end only."
+        )
+    else:
+        section.advice = "All known daemons report their links."
     if known.get("duplicate_ids"):
         section.advice = (
             "Give each daemon its own id: reports on daemons that share one are mixed up."
         )
     return section
+
+
+def _add_versions(section: Section, versions: dict[str, str]) -> None:
+    """Add the versions that daemons have, the most frequent first."""
+    by_version: dict[str, list[str]] = defaultdict(list)
+    for name, version in sorted(versions.items()):
+        by_version[version].append(name)
+    found = sorted(by_version.items(), key=lambda one: (-len(one[1]), one[0]))
+    if not found:
+        return
+    section.figures.append(
+        Figure(
+            "Versions of pubsubd",
+            number(len(found)),
+            "1",
+            judge(len(found) == 1),
+            note=visible(found[0][0]) if len(found) == 1 else "",
+        )
+    )
+    section.add(
+        Listing(
+            "Versions",
+            {"Version": "text", "Daemons": "number", "Which": "text"},
+            [
+                [visible(version), number(len(names)), listing(names, WORST)]
+                for version, names in found[:MORE]
+                if len(found) > 1
+            ],
+            len(found),
+        )
+    )
 
 
 def partitions(mesh: MeshReport, facts: SnapshotView) -> Section:
@@ -142,7 +188,7 @@ def partitions(mesh: MeshReport, facts: SnapshotView) -> Section:
 
 def single_points(facts: SnapshotView) -> Section:
     """Section: daemons and links that the mesh cannot lose."""
-    section = Section("failure", "Single points of failure", pictures=["mesh"])
+    section = Section("failure", "Single points of failure")
     daemons = facts.whole("daemons")
     spof, links = len(facts.articulation), len(facts.bridges)
     section.figures = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypedDict
@@ -15,7 +16,9 @@ class Coverage(TypedDict, total=False):
     exporters: int
     """Daemons that report links of their own."""
     named: int
-    """Daemons that are named at all, the exporters included."""
+    """Daemons that are known, the exporters and those that are gone included."""
+    gone: int
+    """Daemons that are gone, see :class:`Gone`."""
     silent: list[str]
     """Daemons that others name and that report nothing; some of them, if they are many."""
     age_seconds: float
@@ -26,6 +29,67 @@ class Coverage(TypedDict, total=False):
     """Ids that more than one daemon has."""
     unknown_ids: list[str]
     """Ids that are not in the list of daemons that was given."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A daemon that should be there and is not.
+
+    Attributes:
+        id: its name.
+        since: when it left; None if nothing in the input tells of it, but it was listed.
+        detail: who told so: ``lost by b, d``, or ``not told of any more``.
+        last_seen: when it told something last.
+        address: ``HOST:PORT``, where it is known.
+        version: of its program, where it is known.
+        neighbours: some daemons that it had links to.
+    """
+
+    id: str
+    since: datetime | None = None
+    detail: str = ""
+    last_seen: datetime | None = None
+    address: str | None = None
+    version: str | None = None
+    neighbours: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A component other than the largest.
+
+    Attributes:
+        daemons: how many there are in it.
+        names: some of them.
+        since: when its last link to another one went down, as far as the input tells.
+    """
+
+    daemons: int
+    names: Sequence[str]
+    since: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What broke in a mesh, at the end of its latest window.
+
+    Attributes:
+        gone: the latest first; then those that nothing in the input tells of.
+        parts: some components other than the largest, the largest of them first.
+        compared: start of the window before; None if it is the first, which is compared with its
+            own beginning.
+        new_articulation: articulation daemons that were none then, the worst first; None if it is
+            not known.
+        new_bridges: bridges that were none then, the worst first; None if it is not known.
+        why: why that is not known.
+    """
+
+    gone: Sequence[Gone] = ()
+    parts: Sequence[Part] = ()
+    compared: datetime | None = None
+    new_articulation: Sequence[str] | None = None
+    new_bridges: Sequence[tuple[str, str]] | None = None
+    why: str | None = None
 
 
 @dataclass
@@ -47,6 +111,8 @@ class MeshReport:
         asymmetric: ``src, dst`` and what differs between the ends.
         coverage: how much the input tells of.
         addresses: id -> ``HOST:PORT``, where it is known.
+        versions: id -> version of its program, where it is known, of daemons that are there.
+        incident: what broke; None for a list without times.
     """
 
     mesh: str
@@ -61,6 +127,8 @@ class MeshReport:
     asymmetric: pa.Table
     coverage: Coverage = field(default_factory=Coverage)
     addresses: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    incident: Incident | None = None
 
 
 @dataclass

@@ -2,12 +2,16 @@
 
 Articulation daemons have the number that they have in the listing of the worst ones. In a small
 mesh every daemon has its name; in a large one regions are discs, with the number of daemons.
+Daemons that are gone are rings beside the neighbours that they had.
+
+There are two frames: one for a wide page, and one for a narrow one, in which the mesh is turned.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,24 +20,52 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pubsubd.topology.report.canvas import FONT, Ink, draw
+from pubsubd.topology.report.data import Gone
 from pubsubd.topology.report.snapshot_view import Row, SnapshotView
 from pubsubd.topology.report.texts import count, number, shorten
 
 _NAMED = 40  # daemons up to which each one has its name
 _NUMBERED = 20  # articulation daemons with a number
 _MARKS = 2_000  # more are drawn as pixels
-_WIDE, _HIGH = 8.4, 5.2  # inches
+_GONE = 20  # daemons that are gone and drawn, the latest ones
 
 _BELOW, _ABOVE = 0.13, 0.06  # units around the marks, which are from 0 to 1
 _SPAN_X, _SPAN_Y = 1.12, 1 + _BELOW + _ABOVE  # units of the whole picture
-UNIT = (72 * _WIDE / _SPAN_X, 72 * _HIGH / _SPAN_Y)
-"""Points of one unit, across and up."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Size of a picture.
+
+    Attributes:
+        width: inches.
+        height: inches, of a mesh that needs all of it.
+        turned: the layout is drawn upright; it is wider than high.
+        columns: entries of the legend side by side.
+    """
+
+    width: float
+    height: float
+    turned: bool
+    columns: int
+
+    @property
+    def unit(self) -> tuple[float, float]:
+        """Points of one unit, across and up."""
+        return 72 * self.width / _SPAN_X, 72 * self.height / _SPAN_Y
+
+
+WIDE = Frame(8.4, 5.2, False, 6)
+NARROW = Frame(4.4, 6.4, True, 2)
+
 _SPREAD = 500  # marks up to which they are kept apart
 _ROUNDS = 80
 _Place = tuple[float, float]
 
 _DISCS = {"region", "cut-off"}
+_WITH_NAMES = ("daemon", "articulation", "gone")  # roles of marks that have names
 _COLOURS = {
+    "gone": Ink.PAPER,
     "daemon": Ink.BLUE,
     "region": Ink.SLATE,
     "cut-off": Ink.ORANGE,
@@ -41,14 +73,18 @@ _COLOURS = {
 }
 
 
-def mesh_picture(facts: SnapshotView, key: str) -> str | None:
-    """Draw the mesh; None if there are no daemons."""
+def mesh_picture(
+    facts: SnapshotView, key: str, gone: Sequence[Gone] = (), frame: Frame = WIDE
+) -> str | None:
+    """Draw the mesh; None if there are no daemons, or none that could be drawn."""
     nodes, links = facts.map_nodes, facts.map_links
     if not nodes:
         return None
 
+    lost, losses = _gone_marks(facts, nodes, gone[:_GONE])
+    nodes, links = nodes + lost, links + losses
     ranks = _ranks(facts)
-    at = place(nodes, ranks)
+    at = place(nodes, ranks, frame)
     low, high = min(y for _, y in at.values()), max(y for _, y in at.values())
 
     def paint(figure: Figure) -> None:
@@ -58,9 +94,9 @@ def mesh_picture(facts: SnapshotView, key: str) -> str | None:
         axes.set_ylim(low - _BELOW, high + _ABOVE)
         pixels = len(nodes) + len(links) > _MARKS
         _paint_links(axes, links, at, pixels)
-        _paint_nodes(axes, nodes, at, radii(nodes, ranks), pixels)
-        _paint_labels(axes, nodes, at, ranks)
-        _paint_legend(axes, {row["name"] for row in nodes}, links)
+        _paint_nodes(axes, nodes, at, radii(nodes, ranks, frame), pixels)
+        _paint_labels(axes, nodes, at, ranks, frame)
+        _paint_legend(axes, {row["name"] for row in nodes}, links, frame)
 
     title = (
         f"The mesh: {count(facts.whole('daemons'), 'daemon')},"
@@ -68,20 +104,55 @@ def mesh_picture(facts: SnapshotView, key: str) -> str | None:
         f" {count(len(facts.articulation), 'articulation daemon')},"
         f" {count(len(facts.bridges), 'bridge')}"
     )
+    title += f", {count(len(gone), 'daemon')} gone" if gone else ""
     # As high as what is in it.
-    height = (high - low + _BELOW + _ABOVE) * UNIT[1] / 72
-    return draw(key, title, paint, width=_WIDE, height=height)
+    height = (high - low + _BELOW + _ABOVE) * frame.unit[1] / 72
+    return draw(key, title, paint, width=frame.width, height=height)
 
 
-def place(nodes: list[Row], numbered: Container[str] = ()) -> dict[str, _Place]:
+def _gone_marks(
+    facts: SnapshotView, nodes: list[Row], gone: Sequence[Gone]
+) -> tuple[list[Row], list[Row]]:
+    """Return marks of daemons that are gone, between their former neighbours, and the links."""
+    at = {row["id"]: (row["x"], row["y"]) for row in nodes}
+    regions = facts.regions_of({name for one in gone for name in one.neighbours})
+    marks: list[Row] = []
+    links: list[Row] = []
+    for index, one in enumerate(gone):
+        around = {
+            next((key for key in keys if key in at), "")
+            for keys in (
+                (f"daemon:{name}", name, f"region:{regions.get(name)}", "region:others")
+                for name in one.neighbours
+            )
+        } - {""}
+        ends = [at[end] for end in sorted(around)]
+        x, y = (
+            (sum(side) / len(ends) for side in zip(*ends, strict=True))
+            if ends
+            else (1.0, (index % 12) / 12)
+        )
+        mark = {"id": f"gone:{one.id}", "text": one.id, "name": "gone", "size": 1, "value": 0.0}
+        marks.append(mark | {"x": x, "y": y})
+        links += [
+            {"id": f"gone:{one.id}", "other": end, "name": "lost", "size": 1}
+            for end in sorted(around)
+        ]
+    return marks, links
+
+
+def place(
+    nodes: list[Row], numbered: Container[str] = (), frame: Frame = WIDE
+) -> dict[str, _Place]:
     """Return the place of each mark, in the units of the axes, so that none hides another.
 
     The layout knows of no sizes: marks that overlap push each other away, half as far each, again
     and again (a projection method, as in position based dynamics; Mueller et al. 2007).
     """
-    points = np.array(UNIT)
-    places = np.array([[row["x"], row["y"]] for row in nodes]) * points
-    sizes = radii(nodes, numbered)
+    points = np.array(frame.unit)
+    axes = ("y", "x") if frame.turned else ("x", "y")
+    places = np.array([[row[axis] for axis in axes] for row in nodes]) * points
+    sizes = radii(nodes, numbered, frame)
     if len(nodes) <= _SPREAD:
         needed = sizes[:, None] + sizes[None, :] + 2
         np.fill_diagonal(needed, 0)
@@ -109,6 +180,7 @@ def _ranks(facts: SnapshotView) -> dict[str, int]:
 
 def _paint_links(axes: Axes, links: list[Row], at: dict[str, _Place], pixels: bool) -> None:
     for role, colour, width, order in (
+        ("lost", Ink.MUTED, 0.9, 0),
         ("link", Ink.SOFT, 0.9, 1),
         ("bridge", Ink.RED, 1.5, 2),
     ):
@@ -120,6 +192,7 @@ def _paint_links(axes: Axes, links: list[Row], at: dict[str, _Place], pixels: bo
                     [(at[row["id"]], at[row["other"]]) for row in chosen],
                     colors=colour,
                     linewidths=[width * _thick(row["size"]) for row in chosen],
+                    linestyles="dashed" if role == "lost" else "solid",
                     alpha=faint if role == "link" else 0.9,
                     zorder=order,
                     rasterized=pixels,
@@ -131,7 +204,7 @@ def _thick(size: int | None) -> float:
     return 1 + 0.35 * math.log10(max(size or 1, 1))
 
 
-def radii(nodes: list[Row], numbered: Container[str] = ()) -> np.ndarray:
+def radii(nodes: list[Row], numbered: Container[str] = (), frame: Frame = WIDE) -> np.ndarray:
     """Return the radius of each mark, points: the area of a disc stands for its number of daemons.
 
     Articulation daemons need room for a number if they are among ``numbered`` or are few.
@@ -139,13 +212,15 @@ def radii(nodes: list[Row], numbered: Container[str] = ()) -> np.ndarray:
     discs = [row["size"] or 1 for row in nodes if row["name"] in _DISCS]
     most = max(discs, default=1)
     # All discs together cover a fifth of the picture at most.
-    room = 0.2 * _WIDE * _HIGH * 72**2 / math.pi
+    room = 0.2 * frame.width * frame.height * 72**2 / math.pi
     scale = min(26.0, math.sqrt(room / sum(size / most for size in discs))) if discs else 0.0
     single = 5.4 if len(nodes) <= _NAMED else 3.2 if len(nodes) <= 150 else 2.4
 
     def radius(row: Row) -> float:
         if row["name"] in _DISCS:
             return max(scale * math.sqrt((row["size"] or 1) / most), 3.4)
+        if row["name"] == "gone":
+            return 5.4
         if row["name"] != "articulation":
             return single
         small = len(nodes) > 100 and (row["text"] or row["id"]) not in numbered
@@ -157,7 +232,7 @@ def radii(nodes: list[Row], numbered: Container[str] = ()) -> np.ndarray:
 def _paint_nodes(
     axes: Axes, nodes: list[Row], at: dict[str, _Place], sizes: np.ndarray, pixels: bool
 ) -> None:
-    for order, role in enumerate(("region", "cut-off", "daemon", "articulation"), 3):
+    for order, role in enumerate(("region", "cut-off", "daemon", "gone", "articulation"), 3):
         chosen = [index for index, row in enumerate(nodes) if row["name"] == role]
         if chosen:
             xs, ys = zip(*(at[nodes[index]["id"]] for index in chosen), strict=True)
@@ -166,25 +241,27 @@ def _paint_nodes(
                 ys,
                 s=(2 * sizes[chosen]) ** 2,
                 c=_COLOURS[role],
-                edgecolors=Ink.PAPER,
-                linewidths=0.7,
+                edgecolors=Ink.RED if role == "gone" else Ink.PAPER,
+                linewidths=1.3 if role == "gone" else 0.7,
                 zorder=order,
                 rasterized=pixels and role == "daemon",
             )
 
 
 def _paint_labels(
-    axes: Axes, nodes: list[Row], at: dict[str, _Place], ranks: dict[str, int]
+    axes: Axes, nodes: list[Row], at: dict[str, _Place], ranks: dict[str, int], frame: Frame
 ) -> None:
-    for row, radius in zip(nodes, radii(nodes, ranks), strict=True):
+    for row, radius in zip(nodes, radii(nodes, ranks, frame), strict=True):
         x, y = at[row["id"]]
         role, name = row["name"], row["text"] or row["id"]
         if role == "articulation" and name in ranks:
             _write(axes, x, y, str(ranks[name]), Ink.PAPER, 7.2, bold=True)
         elif role in _DISCS and radius >= 8:
             _write(axes, x, y, _short(row["size"]), Ink.PAPER, min(radius * 0.75, 9), bold=True)
-        if len(nodes) <= _NAMED and role in {"daemon", "articulation"}:
-            below = (radius + 6) / UNIT[1]
+        elif role == "gone":
+            _write(axes, x, y, "\N{MULTIPLICATION SIGN}", Ink.RED, 9, bold=True)
+        if role == "gone" or (len(nodes) <= _NAMED and role in _WITH_NAMES):
+            below = (radius + 6) / frame.unit[1]
             _write(axes, x, y - below, shorten(name, 16), Ink.TEXT, FONT, bold=False)
 
 
@@ -210,7 +287,7 @@ def _short(size: int | None) -> str:
     return number(size) if size < 1_000 else f"{number(size / 1_000, 2)}k"
 
 
-def _paint_legend(axes: Axes, roles: set[str], links: list[Row]) -> None:
+def _paint_legend(axes: Axes, roles: set[str], links: list[Row], frame: Frame) -> None:
     words = (
         ("daemon", "daemon"),
         ("articulation", "articulation daemon"),
@@ -224,10 +301,14 @@ def _paint_legend(axes: Axes, roles: set[str], links: list[Row]) -> None:
     ]
     if any(row["name"] == "bridge" for row in links):
         handles.append(Line2D([], [], color=Ink.RED, linewidth=1.8, label="bridge"))
+    if "gone" in roles:
+        ring = Line2D([], [], marker="o", linestyle="", color=Ink.PAPER, markersize=6, label="gone")
+        ring.set_markeredgecolor(Ink.RED)
+        handles.append(ring)
     axes.legend(
         handles=handles,
         loc="lower center",
-        ncols=5,
+        ncols=frame.columns,
         frameon=False,
         labelcolor=Ink.TEXT,
         fontsize=FONT - 1,

@@ -12,9 +12,10 @@ from importlib import resources
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.incident import findings
 from pubsubd.topology.report.parts import FULL, WORST, Listing, Section, Status
 from pubsubd.topology.report.pictures import pictures_of
-from pubsubd.topology.report.sections import in_order, sections_of, status_of, verdict
+from pubsubd.topology.report.sections import by_need, in_order, sections_of, status_of, structure
 from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import count, moment, number, shorten, visible
 
@@ -22,7 +23,7 @@ _OVERVIEW = 1_000  # meshes in the table
 _ROOM = 72  # characters of a name in a table
 _BROAD = {"mesh", "availability"}
 _CAPTIONS = {
-    "mesh": "The numbers are those in the table below.",
+    "mesh": "The numbers are those of the daemons under Single points of failure.",
     "availability": "Each row is a daemon, with the least available on top. Each column is a"
     " window, or the worst of several. A blank means that the daemon was not known.",
 }
@@ -83,23 +84,40 @@ def _overview(meshes: Sequence[MeshReport], report: Report) -> str:
 def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterable[str]:
     """Yield the parts of one mesh."""
     facts = SnapshotView(mesh.snapshot)
-    sections = sections_of(mesh, facts, report.parameters)
+    sections = by_need(sections_of(mesh, facts, report.parameters))
     pictures = pictures_of(mesh, facts, key)
     yield f'<article id="{key}">'
     if not alone:
         yield f"<h2>{_name(mesh.mesh)}</h2>"
     if mesh.window is not None:
         yield f"<p class=muted>Window starting {_text(moment(mesh.window))}</p>"
-    yield f"<p class=verdict>{_text(verdict(facts))}</p>"
-    yield _tiles(facts, sections)
+    yield _incident(mesh, facts)
+    yield f"<p class=verdict>{_text(structure(facts))}</p>"
+    yield _tiles(mesh, facts, sections)
+    if "mesh" in pictures:
+        captions = _CAPTIONS if len(facts.articulation) else {}
+        both = pictures["mesh"] + pictures["mesh-narrow"]
+        yield _figure("mesh", both, captions)
     yield _contents(sections, key)
     yield from (_section(section, pictures, key) for section in sections)
     yield "</article>"
 
 
-def _tiles(facts: SnapshotView, sections: Iterable[Section]) -> str:
+def _incident(mesh: MeshReport, facts: SnapshotView) -> str:
+    lines = "".join(
+        f'<li class="{_class(status)}">{_text(sentence)}</li>'
+        for status, sentence in findings(mesh, facts)
+    )
+    return f"<ul class=incident>{lines}</ul>" if lines else ""
+
+
+def _tiles(mesh: MeshReport, facts: SnapshotView, sections: Iterable[Section]) -> str:
     states = {figure.label: figure.status for one in sections for figure in one.figures}
     tiles = []
+    if mesh.incident is not None:
+        gone = len(mesh.incident.gone)
+        kind = _class(Status.ACT if gone else Status.GOOD)
+        tiles.append(f'<li class="{kind}"><b>{number(gone)}</b><span>gone</span></li>')
     for name in _TILES:
         label = METRICS[name].label
         kind = _class(states.get(label, Status.UNKNOWN))
@@ -165,7 +183,7 @@ def _figures(section: Section) -> str:
 
 def _figure(name: str, picture: str, captions: Mapping[str, str]) -> str:
     caption = f"<figcaption>{_text(captions[name])}</figcaption>" if name in captions else ""
-    kind = ' class="broad"' if name in _BROAD else ""
+    kind = f' class="broad {name}"' if name in _BROAD else ""
     scrolls = ' tabindex="0"' if name in _BROAD else ""
     return f"<figure{kind}><div{scrolls}>{picture}</div>{caption}</figure>"
 

@@ -18,7 +18,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullForm
 
 from pubsubd.topology.report.canvas import FONT, Ink, draw
 from pubsubd.topology.report.data import MeshReport
-from pubsubd.topology.report.mesh_picture import mesh_picture
+from pubsubd.topology.report.mesh_picture import NARROW, WIDE, mesh_picture
 from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import number, percent, shorten, utc
 
@@ -40,8 +40,10 @@ def pictures_of(mesh: MeshReport, facts: SnapshotView, key: str) -> dict[str, st
         facts: its snapshot.
         key: what the ids in the pictures begin with, unique in the page.
     """
+    gone = mesh.incident.gone if mesh.incident else ()
     every: dict[str, Callable[[str], str | None]] = {
-        "mesh": lambda name: mesh_picture(facts, name),
+        "mesh": lambda name: mesh_picture(facts, name, gone, WIDE),
+        "mesh-narrow": lambda name: mesh_picture(facts, name, gone, NARROW),
         "degrees": lambda name: degrees(facts, name),
         "hops": lambda name: hops(facts, name),
         "resilience": lambda name: resilience(facts, name),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 from importlib import resources
@@ -18,9 +19,9 @@ import pyarrow.compute as pc
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.changes import KINDS, dialling
-from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.data import Incident, MeshReport, Report
 from pubsubd.topology.report.parts import FULL, WORST
-from pubsubd.topology.report.sections import in_order, sections_of, status_of, verdict
+from pubsubd.topology.report.sections import by_need, in_order, sections_of, status_of, verdict
 from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import stamp
 
@@ -99,7 +100,8 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
         "mesh": mesh.mesh,
         "window": stamp(mesh.window),
         "status": _STATUS[status_of(sections)],
-        "verdict": verdict(facts),
+        "verdict": verdict(mesh, facts),
+        "incident": _incident(mesh.incident, most),
         "sections": [
             {
                 "key": section.key,
@@ -107,9 +109,10 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
                 "status": _STATUS[section.status],
                 "advice": section.advice,
             }
-            for section in sections
+            for section in by_need(sections)
         ],
         "metrics": _metrics(facts),
+        "versions": _versions(mesh.versions),
         "coverage": {name: _plain(value) for name, value in sorted(mesh.coverage.items())},
         "articulation_daemons": _some(facts.articulation, most, id="id", cut_off="size"),
         "bridges": _some(facts.bridges, most, src="id", dst="other", cut_off="size"),
@@ -138,6 +141,38 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
     }
 
 
+def _incident(incident: Incident | None, most: int) -> Json | None:
+    if incident is None:
+        return None
+    daemons, links = incident.new_articulation, incident.new_bridges
+    return {
+        "gone": _listed(
+            [
+                {
+                    "id": one.id,
+                    "since": stamp(one.since),
+                    "detail": one.detail,
+                    "last_seen": stamp(one.last_seen),
+                    "address": one.address,
+                    "version": one.version,
+                }
+                for one in incident.gone
+            ],
+            most,
+        ),
+        "parts": [
+            {"daemons": one.daemons, "members": list(one.names), "since": stamp(one.since)}
+            for one in incident.parts
+        ],
+        "compared_with": stamp(incident.compared),
+        "new_articulation_daemons": None if daemons is None else _listed(list(daemons), most),
+        "new_bridges": None
+        if links is None
+        else _listed([{"src": one, "dst": other} for one, other in links], most),
+        "why": incident.why,
+    }
+
+
 def _metrics(facts: SnapshotView) -> Json:
     found = {}
     for name, metric in METRICS.items():
@@ -149,6 +184,10 @@ def _metrics(facts: SnapshotView) -> Json:
             "why": one.why if one.value is None else None,
         }
     return found
+
+
+def _versions(versions: dict[str, str]) -> dict[str, int]:
+    return dict(sorted(Counter(versions.values()).items()))
 
 
 def _advice(mesh: MeshReport, facts: SnapshotView, kind: str, most: int) -> Json:
@@ -188,7 +227,7 @@ def _ordered(table: pa.Table, most: int, *keys: str, latest: bool = False) -> Js
     return _listed(items, most, len(table))
 
 
-def _listed(items: list[Json], most: int, total: int | None = None) -> Json:
+def _listed(items: list[Any], most: int, total: int | None = None) -> Json:
     return {"total": len(items) if total is None else total, "items": items[:most]}
 
 

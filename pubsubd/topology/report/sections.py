@@ -7,6 +7,7 @@ from typing import Any
 
 from pubsubd.topology.report import breaks, changes, reach
 from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.incident import findings
 from pubsubd.topology.report.parts import Section, Status
 from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import count, number, percent, visible
@@ -41,8 +42,19 @@ def status_of(sections: Sequence[Section]) -> Status:
     return max((section.status for section in sections), default=Status.UNKNOWN)
 
 
-def verdict(facts: SnapshotView) -> str:
-    """Return the verdict for an operator, in one sentence or two."""
+def by_need(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections that ask for something first; of equals, in the order of reading."""
+    return sorted(sections, key=lambda section: -section.status)
+
+
+def verdict(mesh: MeshReport, facts: SnapshotView) -> str:
+    """Return the verdict for an operator: what broke, and what could break next."""
+    broke = [sentence for status, sentence in findings(mesh, facts) if status is Status.ACT]
+    return " ".join([*broke, structure(facts)])
+
+
+def structure(facts: SnapshotView) -> str:
+    """Return what could break, in one sentence or two."""
     daemons, parts = facts.whole("daemons"), facts.whole("components")
     if not daemons:
         return "There is no daemon."

@@ -113,17 +113,30 @@ class SnapshotView:
         rows = self.daemons.filter(wanted)
         return dict(zip(rows["id"].to_pylist(), rows["degree"].to_pylist(), strict=True))
 
+    def regions_of(self, ids: Iterable[str]) -> dict[str, int]:
+        """Return the region of each of these daemons that has one."""
+        wanted = pc.is_in(self.daemons["id"], value_set=pa.array(list(ids), pa.string()))
+        rows = self.daemons.filter(wanted)
+        return dict(zip(rows["id"].to_pylist(), rows["region"].to_pylist(), strict=True))
+
     def daemons_where(self, column: str, value: int, most: int) -> tuple[int, list[str]]:
         """Return the number of daemons with ``value`` there, and the names of the first ones."""
         ids = self.daemons.filter(pc.equal(self.daemons[column], value))["id"]
         return len(ids), ids[:most].to_pylist()
 
-    def small_components(self, most: int, names: int) -> list[tuple[int, list[str]]]:
-        """Return the components but for the largest: daemons, and the names of some of them."""
+    def component_sizes(self, most: int) -> list[tuple[int, int]]:
+        """Return the largest components: label and daemons."""
         sizes = self.daemons.group_by("component").aggregate([("id", "count")])
         sizes = sizes.sort_by([("id_count", "descending"), ("component", "ascending")])
-        small = sizes.slice(1, most).to_pylist()
-        return [self.daemons_where("component", row["component"], names) for row in small]
+        rows = sizes.slice(0, most).to_pylist()
+        return [(row["component"], row["id_count"]) for row in rows]
+
+    def small_components(self, most: int, names: int) -> list[tuple[int, list[str]]]:
+        """Return the components but for the largest: daemons, and the names of some of them."""
+        return [
+            self.daemons_where("component", label, names)
+            for label, _ in self.component_sizes(most + 1)[1:]
+        ]
 
     def histogram(self, name: str) -> list[tuple[float, float]]:
         """Return ``(x, count)`` by ``x``."""

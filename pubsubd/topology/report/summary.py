@@ -1,4 +1,4 @@
-"""Findings of a run in at most ten lines for a terminal."""
+"""Findings of a run in a few lines for a terminal: up to fourteen for one mesh, ten for several."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.changes import KINDS, dialling
 from pubsubd.topology.report.data import MeshReport, Report
+from pubsubd.topology.report.incident import findings
+from pubsubd.topology.report.parts import Status
 from pubsubd.topology.report.sections import in_order, sections_of, status_of
 from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import (
@@ -42,10 +44,10 @@ def _one(mesh: MeshReport, report: Report) -> list[str]:
     daemons = facts.whole("daemons")
     when = f", window of {moment(mesh.window)}" if mesh.window else ""
     entries = (
-        ("read", f"{count(report.rows, 'row')}{_rejected(report)}"),
-        ("coverage", _coverage(mesh)),
+        *_incident(mesh, facts),
         ("partitions", _partitions(facts)),
         ("failure", _failure(facts)),
+        ("coverage", _coverage(mesh)),
         ("one-sided", _one_sided(mesh, facts)),
         (
             "load",
@@ -69,12 +71,19 @@ def _one(mesh: MeshReport, report: Report) -> list[str]:
             ),
         ),
         ("advice", _advice(mesh, facts)),
+        ("read", f"{count(report.rows, 'row')}{_rejected(report)}"),
     )
     head = (
         f"{shorten(mesh.mesh, _ROOM)}: {count(daemons, 'daemon')},"
         f" {count(facts.whole('links'), 'link')}{when}"
     )
     return [head, *(f"  {word:11} {text}" for word, text in entries)]
+
+
+def _incident(mesh: MeshReport, facts: SnapshotView) -> list[tuple[str, str]]:
+    """Return a line for each kind of what broke."""
+    broke = [one for status, one in findings(mesh, facts) if status is Status.ACT]
+    return [("incident", sentence) for sentence in broke]
 
 
 def _several(meshes: Sequence[MeshReport], report: Report) -> list[str]:
@@ -85,13 +94,14 @@ def _several(meshes: Sequence[MeshReport], report: Report) -> list[str]:
         facts = SnapshotView(mesh.snapshot)
         status = status_of(sections_of(mesh, facts, report.parameters))
         spof = len(facts.articulation) + len(facts.bridges)
+        gone = len(mesh.incident.gone) if mesh.incident else 0
         text = (
             f"  {shorten(mesh.mesh, _ROOM)}: {count(facts.whole('daemons'), 'daemon')} in"
-            f" {count(facts.whole('components'), 'part')},"
+            f" {count(facts.whole('components'), 'part')},{f' {gone:,} gone,' if gone else ''}"
             f" {count(spof, 'single point of failure', 'single points of failure')}:"
             f" {status.word}"
         )
-        found.append((-status, -spof, mesh.mesh, text))
+        found.append((-status, -gone, -spof, mesh.mesh, text))
     texts = [text for *_, text in sorted(found)]
     room = LINES - 1
     if len(texts) > room:

@@ -151,7 +151,7 @@ def test_marks_of_the_mesh_do_not_hide_each_other() -> None:
     ]
     nodes = SnapshotView(snapshot(rows)).map_nodes
     places = np.array(list(mesh_picture.place(nodes).values()))
-    places *= np.array(mesh_picture.UNIT)
+    places *= np.array(mesh_picture.WIDE.unit)
     gaps = np.hypot(*(places[:, None] - places[None, :]).T)
     radii = mesh_picture.radii(nodes)
     touching = gaps < 0.9 * (radii[:, None] + radii[None, :])
@@ -161,10 +161,11 @@ def test_marks_of_the_mesh_do_not_hide_each_other() -> None:
 def test_a_page_has_a_picture_of_everything_there_is() -> None:
     mesh = sample().meshes[0]
     every = pictures.pictures_of(mesh, SnapshotView(mesh.snapshot), "m0")
-    names = ["mesh", "degrees", "hops", "resilience", "availability", "churn", "trend"]
+    names = ["mesh", "mesh-narrow", "degrees", "hops", "resilience"]
+    names += ["availability", "churn", "trend"]
     assert list(every) == names
     plain = bare().meshes[0]
-    assert list(pictures.pictures_of(plain, SnapshotView(plain.snapshot), "m0")) == names[:4]
+    assert list(pictures.pictures_of(plain, SnapshotView(plain.snapshot), "m0")) == names[:5]
     nothing = empty().meshes[0]
     assert pictures.pictures_of(nothing, SnapshotView(nothing.snapshot), "m0") == {}
 

@@ -13,6 +13,10 @@ import jsonschema
 import pytest
 
 from pubsubd.topology.report import (
+    Gone,
+    Incident,
+    MeshReport,
+    Part,
     Report,
     as_json,
     encode,
@@ -20,9 +24,10 @@ from pubsubd.topology.report import (
     terminal_summary,
     write_report,
 )
+from pubsubd.topology.report.incident import findings
 from pubsubd.topology.report.parts import FULL
 from pubsubd.topology.report.schema import LIMIT
-from pubsubd.topology.report.sections import sections_of, verdict
+from pubsubd.topology.report.sections import by_need, sections_of, structure, verdict
 from pubsubd.topology.report.snapshot_view import SnapshotView
 from pubsubd.topology.report.texts import (
     duration,
@@ -36,6 +41,7 @@ from pubsubd.topology.report.texts import (
 from tests.daemons import ROOT
 from tests.reports import (
     SAMPLES,
+    START,
     Rows,
     bare,
     mesh_of,
@@ -157,6 +163,68 @@ def test_sections_come_in_the_order_in_which_they_matter() -> None:
     ]
 
 
+def test_what_asks_for_something_comes_first_and_else_the_order_stays() -> None:
+    mesh = sample().meshes[0]
+    sections = sections_of(mesh, SnapshotView(mesh.snapshot), {})
+    ordered = by_need(sections)
+    assert [one.key for one in ordered[:2]] == ["coverage", "failure"]
+    ranks = [(-one.status, sections.index(one)) for one in ordered]
+    assert ranks == sorted(ranks)
+
+
+FIRST = " since the first report."
+
+
+def incident(**found: Any) -> MeshReport:
+    rows = [metric("daemons", 5), metric("components", 1), metric("largest_component", 5)]
+    return replace(mesh_of(rows), incident=Incident(new_articulation=(), new_bridges=(), **found))
+
+
+def test_the_verdict_begins_with_what_broke() -> None:
+    mesh = sample().meshes[0]
+    assert verdict(mesh, SnapshotView(mesh.snapshot)) == (
+        "g has been gone since 2026-11-28 01:01:30 UTC, lost by c, d."
+        " New single points of failure since the window of 2026-11-28 01:00 UTC: daemon d;"
+        " link c - d."
+        " The loss of c alone would cut off 3 daemons (50 %), and there is 1 more such daemon."
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "sentences"),
+    [
+        (
+            {},
+            [
+                "No daemon is gone, no part is cut off, and no single point of failure is new"
+                + FIRST
+            ],
+        ),
+        (
+            {"gone": [Gone(f"n{i}", START, "lost by a") for i in range(5)]},
+            [
+                "5 daemons are gone:"
+                + ";".join(f" n{i} since 2026-11-28 00:00 UTC, lost by a" for i in range(3))
+                + " and 2 more."
+            ],
+        ),
+        (
+            {"gone": [Gone("x"), Gone("y")]},
+            ["Listed in the file of --nodes, but nothing tells of them: x, y."],
+        ),
+        (
+            {"parts": [Part(12, ["p", "q", "r", "s"], START), Part(1, ["t"])]},
+            ["Cut off from the largest part: p, q, r and 9 more, since 2026-11-28 00:00 UTC; t."],
+        ),
+        ({"why": "not compared: there are too many"}, []),
+    ],
+)
+def test_each_kind_of_what_broke_is_a_sentence(found: dict[str, Any], sentences: list[str]) -> None:
+    mesh = incident(**found)
+    told = findings(mesh, SnapshotView(mesh.snapshot))
+    assert [one for _, one in told if "not compared" not in one] == sentences
+
+
 def test_each_section_has_one_sentence_of_advice() -> None:
     for make in SAMPLES.values():
         for mesh in make().meshes:
@@ -167,10 +235,16 @@ def test_each_section_has_one_sentence_of_advice() -> None:
 def test_who_is_silent_is_named() -> None:
     report = sample()
     assert figures(report, "coverage") == {
-        "Daemons that report their links": ("5 of 6", "worth a look"),
+        "Daemons that report their links": ("5 of 7", "worth a look"),
+        "Daemons that are gone": ("1", "act"),
+        "Versions of pubsubd": ("2", "worth a look"),
         "Longest silence of a reporting daemon": ("12 s", "healthy"),
     }
-    assert section(report, "coverage").listings[0].rows == [["b"]]
+    gone, versions, silent = section(report, "coverage").listings
+    moments = ["2026-11-28 01:01:30 UTC", "lost by c, d", "2026-11-28 01:00 UTC"]
+    assert gone.rows == [["g", *moments, "10.0.0.7:9015", "0.1.0"]]
+    assert versions.rows == [["0.1.0", "5", "a, b, c, d, e"], ["0.0.9", "1", "f"]]
+    assert silent.rows == [["b"]]
 
 
 def test_an_old_word_is_judged_by_what_is_stale_in_this_run() -> None:
@@ -193,7 +267,7 @@ def test_parts_of_a_mesh_are_named_with_their_members() -> None:
     found = section(report, "partitions")
     assert found.status.word == "act"
     assert [list(row) for row in found.listings[0].rows] == [["2", "n3, n4"]]
-    assert verdict(SnapshotView(report.meshes[0].snapshot)).startswith(
+    assert structure(SnapshotView(report.meshes[0].snapshot)).startswith(
         "The mesh is in 2 parts: 2 of 5 daemons cannot reach the largest one."
     )
 
@@ -203,7 +277,7 @@ def test_single_points_of_failure_come_with_what_they_cut_off() -> None:
     daemons, links = found.listings
     assert daemons.rows == [["1", "c", "3", "50 %", "3"], ["2", "d", "3", "50 %", "3"]]
     assert links.rows == [["c", "d", "3"]]
-    assert verdict(SnapshotView(sample().meshes[0].snapshot)) == (
+    assert structure(SnapshotView(sample().meshes[0].snapshot)) == (
         "The loss of c alone would cut off 3 daemons (50 %), and there is 1 more such daemon."
     )
 
@@ -216,7 +290,7 @@ def test_a_mesh_that_nothing_can_split_says_so() -> None:
     ]
     good = {"daemons": 6, "components": 1, "articulation_daemons": 0, "bridges": 0, "leaves": 0}
     report = report_of(mesh_of(rows + [metric(*one) for one in good.items()]))
-    assert verdict(SnapshotView(report.meshes[0].snapshot)) == (
+    assert structure(SnapshotView(report.meshes[0].snapshot)) == (
         "No loss of a single daemon or link can split the mesh."
     )
     assert section(report, "failure").status.word == "healthy"
@@ -399,11 +473,12 @@ def test_the_page_of_the_manual_names_all_keys() -> None:
 # The terminal
 
 
-def test_one_mesh_is_told_in_ten_lines() -> None:
-    for make in (sample, bare):
-        lines = terminal_summary(make())
-        assert len(lines) == 10
-        assert all(len(line) < 120 for line in lines)
+def test_one_mesh_is_told_in_ten_lines_and_what_broke_before_all_else() -> None:
+    assert len(terminal_summary(bare())) == 10
+    lines = terminal_summary(sample())
+    assert len(lines) == 12
+    assert all(len(line) < 120 for line in lines)
+    assert lines[1] == "  incident    g has been gone since 2026-11-28 01:01:30 UTC, lost by c, d."
     text = "\n".join(terminal_summary(sample()))
     assert "lab: 6 daemons, 7 links, window of 2026-11-28 00:00 UTC" in text
     assert "100 rows, 3 rejected (2 short, 1 utf8)" in text
@@ -423,7 +498,7 @@ def test_many_meshes_are_told_in_ten_lines_the_worst_first() -> None:
 @pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
 def test_a_summary_cannot_steer_the_terminal(make: Any) -> None:
     lines = terminal_summary(make())
-    assert 1 <= len(lines) <= 10
+    assert 1 <= len(lines) <= 14
     assert all(line.isprintable() for line in lines)
 
 

@@ -60,7 +60,7 @@ Ran = tuple[Path, subprocess.CompletedProcess[str]]
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """The analysis of the list: where it was run, and what came of it."""
     place = put_list(tmp_path_factory.mktemp("ran"))
-    words = ("mesh.txt", "--out", "report", "--fail-on", "partition", "--fail-on", "spof")
+    words = ("mesh.txt", "--out", "report", "--fail-on", "partition,spof", "--fail-on", "left")
     return place, run(*words, cwd=place)
 
 
@@ -109,7 +109,10 @@ def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], 
         (["mesh.txt", "--out", "r", "--window", "0h"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--window", "5"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--since", "yesterday"], "is not a time"),
-        (["mesh.txt", "--out", "r", "--fail-on", "rain"], "'rain' is not one of"),
+        (
+            ["mesh.txt", "--out", "r", "--fail-on", "rain"],
+            "'rain' is none of left, new-spof",
+        ),
         (["--explain", "beauty"], "'beauty' is none of daemons"),
     ],
 )

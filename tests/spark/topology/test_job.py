@@ -38,6 +38,7 @@ TABLES = {
     "daemon_history",
     "daemons",
     "events",
+    "gone",
     "histograms",
     "link_history",
     "metrics",
@@ -193,11 +194,16 @@ def test_the_history_tells_who_left_and_when(once: tuple[Path, Outcome]) -> None
     ]
     series = [one for one in read_table(out, "metrics").to_pylist() if one["name"] == "daemons"]
     assert [one["value"] for one in series] == [5, 5, 4]
-    assert outcome.conditions == {"spof"}
+    assert outcome.conditions == {"left", "spof"}
     report = json.loads((out / "report.json").read_text())
     jsonschema.validate(report, schema())
     (mesh,) = report["meshes"]
     assert mesh["mesh"] == "m"
+    assert mesh["verdict"].startswith("e has been gone since 2026-11-28 02:25:30 UTC, lost by d. ")
+    assert mesh["incident"]["new_bridges"] == {"total": 0, "items": []}
+    assert (mesh["coverage"]["exporters"], mesh["coverage"]["named"]) == (4, 5)
+    (gone,) = read_table(out, "gone").to_pylist()
+    assert (gone["id"], gone["detail"], f"{gone['last_seen']:%H:%M}") == ("e", "lost by d", "02:20")
     chronic = [(one["id"], one["windows"]) for one in mesh["chronic"]["items"]]
     assert chronic == [("b", 3), ("c", 3), ("d", 2)]
     html = (out / "report.html").read_text()
@@ -305,12 +311,27 @@ def test_a_failure_leaves_the_earlier_report_alone(tmp_path: Path, spark: SparkS
 
 
 def test_listed_daemons_exist_and_have_addresses(tmp_path: Path, spark: SparkSession) -> None:
-    lists = tmp_path / "ring.txt"
-    lists.write_text("a b\nb c\nc a\nc d\n")
+    inputs = write_exports(tmp_path / "inputs")
+    (inputs / "ring.txt").write_text("a b\nb c\nc a\nc d\n")
     nodes = tmp_path / "nodes"
-    nodes.write_text("a 10.0.0.1:9014\nd 10.0.0.4:9014\nalone 10.0.0.9:9014\n")
-    outcome = analyse(spark, lists, tmp_path / "out", nodes=nodes)
-    found = metrics_of(tmp_path / "out")["ring"]
-    assert (found["daemons"], found["isolated"], found["components"]) == (5, 1, 2)
-    assert outcome.conditions == {"partition", "spof"}
+    names = "a 10.0.0.1:9014\nd 10.0.0.4:9014\nalone 10.0.0.9:9014\ne 10.0.0.5:9014\nb\nc\n"
+    nodes.write_text(names)
+    outcome = analyse(spark, inputs, tmp_path / "out", nodes=nodes)
+    found = metrics_of(tmp_path / "out")
+    ring = found["ring"]
+    assert (ring["daemons"], ring["isolated"], ring["components"]) == (6, 2, 3)
+    assert outcome.conditions == {"left", "partition", "spof"}
     assert "--peer 10.0.0." in (tmp_path / "out" / "report.html").read_text()
+    # Where daemons tell of themselves, one that is listed and not there is gone, and no part.
+    assert found["m"]["daemons"] == 4
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    (mesh,) = (one for one in report["meshes"] if one["mesh"] == "m")
+    gone = [(one["id"], one["since"], one["address"]) for one in mesh["incident"]["gone"]["items"]]
+    assert gone == [
+        ("e", "2026-11-28T02:25:30.000Z", "10.0.0.5:9014"),
+        ("alone", None, "10.0.0.9:9014"),
+    ]
+    advised = {
+        end for plan in mesh["advice"].values() for one in plan["items"] for end in one.items()
+    }
+    assert not {("on", "e"), ("to", "e"), ("on", "alone"), ("to", "alone")} & advised

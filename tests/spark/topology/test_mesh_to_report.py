@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pubsubd import __version__
 from pubsubd.topology.job import run_in
 from pubsubd.topology.parameters import Job
 from pubsubd.topology.tables import read_table
@@ -51,7 +53,15 @@ def test_the_report_names_the_daemon_that_was_killed_and_when(
     assert [(row["id"], row["cut_off"]) for row in points] == [("e", 4)]
 
     broken = run_in(spark, Job([str(exported)], tmp_path / "broken", window=ALL_TIME), print, 0)
-    assert broken.conditions == {"partition"}
+    assert broken.conditions == {"left", "partition"}
+    assert broken.summary[1].startswith("  incident    e has been gone since ")
+    assert ", lost by " in broken.summary[1]
+    assert re.search("Cut off from the largest part: a, b, c and 1 more, since ", broken.summary[2])
+    (gone,) = read_table(tmp_path / "broken", "gone").to_pylist()
+    assert (gone["id"], gone["version"]) == ("e", __version__)
+    assert gone["address"].startswith("127.")
+    (churn,) = read_table(tmp_path / "broken", "churn").to_pylist()
+    assert (churn["left"], churn["lost_links"]) == (1, 4)
     events = read_table(tmp_path / "broken", "events").to_pylist()
     lost = [row for row in events if row["at"] >= before - timedelta(seconds=1)]
     assert {(row["kind"], row["src"], row["dst"]) for row in lost} == {
