@@ -1,5 +1,6 @@
 // The mesh as a picture: positions by Layout, colours by round trip or traffic, marks by shape.
 
+import { some } from "./dialects.js";
 import { bytes, el, svg } from "./dom.js";
 import { Layout } from "./graph.js";
 
@@ -44,7 +45,7 @@ export function meshPicture(choose) {
 
   function describe({ articulation, hops, links, node }) {
     return [node, node === mesh.node ? "this daemon" : "", hops === null ? "cannot be reached" : "",
-      `${links} ${links === 1 ? "link" : "links"}`,
+      some(links, "link"),
       articulation ? "articulation: without it, the mesh falls apart" : ""].filter(Boolean).join(", ");
   }
 
@@ -72,7 +73,8 @@ export function meshPicture(choose) {
     picture.setAttribute("aria-label",
       `Mesh of ${mesh.daemons.length} daemons and ${links.length} links; arrow keys go from one to the next`);
     if (!drawn.has(active)) active = drawn.has(mesh.node) ? mesh.node : drawn.keys().next().value ?? "";
-    for (const [key, line] of lines) if (!links.some(one => one.link === key)) line.remove(), lines.delete(key);
+    const keys = new Set(links.map(one => one.link));
+    for (const [key, line] of lines) if (!keys.has(key)) line.remove(), lines.delete(key);
     for (const link of links) {
       if (!lines.has(link.link)) {
         lines.set(link.link, svg("line"));

@@ -1,7 +1,7 @@
 // The daemons of the mesh and their links, as a picture or as tables.
 
-import { bytes, count, el, frames, rate, show } from "./dom.js";
 import { some } from "./dialects.js";
+import { bytes, count, el, frames, rate, show } from "./dom.js";
 import { legend, meshPicture, SCALES } from "./mesh-picture.js";
 import { denied } from "./view-overview.js";
 
@@ -18,6 +18,14 @@ function table(caption, columns, rows) {
       el("thead", el("tr", ...columns.map(name => el("th", { scope: "col" }, name)))),
       el("tbody", ...rows.slice(0, ROWS))),
     rows.length > ROWS ? el("p.note", `${count(rows.length - ROWS)} more rows are not shown.`) : "");
+}
+
+// What is drawn anew each second keeps the focus where it is.
+function redraw(node, ...children) {
+  const places = () => [...node.querySelectorAll("a, button, .scroll")];
+  const at = places().indexOf(document.activeElement);
+  node.replaceChildren(...children);
+  if (at >= 0) places()[at]?.focus({ preventScroll: true });
 }
 
 export default {
@@ -65,17 +73,17 @@ export default {
       if (!chosen) return;
       const close = el("button.small", { type: "button", onclick: () => app.go("mesh") }, "Close");
       const head = el("div.row", el("h3", show(chosen, 80)), el("span.gap"), close);
-      if (!one) return row.replaceChildren(head, el("p.note", "This daemon is not in the mesh now."));
+      if (!one) return redraw(row, head, el("p.note", "This daemon is not in the mesh now."));
       const own = chosen === mesh.node;
       const facts = [
         ["Address", one.host ? `${one.host}:${one.port}` : "not known"],
-        ["Way", own ? "this daemon" : one.hops === null ? "cannot be reached" : `${one.hops} ${one.hops === 1 ? "hop" : "hops"}`],
+        ["Way", own ? "this daemon" : one.hops === null ? "cannot be reached" : some(one.hops, "hop")],
         ["Interests", count(one.interests ?? 0)],
         ["Articulation", one.articulation ? "yes: without it, the mesh falls apart" : answer(one.articulation)],
         ...own && totals.version ? [["Version", totals.version], ["Connections", count(totals.connections)]] : [],
       ];
       const links = mesh.links.filter(({ a, b }) => a === chosen || b === chosen);
-      row.replaceChildren(head,
+      redraw(row, head,
         el("dl.facts", ...facts.map(([name, value]) => el("div", el("dt", name), el("dd", show(value))))),
         table(`Links of ${chosen.slice(0, 80)}`, ["To", ...LINK], links.map(one => linkRow(one, chosen))));
     }
@@ -95,7 +103,7 @@ export default {
       drawRow();
       if (!asTable) picture.update(mesh);
       else {
-        tables.replaceChildren(
+        redraw(tables,
           table("Daemons", ["Daemon", "Address", "Hops", "Links", "Interests", "Articulation"],
             mesh.daemons.map(daemonRow)),
           table("Links", ["From", "To", ...LINK], mesh.links.map(one => linkRow(one))));

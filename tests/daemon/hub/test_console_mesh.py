@@ -57,8 +57,10 @@ def test_a_link_that_is_cut_goes_and_the_keyboard_reaches_each_daemon(
     page.wait_text("#view-mesh caption", "Daemons")
     page.wait_text("#view-mesh tbody tr", "cannot be reached")
     assert not page.too_wide
+    page.run("document.querySelector('#view-mesh table a').focus()")
     mesh.proxies["b~c"].heal()
     page.wait_text("#view-mesh p[role=status]", "2 links")
+    assert page.run("document.activeElement.textContent") == "a"  # though all is drawn anew
     assert page.axe() == []
 
 
