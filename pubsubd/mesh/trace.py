@@ -275,8 +275,6 @@ class Traces:
         if not name.startswith(wire.FORWARD) or not wire.is_utf8(name):
             state.counters.broken += 1
             return
-        route = self._broker.router.learn_relayed(b"\n" + wire.header(name, 0), name, 0)
-        next_hops = self._forwarding.find_next_hops(origin.node, _far(route.targets), link)
         rate = self._rates.get(link.node)
         if rate is None:
             if len(self._rates) > len(state.links) + 100:
@@ -285,6 +283,8 @@ class Traces:
         if rate.take(now):
             state.counters.refused["trace"] += 1
             return
+        route = self._broker.router.learn_relayed(b"\n" + wire.header(name, 0), name, 0)
+        next_hops = self._forwarding.find_next_hops(origin.node, _far(route.targets), link)
         while len(self._probes) >= MAX_PROBES:
             del self._probes[next(iter(self._probes))]
         taken = self._probes[key] = _Probe(key, name, shows, link, links, now)

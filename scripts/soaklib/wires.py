@@ -210,9 +210,9 @@ def over(kind: str, *texts: bytes) -> bytes:
     return b"".join(client_frame(TEXT, text) for text in texts)
 
 
-def open_websocket(sock: socket.socket) -> bytes:
+def open_websocket(sock: socket.socket, path: str = "/ws") -> bytes:
     """Upgrade a connection to the hub port; return what came after that."""
-    sock.sendall(upgrade(9015, "/ws"))
+    sock.sendall(upgrade(9015, path))
     heard = b""
     while b"\r\n\r\n" not in heard:
         part = sock.recv(4096)

@@ -86,6 +86,16 @@ class Forger:
         head = b"%b@%d %d 255 %d\n" % ((node or self.node).encode(), self._life, number, count)
         return frame(b"//pubsubd/relay", head + frames)
 
+    def probe(self, number: int) -> bytes:
+        """Return 100 probes of names of their own, and a hop for each."""
+        said = []
+        for one in range(100 * number, 100 * number + 100):
+            key = b"%b@%d %d" % (self.node.encode(), self._life, one)
+            said.append(frame(b"//pubsubd/trace", b"probe %b 255 open //fwd/%x" % (key, one)))
+            hop = b'{"node": "forged-1", "next": ["forged-2"]}'
+            said.append(frame(b"//pubsubd/trace", b"hop %b - %b" % (key, hop)))
+        return b"".join(said)
+
     def flood(self, parts: Iterable[bytes]) -> None:
         """Say the parts on the link, as fast as they are taken."""
         stage = self._stage

@@ -88,6 +88,26 @@ def weak_1000(stage: Stage) -> None:
     stage.flood(stage.line, repeated(frame(b"//pubsubd/weak", b"")))
 
 
+@attack("trace-300", "//pubsubd/trace", daemon="mesh", crowd=True, each=PENDING)
+def trace_300(stage: Stage) -> None:
+    """Traces a name that all of a mesh of 300 want; the only neighbour never answers."""
+    forger = Forger(stage)
+    for name, links in forger.make(300, 8).items():
+        forger.say(forger.advert(name, sorted(links), wanting([b"//fwd/traced"])))
+    forger.settle()
+    asked = b'{"name": "//fwd/traced", "timeout": 0.1}'
+    stage.flood(stage.line, repeated(frame(b"//pubsubd/trace", asked)))
+
+
+@attack("probes", "trace", "//pubsubd/trace", daemon="mesh", table=CACHES)
+def probes(stage: Stage) -> None:
+    """Sends probes of ever new names, and hops for them, while 500 others subscribe."""
+    stage.crowd(500, stage.line, lambda number: b"sub //fwd/%d\nsub //fwd/\n" % number)
+    forger = Forger(stage)
+    forger.make(100)
+    forger.flood(forger.probe(number) for number in count())
+
+
 @attack(
     "peers-99000",
     "//pubsubd/peers",

@@ -97,6 +97,29 @@ def connections_of_many(stage: Stage) -> None:
     stage.flood(stage.line, repeated(frame(b"//pubsubd/connections", data)))
 
 
+_EVERYTHING = (
+    b'{"interval": 0.2, "totals": true, "connections": {"limit": 500}, '
+    b'"names": {"limit": 100}, "events": {"limit": 256}, "mesh": true}'
+)
+
+
+@attack("live-anew", "//pubsubd/live", "//pubsubd/live/stop", crowd=True, each=PENDING)
+def live_anew(stage: Stage) -> None:
+    """Asks to see everything of 2,000 connections, live, and anew before it has seen much."""
+    stage.crowd(2_000, stage.line, lambda _: b"")
+    asked = frame(b"//pubsubd/live", _EVERYTHING)
+    stage.flood(stage.line, repeated(asked * 9 + frame(b"//pubsubd/live/stop", b"")))
+
+
+@attack("live-unread", "//pubsubd/live", "max_pending", each=PENDING)
+def live_unread(stage: Stage) -> None:
+    """Lets 120 connections see everything, live, and reads none of it, while 1,000 publish."""
+    asked = frame(b"//pubsubd/live", _EVERYTHING)
+    stage.crowd(120, stage.line, lambda _: asked)
+    stage.crowd(1_000, stage.line, lambda number: frame(b"n%d" % number, b"x"))
+    stage.flood(stage.line, [frame(b"new/%x" % number, b"x") * 100 for number in range(5_000)])
+
+
 @attack("kill-nobody", "//pubsubd/kill", crowd=True, each=PENDING)
 def kill_nobody(stage: Stage) -> None:
     """Asks to end connections that are not there, as fast as it can."""

@@ -159,6 +159,12 @@ class Stage:
         open_websocket(sock)
         return sock
 
+    def line_websocket(self) -> socket.socket:
+        """Return a WebSocket that carries the line protocol."""
+        sock = self.hub()
+        open_websocket(sock, "/line")
+        return sock
+
     def close(self, sock: socket.socket, *, abruptly: bool = False) -> None:
         """Close a connection."""
         with contextlib.suppress(KeyError):

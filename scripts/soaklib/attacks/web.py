@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from benchlib.websocket import client_frame
 from soaklib.wires import MIB, compact, frame
 
 from .attack import attack
@@ -54,6 +55,14 @@ def metrics_anew(stage: Stage) -> None:
     """Asks for the metrics 500 times, and does it again on a new connection."""
     said = get("/metrics") * 500 + _END
     stage.flood(stage.hub, [said], once=True, done=_ENDED, count=max(4, stage.count))
+
+
+@attack("line-over-websocket", "/line", crowd=True, each=HUB_PENDING)
+def line_over_websocket(stage: Stage) -> None:
+    """Speaks the line protocol over a WebSocket: commands of a few bytes, split anywhere."""
+    said = b"sub x\nunsub x\npub x 1 y\nbad\n" * 1_000
+    parts = [client_frame(2, said[at : at + 7]) for at in range(0, len(said), 7)]
+    stage.flood(stage.line_websocket, [b"".join(parts)])
 
 
 @attack("health", "/health", "/healthz", "/readyz", crowd=True, each=HUB_PENDING)
