@@ -202,11 +202,16 @@ def test_what_the_daemon_drops_is_told(
     page.wait_text(".msg.lost", "the daemon dropped them, as this page was too slow")
 
 
-def test_a_user_and_a_password_log_in_for_all_dialects(
+def test_a_user_sees_in_all_dialects_what_the_rights_allow(
     start: Callable[..., Daemon], page: Page, tmp_path: Path
 ) -> None:
     write_users(tmp_path / "users", ann=PASSWORD)
-    daemon = start("--users-file", str(tmp_path / "users"))
+    file = tmp_path / "pubsubd.toml"
+    file.write_text(
+        f"users_file = {json.dumps(str(tmp_path / 'users'))}\n"
+        '[[acl]]\nwho = ["ann"]\npublish = ["chat"]\nreceive = ["chat"]\n'
+    )
+    daemon = start("--config", str(file))
     host, port = daemon.hub
     page.open(f"http://{host}:{port}/#messages")
     page.type("[name=user]", "ann")
@@ -219,6 +224,13 @@ def test_a_user_and_a_password_log_in_for_all_dialects(
     page.click("[name=dialect][value=hub]")
     page.click(f"{PUBLISH} button.main")
     wait_rows(page, 2)
+    page.type(f"{PUBLISH} [name=name]", "secret")
+    page.click(f"{PUBLISH} button.main")
+    page.wait_text(f"{PUBLISH} [role=status]", "unauthorized: no right to publish")
+    page.run("location.hash = '#explain/chat'")
+    page.wait_text("#view-explain p[role=status]", "your rights do not include it")
+    page.run("location.hash = '#mesh'")
+    page.wait_text("#view-mesh .note", "your rights do not include it")
 
 
 def test_explain_tells_who_would_receive_a_name_and_why(
