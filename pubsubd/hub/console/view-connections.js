@@ -20,8 +20,11 @@ const COLUMNS = [
   ["Bytes out", null, "number wide", row => `${bytes(row.bytes_out_rate)}/s`],
   ["Backlog", "backlog", "number", row => bytes(row.backlog_bytes)],
   ["Dropped", "dropped", "number mid", row => count(row.dropped)],
-  ["Age", "age", "number mid", row => age(Date.now() / 1000 - row.since)],
+  ["Age", "age", "number mid", row => briefly(Date.now() / 1000 - row.since)],
 ];
+
+// In one unit, as hundreds of rows need not change each second.
+const briefly = seconds => age(seconds).split(" ").slice(0, 2).join(" ");
 
 export default {
   id: "connections",
@@ -30,7 +33,7 @@ export default {
   create(root, app) {
     let sort = "rate", section = {}, closed = {}, own = null, mayKill = false;
     const filter = el("input", { type: "search", placeholder: "user, address, dialect, number \u2026" });
-    const limit = el("select", ...[20, 50, 100, 500].map(one =>
+    const limit = el("select", ...[20, 50, 100, 200].map(one =>
       el("option", { value: String(one), selected: one === 50 }, String(one))));
     const summary = el("p.note", { "aria-live": "off" });
     const body = el("tbody"), recent = el("tbody"), recentNote = el("p.note");
@@ -51,7 +54,7 @@ export default {
         el("table.table.connections",
           el("caption.unseen", "Connections; the buttons in the heads choose the order"),
           el("thead", el("tr", el("th", { scope: "col" }, "Connection"), ...heads,
-            el("th", { scope: "col" }, el("span.unseen", "End it")))), body)),
+            el("th.end", { scope: "col" }, el("span.unseen", "End it")))), body)),
       el("section.panel", { "aria-labelledby": "closed" },
         el("h3", { id: "closed" }, "Closed of late"),
         el("div.scroll", { tabIndex: 0, role: "region", ariaLabel: "Closed of late" },

@@ -288,7 +288,7 @@ def test_a_login_is_tried_once_in_five_seconds_and_kept_for_the_tab(
     page.wait_text("#user", "boss")
     page.click("#leave")
     page.wait("document.querySelector('#login')?.checkVisibility()")
-    assert page.run("sessionStorage.length") == 0
+    assert page.run("sessionStorage.length + localStorage.length") == 0
     assert failed() == 2
 
 
