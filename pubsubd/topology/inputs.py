@@ -13,9 +13,10 @@ list    other text, one arc a line; in a folder only with an ending in :data:`LI
 A file without any content is what its ending says. What is not local is told by its ending alone:
 :data:`ENDINGS`. ``.gz`` may follow on all but Parquet.
 
-Folders are read without those in them, and without the files that are hidden (their names begin
-with a dot or an underscore) or are not complete yet (``.part``). What else a folder holds is left
-out and named; a file that was asked for by its name is never left out.
+Folders are read with those in them, and without the files and folders that are hidden (their names
+begin with a dot or an underscore), the files that are not complete yet (``.part``), and exports of
+daemons that have been compacted into another file. What else a folder holds is left out and named;
+a file that was asked for by its name is never left out.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ import contextlib
 import glob
 import gzip
 import math
+import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from pubsubd.mesh.edge_files import day_of_day, superseded
 from pubsubd.mesh.edges import HEADERS, REQUIRED
 from pubsubd.topology.errors import TopologyError
 
@@ -46,6 +50,7 @@ ENDINGS = {
 }
 """Ending, before ``.gz`` -> format. A ``.csv`` that is not local is an export, not a list."""
 
+_HOUR = 3600
 _PACKED = 20  # bytes of text to one that is compressed, as much as repetitive exports are
 _PEEKED = 65_536  # bytes of a file that tell what it is
 _LOOKED_AT = 100  # lines of a list that tell whether it is one
@@ -54,14 +59,19 @@ _MAGIC = re.compile(r"[*?\[{]")  # what makes a path a glob
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-def look_here(paths: Sequence[str], nodes: str | None = None) -> float:
+def look_here(
+    paths: Sequence[str],
+    nodes: str | None = None,
+    window: int = _HOUR,
+    since: datetime | None = None,
+) -> float:
     """Check the inputs before Spark has started, and return about how many bytes of text they are.
 
     That is infinity if any of them is not local.
 
     Raises:
         TopologyError: a local input, or the node list, is not there or is of no use; or there are
-            no rows in any of the inputs.
+            no rows in any of the inputs; or :func:`check_window` does.
     """
     found: dict[Path, str] = {}
     here = True
@@ -72,6 +82,7 @@ def look_here(paths: Sequence[str], nodes: str | None = None) -> float:
             found |= {Path(name): kind for name, kind in find_here(local)[0].items()}
     if nodes is not None and (local := local_path(nodes)) is not None:
         find_here(local, nodes=True)
+    check_window(map(str, found), window, since)
     if not here:
         return math.inf
     if not any(_has_rows(path, kind) for path, kind in found.items()):
@@ -150,12 +161,7 @@ def _find_in_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
     Raises:
         TopologyError: there is no edge list among it.
     """
-    files = [
-        path
-        for path in sorted(folder.iterdir())
-        if not path.name.startswith((".", "_")) and not path.name.endswith(".part")
-        if path.is_file()
-    ]
+    files = sorted(_list_folder(folder))
     if not files:
         raise TopologyError(f"{folder}: there are no files in it")
     found: dict[str, str] = {}
@@ -173,6 +179,45 @@ def _find_in_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
         more = f" ({reason})" if len(files) == 1 else ""
         raise TopologyError(f"{folder}: none of its {len(files)} files is an edge list{more}")
     return found, ignored
+
+
+def _list_folder(folder: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of those in it that may be inputs."""
+    for name, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = [one for one in folders if not one.startswith((".", "_"))]
+        for file in set(files) - superseded(files):
+            path = Path(name, file)
+            if not file.startswith((".", "_")) and not file.endswith(".part") and path.is_file():
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def check_window(files: Iterable[str], window: int, since: datetime | None) -> None:
+    """Check that the files have what windows of this length need.
+
+    Args:
+        files: paths or URLs.
+        window: seconds.
+        since: when the first window begins; None if there is no limit.
+
+    Raises:
+        TopologyError: one has only the hours of a day.
+    """
+    if window % _HOUR == 0:
+        return
+    for file in files:
+        name = file.rpartition("/")[2]
+        if (day := day_of_day(name)) is None:
+            continue
+        over = datetime.strptime(f"{day} +0000", "%Y%m%d %z") + timedelta(days=1)
+        if since is None or since < over:
+            raise TopologyError(
+                f"{file}: of a day that old only whole hours are kept, so --window has to be a"
+                f" number of hours, or --since {over:%Y-%m-%dT%H:%M:%SZ} or later"
+            )
 
 
 def _unreadable(path: str, error: Exception) -> TopologyError:

@@ -38,6 +38,7 @@ from pubsubd.topology.history import (
     make_history,
 )
 from pubsubd.topology.incident import gone_table
+from pubsubd.topology.inputs import check_window
 from pubsubd.topology.parameters import Job, Outcome, Stage
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
 from pubsubd.topology.report import Report, terminal_summary, write_report
@@ -135,6 +136,7 @@ def _of_a_small_job(size: float) -> dict[str, str]:
 def _analyse(spark: SparkSession, job: Job, store: Store, made: Path, stage: Stage) -> Report:
     stage("reading")
     inputs = read_inputs(spark, job.inputs)
+    check_window(inputs.files, job.window, job.since)
     nodes = None if job.nodes is None else store.keep(read_nodes(spark, str(job.nodes)))
     # Counted in passing, by whatever reads the rows first.
     seen = Observation()

@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pubsubd.mesh.edge_files import superseded
 from pubsubd.mesh.edges import COLUMNS, REQUIRED
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.inputs import ENDINGS, ending_of, find_here, is_remote, local_path
@@ -129,12 +130,22 @@ def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
     """
     try:
         # It lists files without reading them, as long as nobody asks for their content.
-        listed = spark.read.format("binaryFile").load(path).select("path").collect()
+        lister = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        listed = lister.load(path).select("path").collect()
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in str(error):
             raise TopologyError(f"{path}: there is no such file or folder") from error
         raise
-    files = sorted(row["path"] for row in listed if not row["path"].endswith(".part"))
+    folders: dict[str, set[str]] = defaultdict(set)
+    for row in listed:
+        folder, slash, name = row["path"].rpartition("/")
+        folders[folder + slash].add(name)
+    files = sorted(
+        folder + name
+        for folder, names in folders.items()
+        for name in names - superseded(names)
+        if not name.endswith(".part")
+    )
     if not files:
         raise TopologyError(f"{path}: there are no files in it")
     if nodes:

@@ -26,7 +26,8 @@ def run(job: Job, stage: Stage) -> Outcome:
         TopologyError: the analysis cannot go on; the message is one line.
         OSError: a file could not be written.
     """
-    size = look_here(job.inputs, None if job.nodes is None else str(job.nodes))
+    nodes = None if job.nodes is None else str(job.nodes)
+    size = look_here(job.inputs, nodes, job.window, job.since)
     stage("starting Spark")
     with (
         _one_line(),

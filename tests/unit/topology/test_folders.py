@@ -1,0 +1,65 @@
+"""Folders as inputs: those of daemons that are exporting, and folders of such folders."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pubsubd.mesh.compaction import SETTLED, compact
+from pubsubd.mesh.edge_files import Exporter
+from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.inputs import find_here, look_here
+from tests.rows import row
+
+MIDNIGHT = datetime(2026, 11, 28, tzinfo=UTC)
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """Folders of two daemons."""
+    for name in ("a", "b"):
+        for minute in (0, 30, 60):
+            at = MIDNIGHT.timestamp() + 60 * minute
+            Exporter(tmp_path / "edges" / name).write([row(observer=name)], at)
+    return tmp_path / "edges"
+
+
+def names(folder: Path) -> list[str]:
+    found, ignored = find_here(str(folder))
+    assert ignored == []
+    return [str(Path(path).relative_to(folder)) for path in found]
+
+
+def test_the_folders_of_all_daemons_are_one_input(exported: Path) -> None:
+    lists = [f"edges-20261128T{time}00.000Z.jsonl" for time in ("0000", "0030", "0100")]
+    assert names(exported) == [f"{one}/{name}" for one in "ab" for name in lists]
+
+
+def test_what_is_hidden_is_left_out(exported: Path) -> None:
+    before = names(exported)
+    for name in (".git", "_temporary"):
+        Exporter(exported / name).write([row()], MIDNIGHT.timestamp())
+    (exported / "a" / "edges-20261128T000000.000Z.jsonl.part").touch()
+    (exported / "loop").symlink_to(exported)
+    assert names(exported) == before
+
+
+def test_each_row_is_read_once_while_its_file_is_being_compacted(exported: Path) -> None:
+    compact(exported / "a", 0, MIDNIGHT.timestamp() + 7200 + SETTLED)
+    assert names(exported)[:2] == ["a/edges-20261128T00Z.jsonl.gz", "a/edges-20261128T01Z.jsonl.gz"]
+    assert len(names(exported)) == 2 + 3
+    assert len(list((exported / "a").iterdir())) == 2 + 3
+
+
+@pytest.mark.usefixtures("parquet")
+def test_windows_of_days_that_were_thinned_are_whole_hours(exported: Path) -> None:
+    compact(exported / "a", 0, MIDNIGHT.timestamp() + 2 * 86_400)
+    for window in (3600, 7200, 86_400):
+        look_here([str(exported)], None, window)
+    for since in (None, MIDNIGHT):
+        with pytest.raises(TopologyError, match="--window has to be a number of hours") as caught:
+            look_here([str(exported)], None, 900, since)
+    assert str(caught.value).endswith("or --since 2026-11-29T00:00:00Z or later")
+    look_here([str(exported)], None, 900, MIDNIGHT.replace(day=29))
