@@ -35,7 +35,11 @@ function unplain(name, payload) {
   if (payload?.name !== name || Object.keys(payload).length !== 2) return payload;
   if (typeof payload.data === "string") return unfold(payload.data);
   if (typeof payload.dataBase64 !== "string") return payload;
-  return Uint8Array.from(atob(payload.dataBase64), char => char.charCodeAt(0));
+  try {
+    return Uint8Array.from(atob(payload.dataBase64), char => char.charCodeAt(0));
+  } catch {
+    return payload;
+  }
 }
 
 /** A number as it was written, where JavaScript's would be another one. */

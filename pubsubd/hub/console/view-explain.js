@@ -14,12 +14,12 @@ function reasons({ as, exact, matching, patterns = [], substrings }) {
     more > 0 ? el("li", `and ${count(more)} more`) : "");
 }
 
-function row(receiver, asked) {
+function row(receiver) {
   const { as, connection, peer } = receiver;
   return el("tr",
     el("td", connection === null ? "another daemon" : `#${connection}`),
     el("td", show(peer, 120)),
-    el("td", as === asked ? "" : el("code", show(as, 200))),
+    el("td", el("code", show(as, 200))),
     el("td", reasons(receiver)));
 }
 
@@ -52,12 +52,12 @@ export default {
       try {
         const found = await app.connection.json("explain", asked);
         const { count: number, receivers } = found;
-        body.replaceChildren(...receivers.map(one => row(one, asked)));
+        body.replaceChildren(...receivers.map(row));
         table.hidden = !receivers.length;
         const more = receivers.length < number ? `, of which ${count(receivers.length)} are listed` : "";
         const daemons = receivers.some(one => one.connection === null) ? " and daemons" : "";
         const noun = number === 1 ? "connection" : `connections${daemons}`;
-        answer.replaceChildren(`${number ? count(number) : "No"} ${noun} would receive `,
+        answer.replaceChildren(`${number ? `${count(number)} ${noun}` : "Nobody"} would receive `,
           el("code", show(asked, 300)), more, ".");
       } catch (error) {
         answer.textContent = error.code === "not-allowed" ?

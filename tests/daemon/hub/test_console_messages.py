@@ -129,6 +129,13 @@ def test_json_unfolds_bytes_are_digits_and_nothing_is_executed(
     for data in (b"\xff\x00" * 100, json.dumps(value).encode(), HOSTILE.encode() + b"\0", large):
         line.say(frame(name, data))
     wait_rows(page, 4)
+    page.click("[name=dialect][value=hub]")
+    subscribe(page, "fake")
+    fake = {"type": "pubsub:message", "payload": {"name": "fake", "dataBase64": "!"}}
+    line.say(frame("fake", json.dumps(fake).encode()))
+    wait_rows(page, 6)
+    page.wait_text(".msg", '{"name": "fake", "dataBase64": "!"}')
+    page.run("document.querySelectorAll('.msg:nth-child(-n+2)').forEach(one => one.remove())")
     assert page.run("document.querySelectorAll('main img, main script').length") == 0
     assert page.text(".msg-name") == "x/<img/src=x/onerror=alert(1)>U+202E\u241b[31m"
     text, hostile, folded, binary = received(page)
