@@ -54,6 +54,10 @@ class Screen:
         """Type on its keyboard."""
         os.write(self._ours, text.encode())
 
+    def modes(self) -> list[Any]:
+        """Return how the terminal treats input and output."""
+        return termios.tcgetattr(self._ours)
+
     async def wait_seen(self, pattern: str) -> None:
         """Wait until what has been printed matches somewhere."""
         with trio.fail_after(DEADLINE):

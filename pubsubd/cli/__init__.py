@@ -35,6 +35,7 @@ COMMANDS = {
     "passwd": "Set a user's password, or create a token.",
     "ping": "Measure the time of a round trip to the daemon.",
     "stats": "Show the daemon's counters.",
+    "top": "Show what goes on in the daemon, as it changes.",
     "connections": "Show who is connected, with traffic and backlog.",
     "kill": "End connections.",
     "explain": "Show who would receive a name, and why.",

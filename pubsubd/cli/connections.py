@@ -6,7 +6,6 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Callable
 
 import click
 import msgspec
@@ -14,28 +13,11 @@ import trio
 
 from pubsubd.broker.connections import COLUMNS, MAX_ROWS, ROWS, ConnectionRow
 from pubsubd.cli.answers import read_answer
+from pubsubd.cli.columns import CELLS, NARROW, TEXTS
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo, visible
-from pubsubd.cli.tables import adaptive_table, duration, fits, show, size
+from pubsubd.cli.tables import adaptive_table, fits, show
 from pubsubd.cli.terminal import console
-
-_CELLS: dict[str, Callable[[ConnectionRow, float], str]] = {
-    "number": lambda row, _: f"{row.connection}",
-    "user": lambda row, _: row.user or (f"mesh/{row.node}" if row.node else ""),
-    "address": lambda row, _: row.peer,
-    "listener": lambda row, _: row.listener or "dialled",
-    "speaks": lambda row, _: _spoken(row),
-    "subs": lambda row, _: "" if row.subscriptions is None else f"{row.subscriptions:,}",
-    "in/s": lambda row, _: f"{row.messages_in_rate:,.0f}",
-    "out/s": lambda row, _: f"{row.messages_out_rate:,.0f}",
-    "data in/s": lambda row, _: size(round(row.bytes_in_rate)),
-    "data out/s": lambda row, _: size(round(row.bytes_out_rate)),
-    "dropped": lambda row, _: f"{row.dropped:,}",
-    "waiting": lambda row, _: size(row.backlog_bytes),
-    "for": lambda row, now: duration(now - row.since),
-}
-_TEXTS = ("user", "address", "listener", "speaks")
-_NARROW = ("number", "user", "address", "in/s", "out/s", "waiting", "for")
 
 
 class _Answer(msgspec.Struct):
@@ -105,19 +87,13 @@ def _show(answer: _Answer) -> None:
     """Print a table, with fewer columns on a terminal that is too narrow for all."""
     width = console().width
     now, rows = time.time(), answer.connections
-    heads = [head for head in _CELLS if head != "dropped" or any(row.dropped for row in rows)]
-    for columns in (heads, _NARROW):
-        cells = [[_CELLS[head](row, now) for head in columns] for row in rows]
+    heads = [head for head in CELLS if head != "dropped" or any(row.dropped for row in rows)]
+    for columns in (heads, NARROW):
+        cells = [[CELLS[head](row, now) for head in columns] for row in rows]
         if fits(columns, cells, width):
             break
-    numbers = [at for at, head in enumerate(columns) if head not in _TEXTS]
+    numbers = [at for at, head in enumerate(columns) if head not in TEXTS]
     show(*adaptive_table("", columns, cells, width, numbers))
     noun = "connection" if answer.count == 1 else "connections"
     more = f", of which {len(rows):,} are shown" if len(rows) < answer.count else ""
     echo(f"{answer.count:,} {noun}{more}")
-
-
-def _spoken(row: ConnectionRow) -> str:
-    if row.transport in ("line", "none"):
-        return row.dialect if row.transport == "line" else ""
-    return row.transport if row.dialect == "none" else f"{row.dialect} over {row.transport}"

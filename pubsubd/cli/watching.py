@@ -42,11 +42,15 @@ async def keep_drawing(draw: Callable[[int], Awaitable[RenderableType]], seconds
         draw: returns what to show, given the width of the terminal.
         seconds: from one answer to the next request.
     """
-    screen = console()
-    shown = await draw(screen.width)  # an error is told on the screen that stays
-    # Nothing else is printed meanwhile, and what stands in for stdout would not tell its encoding.
-    live = Live(shown, console=screen, auto_refresh=False, screen=True, redirect_stdout=False)
-    with live:
+    shown = await draw(console().width)  # an error is told on the screen that stays
+    with drawing(shown) as live:
         while True:
             await trio.sleep(seconds)
-            live.update(await draw(screen.width), refresh=True)
+            live.update(await draw(live.console.width), refresh=True)
+
+
+def drawing(first: RenderableType = "") -> Live:
+    """Return the alternate screen of the terminal, for a ``with``, with a first picture."""
+    # Nothing else is printed meanwhile, and what stands in for stdout would not tell its encoding.
+    screen = console()
+    return Live(first, console=screen, auto_refresh=False, screen=True, redirect_stdout=False)

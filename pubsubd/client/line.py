@@ -35,6 +35,7 @@ _UNANSWERED = (  # errors that come instead of answers
     "unknown-request",
     "bad-request",
     "unknown-connection",
+    "too-many-observers",
     "rate-limited",
     "no-mesh",
     "login-failed",
@@ -168,8 +169,8 @@ class Client(Reconnecting[tuple[bytes, bytes]]):
         Raises:
             ProtocolError: the name does not begin with ``//pubsubd/``.
             DaemonError: ``unknown-request``, ``bad-request``, ``unknown-connection``,
-                ``rate-limited``, ``no-mesh``, ``not-allowed``, ``login-required``, or the reason
-                for a disconnection.
+                ``too-many-observers``, ``rate-limited``, ``no-mesh``, ``not-allowed``,
+                ``login-required``, or the reason for a disconnection.
             DisconnectedError: the connection broke before the answer came.
             BufferFullError: more messages came before the answer than four receive buffers hold.
         """

@@ -58,7 +58,7 @@ async def test_who_is_connected_is_shown_and_ended() -> None:
         assert (done.returncode, done.stderr) == (0, b"")
         told = words_of(done.stdout.decode())
         assert re.fullmatch(
-            r"1 127\.0\.0\.1:\d+ line line 1 0 1 [\d,]+ B [\d,]+ B 0 B 0:00:\d\d", told[2]
+            r"1 127\.0\.0\.1:\d+ line line 1 0 [01] [\d,]+ B [\d,]+ B 0 B 0:00:\d\d", told[2]
         )
         assert told[-1] == "2 connections"
         done = await pubsubd("kill", "1", "99", port=port)
