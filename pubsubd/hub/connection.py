@@ -58,6 +58,7 @@ class HubConnection:
         sender: the address it has registered, or where it comes from.
         reader: reads its input; None until the first byte shows whether lines or HTTP come.
         framing: how a JSON text becomes a frame.
+        lines: whether it carries the line protocol.
         subscriptions: its subscriptions, in all dialects.
         to: its address inside a JSON string, as ``to`` of Signal Hub's messages.
         wrapped: whether addresses are written to it as ``@(runtime/id)``.
@@ -82,6 +83,7 @@ class HubConnection:
         "hub",
         "identity",
         "left",
+        "lines",
         "out",
         "peer",
         "reader",
@@ -111,6 +113,7 @@ class HubConnection:
         self.sender = address(self.peer)
         self.reader: LineReader | WebSocketReader | HttpReader | None = None
         self.framing: Framing = NDJSON
+        self.lines = False
         self.subscriptions = Subscriptions(hub, self.peer)
         self.to = b""
         self.wrapped = False
@@ -167,13 +170,8 @@ class HubConnection:
 
     def speak_lines(self) -> None:
         """Carry the line protocol from now on, see :mod:`pubsubd.hub.lines`."""
-        self.framing = LINES_IN_WEBSOCKET
+        self.framing, self.lines = LINES_IN_WEBSOCKET, True
         self.peer.send, self.peer.prepare = self._deliver_lines, None
-
-    @property
-    def lines(self) -> bool:
-        """Whether it carries the line protocol."""
-        return self.framing is LINES_IN_WEBSOCKET
 
     @property
     def spoken(self) -> tuple[str, str]:
