@@ -304,10 +304,17 @@ class Connections:
         """Return the numbers of the connections that come first of ``numbers``, None for all."""
         by = self.sorts[sort]()
         found: list[tuple[float, int]] = []  # the last of them at the top; of equals, the youngest
+        get, room, last = self._peers.get, limit, -1.0
         for done, number in enumerate(list(self._peers) if numbers is None else numbers, 1):
-            if (peer := self._peers.get(number)) is not None:
-                push = heappush if len(found) < limit else heappushpop
-                push(found, (by(peer), -number))
+            if (peer := get(number)) is not None:
+                value = by(peer)
+                if room:
+                    room -= 1
+                    heappush(found, (value, -number))
+                    last = found[0][0]
+                elif value > last:
+                    heappushpop(found, (value, -number))
+                    last = found[0][0]
             if done % _STEP == 0:
                 yield
         return [-number for _, number in sorted(found, reverse=True)]
