@@ -11,6 +11,7 @@ import click
 
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.values import duration, moment
+from pubsubd.topology.formats.tables import Columns
 from pubsubd.topology.metrics import METRICS, explain
 from pubsubd.topology.parameters import CONDITIONS, Job
 from pubsubd.topology.run import run
@@ -23,6 +24,19 @@ def _conditions(text: str) -> tuple[str, ...]:
         if name not in CONDITIONS:
             raise click.BadParameter(f"{name!r} is none of {', '.join(CONDITIONS)}")
     return names
+
+
+_NOTES = 10  # files left out that are named
+
+
+def _columns(text: str) -> Columns:
+    """Return columns by number or name, as in ``src=3,dst=4``."""
+    pairs = [pair.partition("=") for pair in text.split(",")]
+    columns = {name.strip(): column.strip() for name, _, column in pairs}
+    known = {"src", "dst"} <= columns.keys() <= {"src", "dst", "weight"}
+    if not known or not all(columns.values()):
+        raise click.BadParameter(f"{text!r} is not as src=1,dst=2 or src=1,dst=2,weight=3")
+    return Columns(**columns)
 
 
 def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -72,7 +86,16 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     metavar="DURATION",
     help="Greatest age of an end's latest report.  [default: a quarter of a window, 5m at most]",
 )
-@click.option("--strict", is_flag=True, help="Fail if any row is rejected.")
+@click.option(
+    "--columns",
+    type=_columns,
+    metavar="src=N,dst=N[,weight=N]",
+    help="Columns of tables, by number or name, that have the ends of a link.",
+)
+@click.option("--strict", is_flag=True, help="Fail if a row is rejected, or a file vanishes.")
+@click.option(
+    "--lenient", is_flag=True, help="Read lists with many bad rows, or rows of several widths."
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**31 - 1),
@@ -126,8 +149,8 @@ def command(
     """Report where the mesh would break.
 
     INPUT is edge lists that daemons have exported, as JSON lines, CSV or Parquet: files, folders,
-    globs or URLs that Spark can read. Lists of two columns, "src dst", as in public data sets, work
-    too.
+    globs, pipes or URLs that Spark can read; "-" is standard input. Graphs in other formats work
+    too, from lists of two columns, "src dst", to GraphML.
 
     Writes report.html, report.json, and tables in Parquet and CSV.
 
@@ -150,6 +173,10 @@ def command(
         progress.end()
     for line in outcome.summary:
         echo(visible(line))
+    for line in outcome.notes[:_NOTES]:
+        echo(visible(f"pubsubd: {line}"), err=True)
+    if len(outcome.notes) > _NOTES:
+        echo(f"pubsubd: and {len(outcome.notes) - _NOTES:,} more", err=True)
     asked = dict.fromkeys(one for names in fail_on for one in names)
     met = [one for one in asked if one in outcome.conditions]
     if met:

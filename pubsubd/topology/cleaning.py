@@ -30,6 +30,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pubsubd.mesh.edges import COLUMNS, HEADERS, LATER, OPTIONAL, REQUIRED
+from pubsubd.topology.formats.tables import PLAIN_TITLES
+from pubsubd.topology.inputs import MESH_ENDINGS
 from pubsubd.topology.reading import Inputs
 
 ROWS = (
@@ -57,12 +59,11 @@ SELF_LOOP = "self-loop"
 
 _TEXTS = ", ".join(f"`{name}` string" for name in COLUMNS)
 _TYPED = ", ".join(f"`{name}`: string" for name in COLUMNS)
-_TITLES = (("src", "dst"), ("source", "target"), ("from", "to"), ("fromnodeid", "tonodeid"))
 _COMMA = r"(?:[ \t]*,[ \t]*|[ \t]+)"
 # Not by lower(), whose first use takes a second: Spark goes through all letters there are then.
 _TITLE = (
     r"(?i)^\ufeff?[ \t]*(?:"
-    + "|".join(_COMMA.join(ends) for ends in _TITLES)
+    + "|".join(_COMMA.join(ends) for ends in PLAIN_TITLES)
     + rf")(?:{_COMMA}|[ \t\r]*$)"
 )
 _YEAR = r"^[0-9]{4}-"  # Spark takes a time of day for one of today
@@ -74,6 +75,7 @@ _YEARS = (1970, 9999)
 def check(inputs: Inputs) -> DataFrame:
     """Return the rows of all inputs, each with what is wrong with it: :data:`CHECKED`."""
     ways = (
+        (inputs.arcs, check_arcs),
         (inputs.parquet, check_rows),
         (inputs.jsonl, check_jsonl),
         (inputs.csv, check_csv),
@@ -158,19 +160,50 @@ def check_lists(lines: DataFrame) -> DataFrame:
             (SELF_LOOP, src == dst),
         ]
     )
-    return listed.select(
+    return _listed(
+        listed.select(
+            "file",
+            "line",
+            reason.alias("reason"),
+            name_mesh(F.col("file")).alias("mesh"),
+            src.alias("src"),
+            dst.alias("dst"),
+            F.lit(None).cast("double").alias("rtt_ms"),
+        )
+    )
+
+
+def check_arcs(rows: DataFrame) -> DataFrame:
+    """Return the rows of converted files: :data:`pubsubd.topology.formats.links.ARCS`."""
+    loop = F.when(F.col("src") == F.col("dst"), F.lit(SELF_LOOP))
+    return _listed(
+        rows.select(
+            "file",
+            F.coalesce("line", F.concat_ws(" ", "src", "dst")).alias("line"),
+            F.coalesce("reason", loop).alias("reason"),
+            "mesh",
+            "src",
+            "dst",
+            F.col("weight").alias("rtt_ms"),
+        )
+    )
+
+
+def _listed(rows: DataFrame) -> DataFrame:
+    """Return :data:`CHECKED` of rows that have no times: their observer is ``src``."""
+    return rows.select(
         F.lit(True).alias("listed"),
         "file",
         "line",
-        reason.alias("reason"),
+        "reason",
         F.lit(None).cast("timestamp").alias("ts"),
-        name_mesh(F.col("file")).alias("mesh"),
-        src.alias("observer"),
-        src.alias("src"),
-        dst.alias("dst"),
+        "mesh",
+        F.col("src").alias("observer"),
+        "src",
+        "dst",
         F.lit("up").alias("state"),
         F.lit(None).cast("timestamp").alias("since"),
-        F.lit(None).cast("double").alias("rtt_ms"),
+        "rtt_ms",
         F.lit(None).cast("bigint").alias("messages"),
         F.lit(None).cast("bigint").alias("bytes"),
         *(F.lit(None).cast("string").alias(name) for name in LATER),
@@ -180,7 +213,7 @@ def check_lists(lines: DataFrame) -> DataFrame:
 def name_mesh(file: Column) -> Column:
     """Return the mesh's name for a bare list: ``freifunk-ulm`` for freifunk-ulm.edges.tsv."""
     name = F.substring_index(file, "/", -1)
-    return F.regexp_replace(name, r"(?i)(?<=.)(\.(txt|tsv|csv|edges|gz))+$", "")
+    return F.regexp_replace(name, rf"(?i)(?<=.){MESH_ENDINGS}", "")
 
 
 def rejects(checked: DataFrame) -> DataFrame:

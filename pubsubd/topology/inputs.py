@@ -1,42 +1,36 @@
 """The input files on this machine: which there are, and what each one is.
 
-Nothing is read but the beginning of each file, which tells what it is:
-
-======= ============================================================================
-parquet the first bytes are ``PAR1``
-jsonl   the first line begins with ``{`` and has one of the columns' names
-csv     the first line is the names of the columns
-list    other text, one arc a line; in a folder only with an ending in :data:`LISTS`
-        and with the same number of columns in most lines
-======= ============================================================================
-
-A file without any content is what its ending says. What is not local is told by its ending alone:
-:data:`ENDINGS`. ``.gz`` may follow on all but Parquet.
+Nothing is read but the beginning of each file, which tells its format
+(:mod:`pubsubd.topology.formats.recognition`). A file without any content is what its ending says.
+What is not local is told by its ending alone: :data:`ENDINGS`; ``.gz`` may follow on all but
+Parquet.
 
 Folders are read with those in them, and without the files and folders that are hidden (their names
 begin with a dot or an underscore), the files that are not complete yet (``.part``), and exports of
 daemons that have been compacted into another file. What else a folder holds is left out and named;
-a file that was asked for by its name is never left out.
+a file that was asked for by its name is never left out. A name of a list in a folder has one of the
+endings in :data:`LISTS`.
+
+Pipes are not looked at here; see :mod:`pubsubd.topology.preparing`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import glob
-import gzip
-import math
 import os
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pubsubd.mesh.edge_files import day_of_day, superseded
-from pubsubd.mesh.edges import HEADERS, REQUIRED
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.formats.errors import FormatError, UnevenError
+from pubsubd.topology.formats.packing import BROKEN, open_unpacked, packing_of, without_packing
+from pubsubd.topology.formats.recognition import PEEKED, Format, Head, Wishes, recognise
 
 LISTS = ("txt", "tsv", "csv", "edges")
 """Endings of bare lists."""
@@ -50,61 +44,35 @@ ENDINGS = {
 }
 """Ending, before ``.gz`` -> format. A ``.csv`` that is not local is an export, not a list."""
 
+MESH_ENDINGS = (
+    r"(\.(txt|tsv|csv|edges|mtx|net|paj|gml|graphml|gexf|xml|graph|metis|adjlist|json|jsonl|ndjson"
+    r"|gz|bz2|xz|zst))+$"
+)
+"""Endings of a file that are no part of its mesh's name; as a regular expression."""
+
 _HOUR = 3600
-_PACKED = 20  # bytes of text to one that is compressed, as much as repetitive exports are
-_PEEKED = 65_536  # bytes of a file that tell what it is
-_LOOKED_AT = 100  # lines of a list that tell whether it is one
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_TABLES = {"list", "table", "arrows", "adjacency"}  # formats that any text may seem to have
 _MAGIC = re.compile(r"[*?\[{]")  # what makes a path a glob
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_KINDS = {
+    stat.S_ISCHR: "a device",
+    stat.S_ISBLK: "a device",
+    stat.S_ISSOCK: "a socket",
+    stat.S_ISFIFO: "a pipe, which has to be named by itself",
+}
 
 
-def look_here(
-    paths: Sequence[str],
-    nodes: str | None = None,
-    window: int = _HOUR,
-    since: datetime | None = None,
-) -> float:
-    """Check the inputs before Spark has started, and return about how many bytes of text they are.
+@dataclass
+class Found:
+    """Local files.
 
-    That is infinity if any of them is not local.
-
-    Raises:
-        TopologyError: a local input, or the node list, is not there or is of no use; or there are
-            no rows in any of the inputs; or :func:`check_window` does.
+    Attributes:
+        files: path -> format.
+        ignored: path of a file in a folder that is left out -> why.
     """
-    found: dict[Path, str] = {}
-    here = True
-    for path in paths:
-        if (local := local_path(path)) is None:
-            here = False
-        else:
-            found |= {Path(name): kind for name, kind in find_here(local)[0].items()}
-    if nodes is not None and (local := local_path(nodes)) is not None:
-        find_here(local, nodes=True)
-    check_window(map(str, found), window, since)
-    if not here:
-        return math.inf
-    if not any(_has_rows(path, kind) for path, kind in found.items()):
-        raise TopologyError("there is nothing to analyse: there are no rows")
-    return float(sum(map(_size, found)))
 
-
-def _size(path: Path) -> int:
-    packed = path.suffix.lower() in {".gz", ".parquet"}
-    with contextlib.suppress(OSError):  # it may have been deleted: daemons delete old exports
-        return path.stat().st_size * (_PACKED if packed else 1)
-    return 0
-
-
-def _has_rows(path: Path, kind: str) -> bool:
-    """Tell whether there may be a row, good or bad, in a file."""
-    with contextlib.suppress(OSError, EOFError, zlib.error):
-        if kind != "parquet":
-            start, whole = _peek(path)
-            lines = _lines(start, comments=kind != "list")
-            return not whole or len(lines) > (kind == "csv")
-    return True
+    files: dict[str, Format] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
 
 
 def is_remote(path: str) -> bool:
@@ -120,71 +88,84 @@ def local_path(path: str) -> str | None:
     return unquote(address.path) if address.scheme.lower() == "file" else None
 
 
-def find_here(path: str, nodes: bool = False) -> tuple[dict[str, str], list[str]]:
-    """Return the files at ``path`` with their formats, and those of folders that are left out.
+def find_here(
+    path: str,
+    wishes: Wishes = Wishes(),  # noqa: B008
+    out: Path | None = None,
+    *,
+    nodes: bool = False,
+) -> Found:
+    """Return the files at ``path``, and those of folders that are left out.
 
     Args:
         path: a file, folder or glob.
+        wishes: how files that are not a daemon's are to be read.
+        out: a folder that is no input, though it may be in one: that of the report.
         nodes: it is a node list.
 
     Raises:
         TopologyError: there is nothing, or no edge list.
     """
     local = Path(path)
+    found = Found()
     try:
         if local.is_dir() and not nodes:
-            return _find_in_folder(local)
+            _add_folder(local, found, wishes, out)
+            return found
         if local.exists():
-            return {str(local.absolute()): _tell_nodes(local) if nodes else _tell(local)}, []
-        found: dict[str, str] = {}
-        ignored: list[str] = []
+            form = _tell_nodes(local) if nodes else tell(local, wishes)
+            found.files[str(local.absolute())] = form
+            return found
         names = sorted(glob.glob(path)) if _MAGIC.search(path) else []
-        for name in names:
-            inner, others = _find_in_folder(Path(name)) if Path(name).is_dir() else _one(Path(name))
-            found |= inner
-            ignored += others
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(path, error) from error
+        for name in map(Path, names):
+            if name.is_dir():
+                _add_folder(name, found, wishes, out)
+            else:
+                found.files[str(name.absolute())] = tell(name, wishes)
+    except BROKEN as error:
+        raise unreadable(path, error) from error
     if not names:
         what = "nothing matches it" if _MAGIC.search(path) else "there is no such file or folder"
         raise TopologyError(f"{path}: {what}")
-    return found, ignored
+    return found
 
 
-def _one(path: Path) -> tuple[dict[str, str], list[str]]:
-    return {str(path.absolute()): _tell(path)}, []
-
-
-def _find_in_folder(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Return the contents of a folder.
+def _add_folder(folder: Path, found: Found, wishes: Wishes, out: Path | None) -> None:
+    """Add the contents of a folder.
 
     Raises:
         TopologyError: there is no edge list among it.
     """
-    files = sorted(_list_folder(folder))
+    files = sorted(_list_folder(folder, None if out is None else out.resolve()))
     if not files:
         raise TopologyError(f"{folder}: there are no files in it")
-    found: dict[str, str] = {}
-    ignored: list[str] = []
-    reason = ""
+    before = len(found.files)
+    reasons = []
     for path in files:
         try:
-            found[str(path.absolute())] = _tell(path, chosen=False)
+            found.files[str(path.absolute())] = tell(path, replace(wishes, of_folder=True))
         except TopologyError as error:
-            ignored.append(str(path.absolute()))
-            reason = reason or str(error)
-        except (OSError, EOFError, zlib.error) as error:
-            raise _unreadable(str(path), error) from error
-    if not found:
-        more = f" ({reason})" if len(files) == 1 else ""
+            if isinstance(error.__cause__, UnevenError) and ending_of(path.name) in LISTS:
+                raise  # it is meant to be one
+            reasons.append(str(error))
+            found.ignored[str(path.absolute())] = str(error).removeprefix(f"{path}: ")
+        except FileNotFoundError:
+            continue  # daemons delete old exports
+        except BROKEN as error:
+            raise unreadable(str(path), error) from error
+    if len(found.files) == before:
+        more = f" ({reasons[0]})" if len(files) == 1 and reasons else ""
         raise TopologyError(f"{folder}: none of its {len(files)} files is an edge list{more}")
-    return found, ignored
 
 
-def _list_folder(folder: Path) -> Iterator[Path]:
+def _list_folder(folder: Path, out: Path | None) -> Iterator[Path]:
     """Yield the files of a folder and of those in it that may be inputs."""
     for name, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = [one for one in folders if not one.startswith((".", "_"))]
+        folders[:] = [
+            one
+            for one in folders
+            if not one.startswith((".", "_")) and Path(name, one).resolve() != out
+        ]
         for file in set(files) - superseded(files):
             path = Path(name, file)
             if not file.startswith((".", "_")) and not file.endswith(".part") and path.is_file():
@@ -220,7 +201,8 @@ def check_window(files: Iterable[str], window: int, since: datetime | None) -> N
             )
 
 
-def _unreadable(path: str, error: Exception) -> TopologyError:
+def unreadable(path: str, error: Exception) -> TopologyError:
+    """Return the error of a file that cannot be read to its end."""
     why = getattr(error, "strerror", None) or str(error) or "it is cut off"
     return TopologyError(f"{path} cannot be read: {why}")
 
@@ -228,55 +210,56 @@ def _unreadable(path: str, error: Exception) -> TopologyError:
 # What a local file is
 
 
-def _tell(path: Path, chosen: bool = True) -> str:
+def tell(path: Path, wishes: Wishes) -> Format:
     """Return the format of a file.
-
-    Args:
-        path: the file.
-        chosen: somebody named it, so that anything that can be a list is one.
 
     Raises:
         TopologyError: it is no edge list, or one that Spark cannot read.
-        OSError, EOFError, zlib.error: it cannot be read.
+        OSError, EOFError, zlib.error, lzma.LZMAError: it cannot be read.
     """
+    _check_kind(path)
+    _check_name(path)
+    head = peek(path)
     ending = ending_of(path.name)
-    _check_name(path)
-    start, whole = _peek(path)
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if ending == "parquet":
+    if ending == "parquet" and not head.data.startswith(b"PAR1"):
         raise TopologyError(f"{path} is not a Parquet file")
-    if _BINARY.search(start):
-        raise TopologyError(f"{path} is no edge list: it is not text in UTF-8")
-    lines = _lines(start)
-    first = lines[0].strip() if lines else ""
-    if first.startswith(("{", "[")):
-        # One line that was cut off by the end of whoever wrote it has no names yet.
-        cut = whole and len(lines) == 1 and ENDINGS.get(ending) == "jsonl"
-        if first.startswith("{") and (cut or any(f'"{name}"' in first for name in REQUIRED)):
-            return "jsonl"
-        raise TopologyError(f"{path} is no edge list: it is JSON, but not one row a line")
-    if not first and ending in ENDINGS:
-        return ENDINGS[ending]
-    names = [name.strip().strip('"') for name in first.split(",")]
-    if ",".join(names) in HEADERS:
-        return "csv"
-    if {"ts", "src", "dst"} <= set(names):
-        raise TopologyError(f"{path}: its columns are not {HEADERS[0]}")
-    if ENDINGS.get(ending) == "jsonl":
-        raise TopologyError(f"{path} is no edge list: it is not JSON, one row a line")
-    if chosen or (ending in LISTS and _is_table(lines if whole else lines[:-1])):
-        return "list"
-    raise TopologyError(f"{path} is no edge list")
+    if not head.data.strip():
+        return Format(ENDINGS.get(ending, "list"))
+    try:
+        found = recognise(head, wishes)
+    except FormatError as error:
+        raise TopologyError(f"{path}: {error}") from error
+    if wishes.of_folder and found.name in _TABLES and ending not in LISTS:
+        raise TopologyError(f"{path}: its ending is none of an edge list")
+    return found
 
 
-def _tell_nodes(path: Path) -> str:
+def peek(path: Path) -> Head:
+    """Return the beginning of a file, unpacked.
+
+    Raises:
+        OSError, EOFError, zlib.error, lzma.LZMAError: it cannot be read.
+    """
+    with open_unpacked(path) as file:
+        start = file.read(PEEKED + 1)
+    return Head(start[:PEEKED], len(start) <= PEEKED, without_packing(path.name))
+
+
+def _tell_nodes(path: Path) -> Format:
     """Return the format of a node list."""
+    _check_kind(path)
     _check_name(path)
-    start, _ = _peek(path)
-    if _BINARY.search(start) or start.startswith((b"{", b"[", b"PAR1")):
+    start = peek(path).data
+    if b"\0" in start or start.startswith((b"{", b"[", b"PAR1", b"\x89PNG")):
         raise TopologyError(f"{path} is no node list: it is not text with a name a line")
-    return "list"
+    return Format("list")
+
+
+def _check_kind(path: Path) -> None:
+    mode = path.stat().st_mode
+    for is_kind, what in _KINDS.items():
+        if is_kind(mode):
+            raise TopologyError(f"{path} is {what}, not a file of edge lists")
 
 
 def _check_name(path: Path) -> None:
@@ -293,34 +276,17 @@ def _check_name(path: Path) -> None:
         ) from error
 
 
-def _peek(path: Path) -> tuple[bytes, bool]:
-    """Return the beginning of a file, decompressed, and whether that is all of it."""
-    with path.open("rb") as file:
-        start = file.read(_PEEKED + 1)
-    packed = start.startswith(b"\x1f\x8b")
-    if packed != (path.suffix.lower() == ".gz") and start:
-        raise TopologyError(
-            f"{path} is compressed: it needs the ending .gz" if packed else f"{path} is not gzip"
-        )
-    if packed:
-        with gzip.open(path) as unpacked:
-            start = unpacked.read(_PEEKED + 1)
-    return start[:_PEEKED], len(start) <= _PEEKED
-
-
-def _lines(start: bytes, comments: bool = False) -> list[str]:
-    """Return the lines that are not empty, without those that begin with ``#`` if asked to."""
-    text = start.decode("utf-8", "replace").removeprefix("\ufeff")
-    return [line for line in text.splitlines() if line.strip() and (comments or line[0] != "#")]
-
-
-def _is_table(lines: Sequence[str]) -> bool:
-    """Return whether most lines have the same number of columns, two or more."""
-    counts = [len(re.split(r"[\s,]+", line.strip())) for line in islice(lines, _LOOKED_AT)]
-    usual = max(set(counts), key=counts.count, default=0)
-    return usual >= 2 and 2 * counts.count(usual) > len(counts)
-
-
 def ending_of(name: str) -> str:
-    """Return the ending of a file's name without the dot, and without ``.gz``."""
-    return name.lower().removesuffix(".gz").rpartition(".")[2]
+    """Return the ending of a file's name without the dot, and without that of its packing."""
+    return without_packing(name).lower().rpartition(".")[2]
+
+
+def is_packed_for_spark(path: Path) -> bool:
+    """Tell whether Spark reads a text as it is packed: not at all, or as gzip with its ending.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    packed = packing_of(path)
+    named = path.name.lower().endswith(".gz")
+    return packed is None if not named else packed == "gz" or not os.path.getsize(path)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
@@ -25,8 +21,9 @@ from pubsubd.topology.cleaning import (
     drop_repeats,
     rejects,
 )
-from pubsubd.topology.distributed.whole import analyse
+from pubsubd.topology.distributed.whole import analyse as analyse_spread
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.formats.links import MOST_REJECTED
 from pubsubd.topology.history import (
     CHURN,
     DAEMONS,
@@ -38,10 +35,12 @@ from pubsubd.topology.history import (
     make_history,
 )
 from pubsubd.topology.incident import gone_table
-from pubsubd.topology.inputs import check_window
+from pubsubd.topology.inputs import check_window, is_remote
 from pubsubd.topology.parameters import Job, Outcome, Stage
+from pubsubd.topology.preparing import Prepared, prepare
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
 from pubsubd.topology.report import Report, terminal_summary, write_report
+from pubsubd.topology.scratch import Scratch
 from pubsubd.topology.snapshots import (
     GRAPH,
     ROWS,
@@ -84,43 +83,52 @@ HERE = 64 * 2**20
 
 _SHUFFLED = 8 * 2**20  # bytes of text for a task after a shuffle, where there is little
 _TASKS = 32  # a core, that graphs are dealt to: they take very different times
+_NAMED = 3  # files that a message names
 _FEW, _FEW_ARCS = 64, 20_000  # graphs and their arcs that take less time than to start workers
 
 
-def run_in(spark: SparkSession, job: Job, stage: Stage, size: float = math.inf) -> Outcome:
-    """Analyse the inputs in an existing session, and write the report.
+def run_in(spark: SparkSession, job: Job, stage: Stage, size: float | None = None) -> Outcome:
+    """Look at the inputs, analyse them in an existing session, and write the report.
 
     Args:
         spark: the session.
         job: as :func:`pubsubd.topology.run.run` takes it.
         stage: called with each stage.
-        size: about how many bytes of text there are, see :data:`HERE`.
+        size: about how many bytes of text there are, if that is not to be looked up; see
+            :data:`HERE`.
 
     Raises:
         TopologyError, OSError: as :func:`pubsubd.topology.run.run`.
     """
     job.out.mkdir(parents=True, exist_ok=True)
-    settings = _of_a_small_job(size) if size < HERE else {}
-    with _scratch(job.out) as scratch, changed(spark, settings):
-        made = scratch / "made"
+    with Scratch(job.out) as scratch:
+        prepared = prepare(job, scratch, stage)
+        prepared.size = prepared.size if size is None else size
+        return analyse(spark, job, stage, prepared, scratch)
+
+
+def analyse(
+    spark: SparkSession, job: Job, stage: Stage, prepared: Prepared, scratch: Scratch
+) -> Outcome:
+    """Analyse inputs in a session, and write the report.
+
+    Raises:
+        TopologyError, OSError: as :func:`pubsubd.topology.run.run`.
+    """
+    here = prepared.size < HERE
+    with changed(spark, _of_a_small_job(prepared.size) if here else {}):
+        made = scratch.path / "made"
         made.mkdir()
-        report = _analyse(spark, job, Store(spark, scratch, size < HERE), made, stage)
+        notes = [f"left out: {file}: {why}" for file, why in sorted(prepared.ignored.items())]
+        report = _analyse(
+            spark, job, prepared, Store(spark, scratch.path, here), made, stage, notes
+        )
         stage("writing the report")
         write_report(report, made)
         summary = terminal_summary(report)
         for file in sorted(made.iterdir()):
             file.replace(job.out / file.name)
-    return Outcome(summary, _conditions(report))
-
-
-@contextmanager
-def _scratch(out: Path) -> Iterator[Path]:
-    """A directory beside the report, since the executors have to see both."""
-    path = Path(tempfile.mkdtemp(prefix=".topology-", dir=out))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    return Outcome(summary, _conditions(report), tuple(notes))
 
 
 def _of_a_small_job(size: float) -> dict[str, str]:
@@ -133,11 +141,19 @@ def _of_a_small_job(size: float) -> dict[str, str]:
     }
 
 
-def _analyse(spark: SparkSession, job: Job, store: Store, made: Path, stage: Stage) -> Report:
+def _analyse(
+    spark: SparkSession,
+    job: Job,
+    prepared: Prepared,
+    store: Store,
+    made: Path,
+    stage: Stage,
+    notes: list[str],
+) -> Report:
     stage("reading")
-    inputs = read_inputs(spark, job.inputs)
+    inputs = read_inputs(spark, prepared)
     check_window(inputs.files, job.window, job.since)
-    nodes = None if job.nodes is None else store.keep(read_nodes(spark, str(job.nodes)))
+    nodes = None if prepared.nodes is None else store.keep(read_nodes(spark, prepared.nodes))
     # Counted in passing, by whatever reads the rows first.
     seen = Observation()
     checked = check(inputs).observe(
@@ -154,13 +170,16 @@ def _analyse(spark: SparkSession, job: Job, store: Store, made: Path, stage: Sta
         rows = checked.where(~F.col("listed")).transform(cut).transform(drop_repeats)
         history = make_history(rows, job.window, _stale(job), store.keep)
         parts.append(history.arcs)
-    if inputs.lists is not None:
+    if inputs.listed:
         parts.append(checked.where("listed").transform(cut).transform(list_arcs))
     arcs = store.compute(reduce(DataFrame.union, parts))
-    if nodes is not None and inputs.lists is not None:
+    if nodes is not None and inputs.listed:
         arcs = store.compute(store.frame(arcs).transform(add_nodes(nodes)))
     graphs = list_graphs(arcs)
     bad = store.keep(rejects(checked)) if seen.get["bad"] else None
+    notes += _tell_vanished(inputs, job)
+    if bad is not None and not job.lenient:
+        _check_lists(checked, bad)
     counts = _count(seen.get["rows"], bad, job)
     if not graphs:
         raise TopologyError(f"there is nothing to analyse: {_why_nothing(counts)}")
@@ -212,6 +231,47 @@ def _count(rows: int, bad: DataFrame | None, job: Job) -> dict[str, int]:
     return ({"": good} if good else {}) | rejected
 
 
+def _check_lists(checked: DataFrame, bad: DataFrame) -> None:
+    """Check that lists are lists.
+
+    Raises:
+        TopologyError: over a tenth of the rows of one were rejected.
+    """
+    faulty = bad.where(F.col("reason") != SELF_LOOP).select("file").distinct()
+    rows = (
+        checked.where("listed")
+        .join(F.broadcast(faulty), "file")
+        .groupBy("file")
+        .agg(
+            F.count("*").alias("rows"),
+            F.count(F.nullif("reason", F.lit(SELF_LOOP))).alias("bad"),
+        )
+    )
+    for one in rows.orderBy("file").collect():
+        if one["bad"] > MOST_REJECTED * one["rows"]:
+            raise TopologyError(
+                f"{one['file']}: {one['bad']:,} of its {one['rows']:,} rows are no links:"
+                " --lenient leaves them out"
+            )
+
+
+def _tell_vanished(inputs: Inputs, job: Job) -> list[str]:
+    """Tell which files are gone by now, so that maybe not all of their rows were read.
+
+    Raises:
+        TopologyError: there are some, and that is an error.
+    """
+    gone = [file for file in inputs.files if not is_remote(file) and not Path(file).exists()]
+    if not gone:
+        return []
+    some = ", ".join(gone[:_NAMED]) + (", ..." if len(gone) > _NAMED else "")
+    files = "1 file has" if len(gone) == 1 else f"{len(gone):,} files have"
+    told = f"{files} vanished while the inputs were read: {some}"
+    if job.strict:
+        raise TopologyError(f"--strict: {told}")
+    return [told]
+
+
 def _why_nothing(counts: dict[str, int]) -> str:
     good = counts.get("", 0) + counts.get(SELF_LOOP, 0)
     if good:
@@ -233,7 +293,7 @@ def _state_facts(
     facts = analyse_whole(frame.where(~is_large), job.seed, tasks)
     for one in large:
         stage(f"analysing {one['arcs']:,} arcs of {one['mesh']}, spread over all workers")
-        table = analyse(frame.where(_is_of(one)).select("src", "dst"), job.seed)
+        table = analyse_spread(frame.where(_is_of(one)).select("src", "dst"), job.seed)
         named = label(table, one["mesh"], one["window"])
         facts = facts.union(spark.createDataFrame(named, facts.schema))
     # Computed, since to sort is to compute twice: Spark looks at a sample first.
@@ -267,7 +327,7 @@ def _parameters(job: Job, inputs: Inputs) -> dict[str, Any]:
         "stale_seconds": _stale(job),
         "local_edges": job.local_edges,
         "files": len(inputs.files),
-        "files_left_out": len(inputs.ignored),
+        "files_left_out": inputs.ignored,
     }
 
 

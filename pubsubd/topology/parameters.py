@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from pubsubd.topology.formats.tables import Columns
+
 CONDITIONS = ("left", "new-spof", "partition", "spof", "one-sided")
 """A daemon is gone; there is a single point of failure that the window before did not have; the
 mesh is in several parts; there is a single point of failure; a link is told of by one end only."""
@@ -19,8 +21,8 @@ Stage = Callable[[str], None]
 class Job:
     """Parameters of a run; pubsubd-topology(1) explains each.
 
-    Durations are seconds. ``mesh``, ``since`` and ``until`` keep a part of the rows, ``nodes`` is
-    a file with daemons that exist.
+    Durations are seconds. ``columns`` are those of tables that have the ends of links. ``mesh``,
+    ``since`` and ``until`` keep a part of the rows, ``nodes`` is a file with daemons that exist.
     """
 
     inputs: Sequence[str]
@@ -33,6 +35,8 @@ class Job:
     nodes: Path | None = None
     stale: int | None = None
     strict: bool = False
+    lenient: bool = False
+    columns: Columns | None = None
     seed: int = 0
     local_edges: int = 10_000_000
     log_file: Path | None = None
@@ -46,7 +50,9 @@ class Outcome:
     Attributes:
         summary: lines for a terminal.
         conditions: those of :data:`CONDITIONS` that hold in the latest window of a mesh.
+        notes: what else is to be told: files that were left out, or that vanished.
     """
 
     summary: list[str]
     conditions: frozenset[str]
+    notes: tuple[str, ...] = ()

@@ -1,26 +1,29 @@
 """The inputs of an analysis, opened by Spark.
 
-What is local is told by its beginning (:mod:`pubsubd.topology.inputs`), what is not by its ending
-alone: :data:`~pubsubd.topology.inputs.ENDINGS`.
+Local ones were looked at before (:mod:`pubsubd.topology.preparing`); the others are what their
+endings say: :data:`~pubsubd.topology.inputs.ENDINGS`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from pubsubd.mesh.edge_files import superseded
 from pubsubd.mesh.edges import COLUMNS, REQUIRED
 from pubsubd.topology.errors import TopologyError
-from pubsubd.topology.inputs import ENDINGS, ending_of, find_here, is_remote, local_path
+from pubsubd.topology.formats.links import ARCS
+from pubsubd.topology.inputs import ENDINGS, ending_of, is_remote
+from pubsubd.topology.preparing import Prepared
 
 LINES = "file string, line string"
 """Of what is text: where it was found, and the line, whose bytes may be no UTF-8."""
@@ -35,16 +38,18 @@ class Inputs:
         csv: lines of exports in CSV, those with the columns' names among them: :data:`LINES`.
         parquet: rows of exports: ``file``, and the columns of an edge list as they were found.
         lists: lines of bare lists: :data:`LINES`.
+        arcs: rows of converted files: :data:`pubsubd.topology.formats.links.ARCS`.
         files: the files, sorted.
-        ignored: files of folders that are left out, sorted.
+        ignored: how many files of folders are left out.
     """
 
     jsonl: DataFrame | None
     csv: DataFrame | None
     parquet: DataFrame | None
     lists: DataFrame | None
+    arcs: DataFrame | None
     files: tuple[str, ...]
-    ignored: tuple[str, ...]
+    ignored: int
 
     @property
     def text(self) -> bool:
@@ -56,39 +61,63 @@ class Inputs:
         """True if any input was exported by daemons."""
         return any(one is not None for one in (self.jsonl, self.csv, self.parquet))
 
+    @property
+    def listed(self) -> bool:
+        """True if any input has links without times."""
+        return self.lists is not None or self.arcs is not None
 
-def read_inputs(spark: SparkSession, paths: Sequence[str]) -> Inputs:
-    """Return the inputs at ``paths``.
 
-    Args:
-        spark: where it is read.
-        paths: files, folders and globs, local or as URLs that Spark takes (``s3a://``,
-            ``hdfs://``, ``file://``). Local ones have to be at the same place for all executors.
+def read_inputs(spark: SparkSession, prepared: Prepared) -> Inputs:
+    """Return the inputs.
+
+    Local files have to be at the same place for all executors. One that has vanished is left out.
 
     Raises:
         TopologyError: something is not there, or is no edge list.
     """
-    formats: dict[str, str] = {}
-    ignored: set[str] = set()
-    for path in paths:
-        found, others = _find(spark, path)
-        formats |= found
-        ignored |= set(others)
+    formats = dict(prepared.files)
+    for url in prepared.remote:
+        formats |= _find_remote(spark, url, nodes=False)
     by_format: dict[str, list[str]] = defaultdict(list)
     for file in sorted(formats):
         by_format[formats[file]].append(file)
     frames: dict[str, DataFrame] = {}
     for name, files in by_format.items():
-        read = _read_parquet if name == "parquet" else _read_lines
-        frames[name] = read(spark, files)
+        frames[name] = _read_there(spark, name, files, prepared)
     return Inputs(
         jsonl=frames.get("jsonl"),
         csv=frames.get("csv"),
         parquet=frames.get("parquet"),
         lists=frames.get("list"),
-        files=tuple(sorted(formats)),
-        ignored=tuple(sorted(ignored - formats.keys())),
+        arcs=frames.get("arcs"),
+        files=tuple(sorted(map(prepared.origin, formats))),
+        ignored=len(prepared.ignored),
     )
+
+
+def _read_there(
+    spark: SparkSession, name: str, files: Sequence[str], prepared: Prepared
+) -> DataFrame:
+    """Return the rows of the files that are there: daemons delete old exports."""
+    while True:
+        there = [file for file in files if is_remote(file) or Path(file).exists()]
+        if not there:
+            raise TopologyError(f"there is nothing to analyse: {files[0]} has vanished")
+        try:
+            if name == "parquet":
+                return _read_parquet(spark, there)
+            if name == "arcs":
+                return _reader(spark).parquet(*_spelled(there)).select(*ARCS.names)
+            return _read_lines(spark, there, prepared.origins)
+        except (AnalysisException, FileNotFoundError) as error:
+            if isinstance(error, AnalysisException) and "PATH_NOT_FOUND" not in str(error):
+                raise
+            if all(is_remote(file) or Path(file).exists() for file in there):
+                raise
+
+
+def _reader(spark: SparkSession) -> DataFrameReader:
+    return spark.read.option("ignoreMissingFiles", "true")
 
 
 def read_nodes(spark: SparkSession, path: str) -> DataFrame:
@@ -101,10 +130,10 @@ def read_nodes(spark: SparkSession, path: str) -> DataFrame:
     Raises:
         TopologyError: it is not there, or is no text.
     """
-    formats, _ = _find(spark, path, nodes=True)
+    files = sorted(_find_remote(spark, path, nodes=True)) if is_remote(path) else [path]
     parts = F.split(F.trim("line"), r"[\s,]+", 3)
     return (
-        _read_lines(spark, sorted(formats))
+        _read_lines(spark, files, {})
         .where(F.is_valid_utf8("line"))
         .select(
             F.regexp_replace(parts[0], "^\ufeff", "").alias("id"),
@@ -114,12 +143,6 @@ def read_nodes(spark: SparkSession, path: str) -> DataFrame:
         .groupBy("id")
         .agg(F.max("address").alias("address"))
     )
-
-
-def _find(spark: SparkSession, path: str, nodes: bool = False) -> tuple[dict[str, str], list[str]]:
-    """Return the files at ``path`` with their formats, and those that are left out."""
-    local = local_path(path)
-    return (_find_remote(spark, path, nodes), []) if local is None else find_here(local, nodes)
 
 
 def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
@@ -166,8 +189,13 @@ def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
 # What Spark makes of them
 
 
-def _read_lines(spark: SparkSession, files: Sequence[str]) -> DataFrame:
-    return spark.read.text(_spelled(files)).select(_file(), F.col("value").alias("line"))
+def _read_lines(spark: SparkSession, files: Sequence[str], origins: Mapping[str, str]) -> DataFrame:
+    file = _file()
+    if copies := {copy: origin for copy, origin in origins.items() if copy in set(files)}:
+        known = F.create_map(*(F.lit(one) for pair in copies.items() for one in pair))
+        file = F.coalesce(F.try_element_at(known, file), file)
+    lines = _reader(spark).text(_spelled(files))
+    return lines.select(file.alias("file"), F.col("value").alias("line"))
 
 
 def _file() -> Column:
@@ -201,7 +229,7 @@ def _read_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     for group in alike.values():
         # Of remote files nobody has looked at each one's columns: those of all are needed.
         merge = is_remote(group[0])
-        frame = spark.read.option("mergeSchema", merge).parquet(*_spelled(group))
+        frame = _reader(spark).option("mergeSchema", merge).parquet(*_spelled(group))
         _check_columns(group[0], frame.columns)
         columns = [
             (F.col(name) if name in frame.columns else F.lit(None)).try_cast(kind).alias(name)
@@ -225,6 +253,8 @@ def _types(file: str) -> tuple[str, ...]:
         return ()
     try:
         schema = pq.read_schema(file)
+    except FileNotFoundError:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise TopologyError(f"{file} is not a whole Parquet file") from error
     _check_columns(file, schema.names)

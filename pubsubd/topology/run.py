@@ -13,8 +13,9 @@ from importlib import import_module
 
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import explain_failure
-from pubsubd.topology.inputs import look_here
 from pubsubd.topology.parameters import Job, Outcome, Stage
+from pubsubd.topology.preparing import prepare
+from pubsubd.topology.scratch import Scratch
 from pubsubd.topology.settings import BRIEF
 from pubsubd.topology.spark import spark_session
 
@@ -26,22 +27,20 @@ def run(job: Job, stage: Stage) -> Outcome:
         TopologyError: the analysis cannot go on; the message is one line.
         OSError: a file could not be written.
     """
-    nodes = None if job.nodes is None else str(job.nodes)
-    size = look_here(job.inputs, nodes, job.window, job.since)
-    stage("starting Spark")
-    with (
-        _one_line(),
-        spark_session(
+    with _one_line(), Scratch(job.out) as scratch:
+        prepared = prepare(job, scratch, stage)
+        stage("starting Spark")
+        with spark_session(
             job.master,
             job.log_file,
             heap=job.driver_memory,
-            brief=size < BRIEF,
+            brief=prepared.size < BRIEF,
             archive=True,
             meanwhile=_import,
-        ) as spark,
-    ):
-        outcome: Outcome = import_module("pubsubd.topology.job").run_in(spark, job, stage, size)
-        return outcome
+        ) as spark:
+            in_spark = import_module("pubsubd.topology.job")
+            outcome: Outcome = in_spark.analyse(spark, job, stage, prepared, scratch)
+            return outcome
 
 
 def _import() -> None:

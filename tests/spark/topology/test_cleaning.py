@@ -24,7 +24,10 @@ from pubsubd.topology.cleaning import (
     drop_repeats,
     rejects,
 )
+from pubsubd.topology.parameters import Job
+from pubsubd.topology.preparing import prepare
 from pubsubd.topology.reading import read_inputs
+from pubsubd.topology.scratch import Scratch
 from tests.rows import row
 from tests.topologies import read_arcs, real
 
@@ -172,8 +175,10 @@ def test_bare_lists_have_two_columns_and_others_that_are_ignored(spark: SparkSes
 
 @pytest.mark.parametrize(("name", "loops"), [("as20000102.txt", 1323), ("p2p-Gnutella08.txt", 0)])
 def test_a_real_list_comes_whole(spark: SparkSession, tmp_path: Any, name: str, loops: int) -> None:
-    inputs = read_inputs(spark, [str(real(name))])
-    rows = check_lists(inputs.lists).groupBy("mesh", "reason").count().collect()
+    job = Job([str(real(name))], tmp_path)
+    lists = read_inputs(spark, prepare(job, Scratch(tmp_path), print)).lists
+    assert lists is not None
+    rows = check_lists(lists).groupBy("mesh", "reason").count().collect()
     counts = {row["reason"]: row["count"] for row in rows}
     arcs = read_arcs(real(name))
     assert {row["mesh"] for row in rows} == {name.removesuffix(".txt")}

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import networkx as nx
 import pytest
 
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.formats.tables import Columns
 from pubsubd.topology.job import run_in
 from pubsubd.topology.parameters import Job, Outcome
 from pubsubd.topology.report import schema
@@ -335,3 +337,71 @@ def test_listed_daemons_exist_and_have_addresses(tmp_path: Path, spark: SparkSes
         end for plan in mesh["advice"].values() for one in plan["items"] for end in one.items()
     }
     assert not {("on", "e"), ("to", "e"), ("on", "alone"), ("to", "alone")} & advised
+
+
+def test_a_file_that_vanishes_is_told_and_an_error_if_strict(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    exports = write_exports(tmp_path / "exports")
+    first, second = sorted(exports.iterdir())[:2]
+
+    def vanish(stage: str) -> None:
+        """Delete one before it is read, and one maybe after."""
+        if stage == "reading":
+            first.unlink(missing_ok=True)
+        elif stage.startswith("reconciling"):
+            second.unlink(missing_ok=True)
+
+    job = Job([str(exports)], tmp_path / "out")
+    outcome = run_in(spark, job, vanish)
+    told = f"2 files have vanished while the inputs were read: {first}, {second}"
+    assert outcome.notes == (told,)
+    for path in (first, second):
+        path.write_text(row(0, "a", "a", "b") + "\n")
+    with pytest.raises(TopologyError, match=f"^--strict: {told}$"):
+        run_in(spark, Job(job.inputs, tmp_path / "strict", strict=True), vanish)
+
+
+def test_graphs_in_foreign_formats_and_lists_are_meshes_beside_each_other(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    graph = nx.barbell_graph(4, 2)
+    graph.add_node("alone")
+    nx.write_graphml(graph, inputs / "one.graphml")
+    nx.write_gml(graph, inputs / "two.gml")
+    (inputs / "three.json").write_text(json.dumps(nx.node_link_data(graph, edges="links")))
+    (inputs / "four.csv").write_text("".join(f"x;{a};{b}\n" for a, b in graph.edges) + "x;a;\n")
+    (inputs / "five.csv").write_text(
+        "id,source,target\n" + "".join(f"x,{a},{b}\n" for a, b in graph.edges)
+    )
+    (inputs / "notes.txt").write_text("Two words\nand three more\n")
+    job = Job([str(inputs)], tmp_path / "out", columns=Columns("2", "3"))
+    outcome = run_in(spark, job, lambda _: None)
+    found = metrics_of(tmp_path / "out")
+    assert {
+        (name, one["daemons"], one["links"], one["components"], one["bridges"])
+        for name, one in found.items()
+    } == {(name, 11, 15, 2, 3) for name in ("one", "two", "three")} | {
+        (name, 10, 15, 1, 3) for name in ("four", "five")
+    }
+    assert {one["reciprocity"] for one in found.values()} == {0, 1}
+    (note,) = outcome.notes
+    assert note.startswith(f"left out: {inputs}/notes.txt: it is no list of links")
+    (rejected,) = read_table(tmp_path / "out", "rejects").to_pylist()
+    assert rejected == {"file": f"{inputs}/four.csv", "reason": "short", "line": "x;a;"}
+
+
+def test_a_list_with_many_bad_rows_is_none_unless_lenient(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Its beginning, which is looked at before, is good."""
+    lists = tmp_path / "long.txt"
+    good = "".join(f"{number % 9} {number % 5}\n" for number in range(20_000))
+    lists.write_text(good + "alone\n" * 4_000)
+    with pytest.raises(TopologyError, match="4,000 of its 24,000 rows are no links: --lenient"):
+        analyse(spark, lists, tmp_path / "out")
+    analyse(spark, lists, tmp_path / "out", lenient=True)
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["rejects"]["short"] == 4_000

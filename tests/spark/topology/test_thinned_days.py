@@ -14,7 +14,10 @@ from pubsubd.mesh.compaction import compact
 from pubsubd.mesh.edge_files import Exporter
 from pubsubd.topology.cleaning import check, clean, drop_repeats
 from pubsubd.topology.history import make_history
+from pubsubd.topology.parameters import Job
+from pubsubd.topology.preparing import prepare
 from pubsubd.topology.reading import read_inputs
+from pubsubd.topology.scratch import Scratch
 from pubsubd.topology.store import Store
 from tests.rows import row
 
@@ -78,7 +81,8 @@ def test_hours_of_thinned_days_are_those_of_all_rows(spark: SparkSession, tmp_pa
         # The first day is thinned, the next one is in hours.
         compact(folder, 0, MIDNIGHT + 3600 * (HOURS.stop + 1))
         assert list(folder.glob("*.parquet"))
-    inputs = read_inputs(spark, [str(tmp_path)])
+    job = Job([str(tmp_path)], tmp_path / "out")
+    inputs = read_inputs(spark, prepare(job, Scratch(job.out), print))
     store = Store(spark, tmp_path, True)
     rows = store.keep(drop_repeats(clean(check(inputs), 3600)))
     counts = {one["mesh"]: one["count"] for one in rows.groupBy("mesh").count().collect()}

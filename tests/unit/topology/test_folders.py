@@ -10,7 +10,10 @@ import pytest
 from pubsubd.mesh.compaction import SETTLED, compact
 from pubsubd.mesh.edge_files import Exporter
 from pubsubd.topology.errors import TopologyError
-from pubsubd.topology.inputs import find_here, look_here
+from pubsubd.topology.inputs import find_here
+from pubsubd.topology.parameters import Job
+from pubsubd.topology.preparing import prepare
+from pubsubd.topology.scratch import Scratch
 from tests.rows import row
 
 MIDNIGHT = datetime(2026, 11, 28, tzinfo=UTC)
@@ -27,9 +30,14 @@ def exported(tmp_path: Path) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    found, ignored = find_here(str(folder))
-    assert ignored == []
-    return [str(Path(path).relative_to(folder)) for path in found]
+    found = find_here(str(folder))
+    assert found.ignored == {}
+    return [str(Path(path).relative_to(folder)) for path in found.files]
+
+
+def look(folder: Path, window: int, since: datetime | None = None) -> None:
+    job = Job([str(folder)], folder / "out", window=window, since=since)
+    prepare(job, Scratch(job.out), print)
 
 
 def test_the_folders_of_all_daemons_are_one_input(exported: Path) -> None:
@@ -57,9 +65,9 @@ def test_each_row_is_read_once_while_its_file_is_being_compacted(exported: Path)
 def test_windows_of_days_that_were_thinned_are_whole_hours(exported: Path) -> None:
     compact(exported / "a", 0, MIDNIGHT.timestamp() + 2 * 86_400)
     for window in (3600, 7200, 86_400):
-        look_here([str(exported)], None, window)
+        look(exported, window)
     for since in (None, MIDNIGHT):
         with pytest.raises(TopologyError, match="--window has to be a number of hours") as caught:
-            look_here([str(exported)], None, 900, since)
+            look(exported, 900, since)
     assert str(caught.value).endswith("or --since 2026-11-29T00:00:00Z or later")
-    look_here([str(exported)], None, 900, MIDNIGHT.replace(day=29))
+    look(exported, 900, MIDNIGHT.replace(day=29))
