@@ -75,6 +75,10 @@ class Links:
             self._labels[number] = label
         return number
 
+    def ids(self) -> list[str]:
+        """Return the ids of the daemons, in the order of their numbers."""
+        return list(self._numbers)
+
     def expect(self, daemons: int) -> None:
         """Check how many daemons a file says that it has.
 

@@ -39,7 +39,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)").match
 _LETTER = re.compile(r"[^\W\d_]").search
 _USUAL = 0.9  # share of rows that have to be alike for a table to be meant
 _FEW = 3  # rows from which on their columns tell something
-_LONGEST_FIELD = 131_072
+_BYTES = re.compile("[\udc80-\udcff]").search  # that are no UTF-8
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ def split(line: str, delimiter: str) -> list[str]:
     """
     if delimiter == " " and '"' not in line:
         return re.split(r"[\s,]+", line.strip())
+    if '"' not in line:
+        return [field.strip() for field in line.split(delimiter)]
     text = re.sub(r"[\s,]+", " ", line.strip()) if delimiter == " " else line
     try:
         (fields,) = csv.reader([text], delimiter=delimiter, strict=True, skipinitialspace=True)
@@ -269,9 +271,7 @@ def read_table(file: BinaryIO, links: Links, table: Table) -> None:
 
 
 def _read_row(line: str, links: Links, table: Table) -> None:
-    try:
-        line.encode()
-    except UnicodeEncodeError:
+    if not line.isascii() and _BYTES(line):
         links.reject("utf8", line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
         return
     try:

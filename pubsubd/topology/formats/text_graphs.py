@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+from array import array
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -36,6 +37,7 @@ def lines_of(file: BinaryIO, errors: str = "strict") -> Iterator[str]:
 # GML
 
 
+_GML_KEYS = {"id", "label", "source", "target", "directed"}
 _TOKENS = re.compile(r'"[^"]*"|[][]|[^][\s"]+')
 
 
@@ -47,7 +49,8 @@ def read_gml(file: BinaryIO, links: Links) -> None:
     """
     levels: list[tuple[str, dict[str, str]]] = []
     key = ""
-    edges: list[dict[str, str]] = []
+    ends = Links()  # by number, since a graph may say at its end that it is directed
+    edges = array("i")
     directed = "0"
     for token in _gml_tokens(file):
         if token == "]":
@@ -58,7 +61,7 @@ def read_gml(file: BinaryIO, links: Links) -> None:
             if where == ["graph"] and name == "node":
                 links.daemon(values.get("id", ""), values.get("label"))
             elif where == ["graph"] and name == "edge":
-                edges.append(values)
+                edges.extend(ends.daemon(values.get(key, "")) for key in ("source", "target"))
             elif not levels and name == "graph":
                 directed = values.get("directed", "0")
         elif not key:
@@ -68,13 +71,14 @@ def read_gml(file: BinaryIO, links: Links) -> None:
             levels.append((key, {}))
             key = ""
         else:
-            if levels:
+            if levels and key in _GML_KEYS:
                 levels[-1][1].setdefault(key, html.unescape(token.strip('"')))
             key = ""
     if levels or key:
         raise FormatError("it ends within the graph")
-    for edge in edges:
-        links.add(edge.get("source", ""), edge.get("target", ""), both_ways=directed != "1")
+    names = ends.ids()
+    for src, dst in zip(edges[::2], edges[1::2], strict=True):
+        links.add(names[src], names[dst], both_ways=directed != "1")
 
 
 def _gml_tokens(file: BinaryIO) -> Iterator[str]:
