@@ -9,10 +9,10 @@ const PIECE = 65_536; // bytes of one WebSocket message; their boundaries mean n
 
 /** An error that the daemon has answered with. */
 export class LineError extends Error {
-  constructor(code, text) {
-    super(text);
-    this.code = code;
-  }
+	constructor(code, text) {
+		super(text);
+		this.code = code;
+	}
 }
 
 /**
@@ -25,193 +25,193 @@ export class LineError extends Error {
  * is told to `refused` and never sent again by itself.
  */
 export class Connection extends EventTarget {
-  #socket = null;
-  #queue = []; // requests that are not answered, oldest first
-  #asked = 0;
-  #wait = FIRST_WAIT;
-  #timer = 0;
-  #since = 0;
-  #handlers = new Map(); // substring -> set of functions
-  #ended = false;
-  #login;
-  #refused;
+	#socket = null;
+	#queue = []; // requests that are not answered, oldest first
+	#asked = 0;
+	#wait = FIRST_WAIT;
+	#timer = 0;
+	#since = 0;
+	#handlers = new Map(); // substring -> set of functions
+	#ended = false;
+	#login;
+	#refused;
 
-  state = "connecting";
-  reason = ""; // why it is not connected
-  retryAt = 0; // when the next try is due, as Date.now() tells
-  user = null; // the name it has logged in with
+	state = "connecting"; // or login, ready, waiting, closed
+	reason = ""; // why it is not connected
+	retryAt = 0; // when the next try is due, by Date.now()
+	user = null; // the name it has logged in with
 
-  constructor({ login = () => null, refused = () => {} } = {}) {
-    super();
-    this.#login = login;
-    this.#refused = refused;
-  }
+	constructor({ login = () => null, refused = () => {} } = {}) {
+		super();
+		this.#login = login;
+		this.#refused = refused;
+	}
 
-  /** Connect now, whatever has been waited for. */
-  open() {
-    this.#drop();
-    this.#ended = false;
-    this.#become("connecting");
-    const url = new URL("line", location.href);
-    url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-    url.hash = url.search = "";
-    const socket = this.#socket = new WebSocket(url);
-    socket.binaryType = "arraybuffer";
-    socket.onopen = () => this.#enter(socket);
-    socket.onmessage = event => {
-      for (const message of parseFrames(event.data)) this.#hear(message);
-    };
-    socket.onclose = event => this.#lost(event.reason);
-  }
+	/** Connect now, whatever has been waited for. */
+	open() {
+		this.#drop();
+		this.#ended = false;
+		this.#become("connecting");
+		const url = new URL("line", location.href);
+		url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+		url.hash = url.search = "";
+		const socket = this.#socket = new WebSocket(url);
+		socket.binaryType = "arraybuffer";
+		socket.onopen = () => this.#enter(socket);
+		socket.onmessage = event => {
+			for (const message of parseFrames(event.data)) this.#hear(message);
+		};
+		socket.onclose = event => this.#lost(event.reason);
+	}
 
-  /** Disconnect, until `open` is called. */
-  close() {
-    this.#ended = true;
-    this.#drop();
-    this.#become("closed");
-  }
+	/** Disconnect, until `open` is called. */
+	close() {
+		this.#ended = true;
+		this.#drop();
+		this.#become("closed");
+	}
 
-  #drop() {
-    clearTimeout(this.#timer);
-    const socket = this.#socket;
-    this.#socket = null;
-    if (socket) {
-      socket.onopen = socket.onmessage = socket.onclose = null;
-      socket.close();
-    }
-    for (const one of this.#queue.splice(0)) one.reject(new LineError("lost", "not connected"));
-  }
+	#drop() {
+		clearTimeout(this.#timer);
+		const socket = this.#socket;
+		this.#socket = null;
+		if (socket) {
+			socket.onopen = socket.onmessage = socket.onclose = null;
+			socket.close();
+		}
+		for (const one of this.#queue.splice(0)) one.reject(new LineError("lost", "not connected"));
+	}
 
-  #become(state) {
-    this.state = state;
-    this.dispatchEvent(new Event("state"));
-  }
+	#become(state) {
+		this.state = state;
+		this.dispatchEvent(new Event("state"));
+	}
 
-  async #enter(socket) {
-    const login = this.#login();
-    this.user = null;
-    try {
-      if (login) {
-        const words = login.token ?? `${login.user} ${login.password}`;
-        const answer = decode(await this.request("auth", words)) ?? "";
-        this.user = answer.replace(/^ok ?/, "") || null;
-      } else {
-        await this.request("help");
-      }
-    } catch (error) {
-      if (socket !== this.#socket) return;
-      if (login || error.code === "login-required") {
-        this.#drop();
-        if (login) this.#refused(error);
-        this.#become("login");
-        return;
-      }
-      // Somebody who may not even ask for help is connected all the same.
-    }
-    if (socket !== this.#socket) return;
-    for (const substring of this.#handlers.keys()) this.#send(encode(subscribe(substring)));
-    this.#since = Date.now();
-    this.reason = "";
-    this.#become("ready");
-  }
+	async #enter(socket) {
+		const login = this.#login();
+		this.user = null;
+		try {
+			if (login) {
+				const words = login.token ?? `${login.user} ${login.password}`;
+				const answer = decode(await this.request("auth", words)) ?? "";
+				this.user = answer.replace(/^ok ?/, "") || null;
+			} else {
+				await this.request("help");
+			}
+		} catch (error) {
+			if (socket !== this.#socket) return;
+			if (login || error.code === "login-required") {
+				this.#drop();
+				if (login) this.#refused(error);
+				this.#become("login");
+				return;
+			}
+			// Somebody who may not even ask for help is connected all the same.
+		}
+		if (socket !== this.#socket) return;
+		for (const substring of this.#handlers.keys()) this.#send(encode(subscribe(substring)));
+		this.#since = Date.now();
+		this.reason = "";
+		this.#become("ready");
+	}
 
-  #lost(reason) {
-    if (this.state === "ready" && Date.now() - this.#since > STEADY) this.#wait = FIRST_WAIT;
-    const unsure = this.state === "connecting" && this.#queue.length > 0 && this.#login();
-    this.reason = reason || this.reason;
-    this.#drop();
-    if (unsure) {
-      // Nobody knows whether the login was good, so it is not tried again by itself.
-      this.#refused(new LineError("lost", this.reason || "the connection ended during the login"));
-      this.#become("login");
-      return;
-    }
-    const wait = this.#wait * (0.75 + Math.random() / 2);
-    this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
-    this.retryAt = Date.now() + wait;
-    this.#timer = setTimeout(() => this.open(), wait);
-    this.#become("waiting");
-  }
+	#lost(reason) {
+		if (this.state === "ready" && Date.now() - this.#since > STEADY) this.#wait = FIRST_WAIT;
+		const unsure = this.state === "connecting" && this.#queue.length > 0 && this.#login();
+		this.reason = reason || this.reason;
+		this.#drop();
+		if (unsure) {
+			// Nobody knows whether the login was good, so it is not tried again by itself.
+			this.#refused(new LineError("lost", this.reason || "the connection ended during the login"));
+			this.#become("login");
+			return;
+		}
+		const wait = this.#wait * (0.75 + Math.random() / 2);
+		this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
+		this.retryAt = Date.now() + wait;
+		this.#timer = setTimeout(() => this.open(), wait);
+		this.#become("waiting");
+	}
 
-  #hear(message) {
-    const { name, data } = message, head = this.#queue[0];
-    if (name === OWN + "ping" && head && decode(data) === head.id) {
-      this.#queue.shift();
-      if (head.error) head.reject(head.error);
-      else head.resolve(head.answer);
-    } else if (name === OWN + "error") {
-      const [, code, text] = /^(\S+) ?([^]*)/.exec(decode(data) ?? "error");
-      const error = new LineError(code, text);
-      this.reason = `${code}: ${text}`;
-      if (head) head.error ??= error;
-      else this.dispatchEvent(new CustomEvent("fault", { detail: error }));
-    } else if (head && name === head.name && head.answer === undefined) {
-      head.answer = data;
-    } else {
-      for (const [substring, handlers] of this.#handlers)
-        if (name.includes(substring) && (!name.startsWith(OWN) || substring.startsWith(OWN)))
-          for (const handler of handlers) handler(message);
-      this.dispatchEvent(new CustomEvent("message", { detail: message }));
-    }
-  }
+	#hear(message) {
+		const { name, data } = message, head = this.#queue[0];
+		if (name === OWN + "ping" && head && decode(data) === head.id) {
+			this.#queue.shift();
+			if (head.error) head.reject(head.error);
+			else head.resolve(head.answer);
+		} else if (name === OWN + "error") {
+			const [, code, text] = /^(\S+) ?([^]*)/.exec(decode(data) ?? "error");
+			const error = new LineError(code, text);
+			this.reason = `${code}: ${text}`;
+			if (head) head.error ??= error;
+			else this.dispatchEvent(new CustomEvent("fault", { detail: error }));
+		} else if (head && name === head.name && head.answer === undefined) {
+			head.answer = data;
+		} else {
+			for (const [substring, handlers] of this.#handlers)
+				if (name.includes(substring) && (!name.startsWith(OWN) || substring.startsWith(OWN)))
+					for (const handler of handlers) handler(message);
+			this.dispatchEvent(new CustomEvent("message", { detail: message }));
+		}
+	}
 
-  #send(bytes) {
-    for (let at = 0; at < bytes.length; at += PIECE)
-      this.#socket.send(bytes.subarray(at, at + PIECE));
-  }
+	#send(bytes) {
+		for (let at = 0; at < bytes.length; at += PIECE)
+			this.#socket.send(bytes.subarray(at, at + PIECE));
+	}
 
-  /** Bytes that the browser has not sent yet. */
-  get unsent() {
-    return this.#socket?.bufferedAmount ?? 0;
-  }
+	/** Bytes that the browser has not sent yet. */
+	get unsent() {
+		return this.#socket?.bufferedAmount ?? 0;
+	}
 
-  // A ping follows each command: its answer tells that the command has been carried out, and
-  // which error was whose.
-  #ask(bytes, name) {
-    return new Promise((resolve, reject) => {
-      if (this.#socket?.readyState !== WebSocket.OPEN) {
-        reject(new LineError("lost", "not connected"));
-        return;
-      }
-      const id = String(++this.#asked);
-      this.#queue.push({ id, name, resolve, reject, answer: undefined, error: null });
-      this.#send(bytes);
-      this.#send(frame(OWN + "ping", id));
-    });
-  }
+	// A ping follows each command: its answer tells that the command has been carried out, and
+	// which error was whose.
+	#ask(bytes, name) {
+		return new Promise((resolve, reject) => {
+			if (this.#socket?.readyState !== WebSocket.OPEN) {
+				reject(new LineError("lost", "not connected"));
+				return;
+			}
+			const id = String(++this.#asked);
+			this.#queue.push({ id, name, resolve, reject, answer: undefined, error: null });
+			this.#send(bytes);
+			this.#send(frame(OWN + "ping", id));
+		});
+	}
 
-  /** Make the request //pubsubd/NAME; return the bytes of its answer. */
-  request(name, data = "") {
-    return this.#ask(frame(OWN + name, data), OWN + name);
-  }
+	/** Make the request //pubsubd/NAME; return the bytes of its answer. */
+	request(name, data = "") {
+		return this.#ask(frame(OWN + name, data), OWN + name);
+	}
 
-  /** Make a request whose data and answer are JSON. */
-  async json(name, value = "") {
-    const data = typeof value === "string" ? value : JSON.stringify(value);
-    return JSON.parse(decode(await this.request(name, data)));
-  }
+	/** Make a request whose data and answer are JSON. */
+	async json(name, value = "") {
+		const data = typeof value === "string" ? value : JSON.stringify(value);
+		return JSON.parse(decode(await this.request(name, data)));
+	}
 
-  /** Send whole commands, a text or bytes; wait until they have been carried out. */
-  async command(commands) {
-    await this.#ask(typeof commands === "string" ? encode(commands) : commands, null);
-  }
+	/** Send whole commands, a text or bytes; wait until they have been carried out. */
+	async command(commands) {
+		await this.#ask(typeof commands === "string" ? encode(commands) : commands, null);
+	}
 
-  /** Receive the messages whose names contain a substring; return a function that ends it. */
-  listen(substring, handler) {
-    let handlers = this.#handlers.get(substring);
-    if (!handlers) {
-      this.#handlers.set(substring, handlers = new Set());
-      if (this.state === "ready") this.#send(encode(subscribe(substring)));
-    }
-    handlers.add(handler);
-    return () => {
-      if (!handlers.delete(handler) || handlers.size) return;
-      this.#handlers.delete(substring);
-      if (this.state === "ready") this.#send(encode("un" + subscribe(substring)));
-    };
-  }
+	/** Receive the messages whose names contain a substring; return a function that ends it. */
+	listen(substring, handler) {
+		let handlers = this.#handlers.get(substring);
+		if (!handlers) {
+			this.#handlers.set(substring, handlers = new Set());
+			if (this.state === "ready") this.#send(encode(subscribe(substring)));
+		}
+		handlers.add(handler);
+		return () => {
+			if (!handlers.delete(handler) || handlers.size) return;
+			this.#handlers.delete(substring);
+			if (this.state === "ready") this.#send(encode("un" + subscribe(substring)));
+		};
+	}
 }
 
 function subscribe(substring) {
-  return substring === "" ? "sub\n" : `sub ${substring}\n`;
+	return substring === "" ? "sub\n" : `sub ${substring}\n`;
 }

@@ -3,56 +3,55 @@
 const SVG = "http://www.w3.org/2000/svg";
 // Control characters, and those that are invisible or change the direction of what follows.
 const ODD = new RegExp(
-  "[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
-  "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb" +
-  "\\u{e0000}-\\u{e0fff}]", "gu");
+	"[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
+	"\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb" +
+	"\\u{e0000}-\\u{e0fff}]", "gu");
 
 function fill(node, properties, children) {
-  for (const [key, value] of Object.entries(properties)) {
-    if (value === undefined || value === null) continue;
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (key in node && node.namespaceURI !== SVG && key !== "list") node[key] = value;
-    else node.setAttribute(key, value);
-  }
-  node.append(...children.filter(child => child !== null && child !== undefined));
-  return node;
+	for (const [key, value] of Object.entries(properties)) {
+		if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+		else if (key in node && node.namespaceURI !== SVG) node[key] = value;
+		else node.setAttribute(key, value);
+	}
+	node.append(...children.filter(child => (child ?? "") !== ""));
+	return node;
 }
 
 const bare = value => value?.constructor === Object;
 
 /** Make an element: el("p.note", {title: "..."}, "text", child). */
 export function el(what, properties, ...children) {
-  if (!bare(properties)) {
-    if (properties !== undefined) children.unshift(properties);
-    properties = {};
-  }
-  const [tag, ...classes] = what.split(".");
-  const node = document.createElement(tag);
-  if (classes.length) node.className = classes.join(" ");
-  return fill(node, properties, children);
+	if (!bare(properties)) {
+		if (properties !== undefined) children.unshift(properties);
+		properties = {};
+	}
+	const [tag, ...classes] = what.split(".");
+	const node = document.createElement(tag);
+	if (classes.length) node.className = classes.join(" ");
+	return fill(node, properties, children);
 }
 
 /** Make an element of SVG. */
 export function svg(tag, properties = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), properties, children);
+	return fill(document.createElementNS(SVG, tag), properties, children);
 }
 
 /** Return a node for text of unknown origin: what cannot be seen is made visible. */
 export function show(text, most = 200) {
-  const whole = String(text), cut = whole.length > most ? whole.slice(0, most) : whole;
-  const node = el("bdi");
-  let at = 0;
-  for (const match of cut.matchAll(ODD)) {
-    const code = match[0].codePointAt(0);
-    if (match.index > at) node.append(cut.slice(at, match.index));
-    const known = code < 32 ? String.fromCharCode(0x2400 + code) : code === 127 ? "\u2421" : null;
-    const label = "U+" + code.toString(16).toUpperCase().padStart(4, "0");
-    node.append(el("span.odd", { title: label }, known ?? label));
-    at = match.index + match[0].length;
-  }
-  if (at < cut.length) node.append(cut.slice(at));
-  if (cut.length < whole.length) node.append("\u2026");
-  return node;
+	const whole = String(text), cut = whole.slice(0, most);
+	const node = el("bdi");
+	let at = 0;
+	for (const match of cut.matchAll(ODD)) {
+		const code = match[0].codePointAt(0);
+		if (match.index > at) node.append(cut.slice(at, match.index));
+		const known = code < 32 ? String.fromCharCode(0x2400 + code) : code === 127 ? "\u2421" : null;
+		const label = "U+" + code.toString(16).toUpperCase().padStart(4, "0");
+		node.append(el("span.odd", { title: label }, known ?? label));
+		at = match.index + match[0].length;
+	}
+	if (at < cut.length) node.append(cut.slice(at));
+	if (cut.length < whole.length) node.append("\u2026");
+	return node;
 }
 
 const whole = new Intl.NumberFormat("en"), UNITS = ["", "k", "M", "G", "T"];
@@ -61,10 +60,10 @@ const whole = new Intl.NumberFormat("en"), UNITS = ["", "k", "M", "G", "T"];
 export const count = number => whole.format(Math.round(number));
 
 function scaled(number, base, units, unit) {
-  let step = 0, value = number;
-  while (Math.abs(value) >= base * 0.9995 && step < units.length - 1) value /= base, step++;
-  const digits = step === 0 && Number.isInteger(number) || value >= 100 ? 0 : 1;
-  return value.toFixed(digits).replace(/\.0$/, "") + (units[step] + unit ? " " : "") + units[step] + unit;
+	let step = 0, value = number;
+	while (Math.abs(value) >= base * 0.9995 && step < units.length - 1) value /= base, step++;
+	const digits = step === 0 && Number.isInteger(number) || value >= 100 ? 0 : 1;
+	return value.toFixed(digits).replace(/\.0$/, "") + (units[step] + unit ? " " : "") + units[step] + unit;
 }
 
 /** Return a rate a second in three digits or so: 1.2 k/s. */
@@ -72,51 +71,75 @@ export const rate = number => scaled(number, 1000, UNITS, "/s").replace(/ \/s$/,
 
 /** Return bytes: 1.2 MiB. */
 export const bytes = number =>
-  scaled(number, 1024, ["", "Ki", "Mi", "Gi", "Ti"], "B").replace(/ ([KMGT]i)/, " $1");
+	scaled(number, 1024, ["", "Ki", "Mi", "Gi", "Ti"], "B").replace(/ ([KMGT]i)/, " $1");
 
 /** Return the time of day of seconds since the epoch. */
 export function clock(seconds) {
-  const time = new Date(seconds * 1000);
-  return el("time", { dateTime: time.toISOString(), title: time.toLocaleString() },
-    time.toTimeString().slice(0, 8));
+	const time = new Date(seconds * 1000);
+	return el("time", { dateTime: time.toISOString(), title: time.toLocaleString() },
+		time.toTimeString().slice(0, 8));
 }
 
 /** Return a duration in its largest units: 3 m 20 s. */
 export function age(seconds) {
-  if (!(seconds >= 0)) return "0 s";
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} m ${Math.floor(seconds % 60)} s`;
-  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60 % 60)} m`;
-  return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds / 3600 % 24)} h`;
+	if (!(seconds >= 0)) return "0 s";
+	if (seconds < 60) return `${Math.floor(seconds)} s`;
+	if (seconds < 3600) return `${Math.floor(seconds / 60)} m ${Math.floor(seconds % 60)} s`;
+	if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60 % 60)} m`;
+	return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds / 3600 % 24)} h`;
 }
 
-/** Return a function that lets `draw` run before the next frame, once however often it is called. */
+/** Return a function that lets `draw` run once before the next frame, however often it is called. */
 export function frames(draw) {
-  let due = false;
-  return () => {
-    if (due) return;
-    due = true;
-    requestAnimationFrame(() => {
-      due = false;
-      draw();
-    });
-  };
+	let due = 0;
+	return () => due ||= requestAnimationFrame(() => {
+		due = 0;
+		draw();
+	});
+}
+
+/** Make a button; `kind` are its classes. */
+export const button = (text, onclick, kind = "") =>
+	el("button", { type: "button", className: kind, onclick }, text);
+
+/** Make a field with its label. */
+export const field = (label, input, kind = "") => el(`label.field${kind}`, el("span", label), input);
+
+/** Make a line of fields. */
+export const fields = (...children) =>
+	el("form.row", { onsubmit: event => event.preventDefault() }, ...children);
+
+/** Make a table around its body; columns are texts or heads. */
+export function table(caption, columns, body, kind = "") {
+	const heads = columns.map(one => typeof one === "string" ? el("th", { scope: "col" }, one) : one);
+	return el("div.scroll", { tabIndex: 0, role: "region", ariaLabel: caption },
+		el(`table.table${kind}`, el("caption.unseen", caption), el("thead", el("tr", ...heads)), body));
+}
+
+/** Make a panel with its title. */
+export function panel(title, ...children) {
+	const id = title.replaceAll(" ", "-").toLowerCase();
+	return el("section.panel", { "aria-labelledby": id }, el("h3", { id }, title), ...children);
+}
+
+/** Return why a section of //pubsubd/live has nothing to show. */
+export function denied(what, error) {
+	const why = { "not-allowed": "your rights do not include it", "login-required": "it needs a login" };
+	return `You cannot see ${what}: ${why[error.code] ?? `${error.code}: ${error.text}`}.`;
 }
 
 /** Make a line to copy, with its button. */
 export function copyable(text, what) {
-  const button = el("button.small", { type: "button", "aria-label": `Copy ${what}` }, "Copy");
-  button.onclick = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = "Copied";
-    } catch {
-      // Pages without encryption may not use the clipboard: select it, for the user to copy.
-      getSelection().selectAllChildren(code);
-      button.textContent = "Press Ctrl+C";
-    }
-    setTimeout(() => button.textContent = "Copy", 2000);
-  };
-  const code = el("code", text);
-  return el("div.copy", code, button);
+	const code = el("code", text), copy = button("Copy", async () => {
+		try {
+			await navigator.clipboard.writeText(text);
+			copy.textContent = "Copied";
+		} catch { // without encryption, a page may not use the clipboard
+			getSelection().selectAllChildren(code);
+			copy.textContent = "Press Ctrl+C";
+		}
+		setTimeout(() => copy.textContent = "Copy", 2000);
+	}, "small");
+	copy.ariaLabel = `Copy ${what}`;
+	return el("div.copy", code, copy);
 }

@@ -1,105 +1,104 @@
 // The form to log in, and what has been accepted, for this tab alone.
 
-import { el } from "./dom.js";
+import { button, el, field } from "./dom.js";
 
 const KEPT = "pubsubd.login", TRIED = "pubsubd.tried";
 const PAUSE = 5000; // milliseconds between two tries
 
 /** The login of this tab. */
 export class Login {
-  #form;
-  #error = el("p.fault", { role: "alert", hidden: true });
-  #button = el("button.main", { type: "submit" }, "Log in");
-  #cancel = el("button", { type: "button" }, "Go on without");
+	#form;
+	#error = el("p.fault", { role: "alert", hidden: true });
+	#button = el("button.main", { type: "submit" }, "Log in");
+	#cancel;
 
-  /** What to log in with: null, {user, password} or {token}. */
-  given = JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
-  accepted = this.given !== null;
+	/** What to log in with: null, {user, password} or {token}. */
+	given = JSON.parse(sessionStorage.getItem(KEPT) ?? "null");
+	accepted = this.given !== null;
 
-  constructor(root, { enter, about }) {
-    this.root = root;
-    this.about = about;
-    const field = (label, name, type, autocomplete) => el("label.field", el("span", label),
-      el("input", { name, type, autocomplete, spellcheck: false, maxLength: 8192 }));
-    this.#form = el("form",
-      field("Name", "user", "text", "username"),
-      field("Password", "password", "password", "current-password"),
-      el("details", el("summary", "Use a token instead"),
-        field("Token", "token", "password", "off")),
-      this.#error,
-      el("div.row", this.#button, this.#cancel));
-    root.append(el("h2", { id: "login-title" }, "Log in"),
-      el("p.note", "Kept in this tab only, until you log out or close it."), this.#form);
-    this.#form.onsubmit = event => {
-      event.preventDefault();
-      const { user, password, token } = this.#form.elements;
-      const words = token.value.trim();
-      if (!words && (!user.value || !password.value))
-        return this.#tell("Enter a name and a password, or a token.");
-      if (/\s/.test(words || user.value)) return this.#tell("A name or a token has no spaces.");
-      if (this.#left() > 0) return this.#hold();
-      sessionStorage.setItem(TRIED, String(Date.now()));
-      this.given = words ? { token: words } : { user: user.value, password: password.value };
-      this.#hold();
-      enter();
-    };
-    this.#cancel.onclick = () => {
-      this.given = null;
-      enter();
-    };
-  }
+	constructor(root, { enter, about }) {
+		this.root = root;
+		this.about = about;
+		this.#cancel = button("Go on without", () => {
+			this.given = null;
+			enter();
+		});
+		const input = (label, name, type, autocomplete) => field(label,
+			el("input", { name, type, autocomplete, spellcheck: false, maxLength: 8192 }));
+		this.#form = el("form",
+			input("Name", "user", "text", "username"),
+			input("Password", "password", "password", "current-password"),
+			el("details", el("summary", "Use a token instead"), input("Token", "token", "password", "off")),
+			this.#error,
+			el("div.row", this.#button, this.#cancel));
+		root.append(el("h2", { id: "login-title" }, "Log in"),
+			el("p.note", "Kept in this tab only, until you log out or close it."), this.#form);
+		this.#form.onsubmit = event => {
+			event.preventDefault();
+			const { user, password, token } = this.#form.elements;
+			const words = token.value.trim();
+			if (!words && (!user.value || !password.value))
+				return this.#tell("Enter a name and a password, or a token.");
+			if (/\s/.test(words || user.value)) return this.#tell("A name or a token has no spaces.");
+			if (this.#left() > 0) return this.#hold();
+			sessionStorage.setItem(TRIED, String(Date.now()));
+			this.given = words ? { token: words } : { user: user.value, password: password.value };
+			this.#hold();
+			enter();
+		};
+	}
 
-  #left() {
-    return Number(sessionStorage.getItem(TRIED) ?? 0) + PAUSE - Date.now();
-  }
+	#left() {
+		return Number(sessionStorage.getItem(TRIED) ?? 0) + PAUSE - Date.now();
+	}
 
-  // No second try within the pause, whoever or whatever presses the button.
-  #hold() {
-    const left = this.#left();
-    this.#button.disabled = left > 0;
-    this.#button.textContent = left > 0 ? `Log in (in ${Math.ceil(left / 1000)} s)` : "Log in";
-    if (left > 0) setTimeout(() => this.#hold(), 250);
-  }
+	// No second try within the pause, whoever or whatever presses the button.
+	#hold() {
+		const left = this.#left();
+		this.#button.disabled = left > 0;
+		this.#button.textContent = left > 0 ? `Log in (in ${Math.ceil(left / 1000)} s)` : "Log in";
+		if (left > 0) setTimeout(() => this.#hold(), 250);
+	}
 
-  #tell(text) {
-    this.#error.textContent = text;
-    this.#error.hidden = !text;
-  }
+	#tell(text) {
+		this.#error.textContent = text;
+		this.#error.hidden = !text;
+	}
 
-  /** Take note that the daemon has accepted it: it is kept for this tab. */
-  accept() {
-    if (!this.given || this.accepted) return;
-    this.accepted = true;
-    sessionStorage.setItem(KEPT, JSON.stringify(this.given));
-    this.#form.reset();
-    this.#tell("");
-  }
+	/** Take note that the daemon has accepted it: it is kept for this tab. */
+	accept() {
+		if (!this.given || this.accepted) return;
+		this.accepted = true;
+		sessionStorage.setItem(KEPT, JSON.stringify(this.given));
+		this.#form.reset();
+		this.#tell("");
+	}
 
-  /** Show the form or hide it; `needed`: nothing can be done without. */
-  show(outside, needed) {
-    this.#cancel.hidden = needed;
-    if (this.root.hidden === !outside) return;
-    this.root.hidden = !outside;
-    if (!outside) return;
-    this.#tell(this.about().logins ? "" :
-      "This port asks for a certificate of the browser's; the daemon knows no passwords or tokens.");
-    this.#hold();
-    this.#form.elements.user.focus();
-  }
+	/** Show the form or hide it; `needed`: nothing can be done without. */
+	show(outside, needed) {
+		this.#cancel.hidden = needed;
+		if (this.root.hidden === !outside) return;
+		this.root.hidden = !outside;
+		if (!outside) return;
+		this.#tell(this.about().logins ? "" :
+			"This port asks for a certificate of the browser's; the daemon knows no passwords or tokens.");
+		this.#hold();
+		this.#form.elements.user.focus();
+	}
 
-  /** Take note that the daemon has refused it. */
-  refuse(error) {
-    this.forget();
-    queueMicrotask(() => {
-      this.#tell(`${error.message} (${error.code})`);
-      this.#hold();
-    });
-  }
+	/** Take note that the daemon has refused it. */
+	refuse(error) {
+		this.forget();
+		queueMicrotask(() => {
+			this.#tell(`${error.message} (${error.code})`);
+			this.#hold();
+		});
+	}
 
-  /** Forget it. */
-  forget() {
-    this.given = null;
-    this.accepted = false;
-    sessionStorage.removeItem(KEPT);
-  }
+	/** Forget it. */
+	forget() {
+		this.given = null;
+		this.accepted = false;
+		sessionStorage.removeItem(KEPT);
+	}
 }

@@ -1,7 +1,7 @@
 // The console: one connection, the views on it, and who is logged in.
 
 import { Connection } from "./connection.js";
-import { age, el } from "./dom.js";
+import { age, button, el } from "./dom.js";
 import { Live } from "./live.js";
 import { Login } from "./login.js";
 import connections from "./view-connections.js";
@@ -13,8 +13,8 @@ import overview from "./view-overview.js";
 
 const VIEWS = [overview, connections, events, messages, explain, mesh];
 const STATES = {
-  closed: "not connected", connecting: "connecting", login: "log in to go on", ready: "connected",
-  waiting: "not connected",
+	closed: "not connected", connecting: "connecting", login: "log in to go on", ready: "connected",
+	waiting: "not connected",
 };
 const $ = id => document.getElementById(id);
 
@@ -23,146 +23,139 @@ const opened = new Set();
 
 /** What the views share. */
 const app = {
-  about: { version: "", line: [], logins: false },
-  connection: new Connection({ login: () => login.given, refused: error => login.refuse(error) }),
+	about: { version: "", line: [], logins: false },
+	connection: new Connection({ login: () => login.given, refused: error => login.refuse(error) }),
 
-  /** The name and password, or the token, that the daemon has accepted; null for none. */
-  get login() {
-    return login.given;
-  },
+	/** The name and password, or the token, that the daemon has accepted; null for none. */
+	get login() {
+		return login.given;
+	},
 
-  /** Open a further connection, logged in like the first; it ends with the login. */
-  open() {
-    const connection = new Connection({ login: () => login.given });
-    opened.add(connection);
-    connection.open();
-    return connection;
-  },
+	/** Open a further connection, logged in like the first; it ends with the login. */
+	open() {
+		const connection = new Connection({ login: () => login.given });
+		opened.add(connection);
+		connection.open();
+		return connection;
+	},
 
-  /** Tell screen readers something, without haste. */
-  say(text) {
-    said.push(text);
-    if (said.length === 1) setTimeout(() => $("said").textContent = said.splice(0).join(". "), 1000);
-  },
+	/** Tell screen readers something, once a second at most. */
+	say(text) {
+		if (said.push(text) === 1) setTimeout(() => $("said").textContent = said.splice(0).join(". "), 1000);
+	},
 
-  /** Show an error, until it is dismissed or another one comes. */
-  fail(error) {
-    const text = error.code ? `${error.code}: ${error.message}` : String(error.message ?? error);
-    bar($("fault"), text);
-  },
+	/** Show an error, until it is dismissed or another one comes. */
+	fail(error) {
+		bar($("fault"), error.code ? `${error.code}: ${error.message}` : String(error.message ?? error));
+	},
 
-  /** Show how many of something were missed, and why. */
-  lost(number, what, why) {
-    missed.set(what, { number: (missed.get(what)?.number ?? 0) + number, why });
-    const texts = [...missed].map(([kind, one]) => `${one.number} ${kind} missed: ${one.why}`);
-    bar($("lost"), texts.join("; "), () => missed.clear());
-  },
+	/** Show how many of something were missed, and why. */
+	lost(number, what, why) {
+		missed.set(what, { number: (missed.get(what)?.number ?? 0) + number, why });
+		const texts = [...missed].map(([kind, one]) => `${one.number} ${kind} missed: ${one.why}`);
+		bar($("lost"), texts.join("; "), () => missed.clear());
+	},
 
-  /** Go to a view, and to a part of it: go("mesh/n1"). */
-  go(route) {
-    location.hash = route;
-  },
+	/** Go to a view, or to a part of it: go("mesh/n1"). */
+	go: route => location.hash = route,
 };
 app.live = new Live(app.connection, (number, why) => app.lost(number, "updates", why));
 const said = [], missed = new Map();
 
 function bar(node, text, dismissed = () => {}) {
-  const close = el("button.small", { type: "button" }, "Dismiss");
-  close.onclick = () => {
-    node.hidden = true;
-    dismissed();
-  };
-  node.replaceChildren(el("span", text), close);
-  node.hidden = false;
+	node.replaceChildren(el("span", text), button("Dismiss", () => {
+		node.hidden = true;
+		dismissed();
+	}, "small"));
+	node.hidden = false;
 }
 
 // Views: each is made when it is shown first.
 
 const tabs = VIEWS.map(view => el("a.tab", {
-  id: `tab-${view.id}`, role: "tab", href: `#${view.id}`, tabIndex: -1,
-  "aria-controls": `view-${view.id}`, "aria-selected": "false",
+	id: `tab-${view.id}`, role: "tab", href: `#${view.id}`, tabIndex: -1,
+	"aria-controls": `view-${view.id}`, ariaSelected: "false",
 }, view.title));
 const panels = VIEWS.map(view => el("section.view", {
-  id: `view-${view.id}`, role: "tabpanel", "aria-labelledby": `tab-${view.id}`, hidden: true,
+	id: `view-${view.id}`, role: "tabpanel", "aria-labelledby": `tab-${view.id}`, hidden: true,
 }));
 const made = new Map();
 let current = null;
 
 function route() {
-  const [id, ...rest] = decodeURIComponent(location.hash.slice(1)).split("/");
-  if (id === "main") return; // the skip link
-  const view = VIEWS.find(one => one.id === id) ?? VIEWS[0], at = VIEWS.indexOf(view);
-  if (current !== view) {
-    if (current) made.get(current)?.hidden?.();
-    panels.forEach((panel, i) => panel.hidden = i !== at);
-    tabs.forEach((tab, i) => {
-      tab.setAttribute("aria-selected", String(i === at));
-      tab.tabIndex = i === at ? 0 : -1;
-    });
-    document.title = `${view.title} \u2013 pubsubd`;
-    tabs[at].scrollIntoView?.({ block: "nearest", inline: "nearest" });
-  }
-  current = view;
-  if (!made.has(view)) made.set(view, view.create(panels[at], app) ?? {});
-  made.get(view).shown?.(rest.join("/"));
+	const [id, ...rest] = decodeURIComponent(location.hash.slice(1)).split("/");
+	if (id === "main") return; // the skip link
+	const view = VIEWS.find(one => one.id === id) ?? VIEWS[0], at = VIEWS.indexOf(view);
+	if (current !== view) {
+		if (current) made.get(current)?.hidden?.();
+		panels.forEach((panel, i) => panel.hidden = i !== at);
+		tabs.forEach((tab, i) => {
+			tab.ariaSelected = String(i === at);
+			tab.tabIndex = i === at ? 0 : -1;
+		});
+		document.title = `${view.title} \u2013 pubsubd`;
+		tabs[at].scrollIntoView?.({ block: "nearest", inline: "nearest" });
+	}
+	current = view;
+	if (!made.has(view)) made.set(view, view.create(panels[at], app) ?? {});
+	made.get(view).shown?.(rest.join("/"));
 }
 
 $("tabs").append(...tabs);
 $("tabs").onkeydown = event => {
-  const at = tabs.indexOf(document.activeElement), last = tabs.length - 1;
-  const to = {
-    ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at === 0 ? last : at - 1, Home: 0, End: last,
-  }[event.key];
-  if (at < 0 || to === undefined) return;
-  event.preventDefault();
-  tabs[to].focus();
-  app.go(VIEWS[to].id);
+	const at = tabs.indexOf(document.activeElement), last = tabs.length - 1;
+	const to = {
+		ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at === 0 ? last : at - 1, Home: 0, End: last,
+	}[event.key];
+	if (at < 0 || to === undefined) return;
+	event.preventDefault();
+	tabs[to].focus();
+	app.go(VIEWS[to].id);
 };
 $("panels").append(...panels);
 
 // The head of the page
 
 function showState() {
-  const { state, reason, user } = app.connection, away = state === "waiting";
-  $("state").textContent = STATES[state] + (away && reason ? `: ${reason}` : "");
-  $("state").className = state === "ready" ? "good" : state === "connecting" ? "" : "bad";
-  $("user").textContent = user ?? "";
-  $("leave").hidden = !login.given;
-  $("enter").hidden = state !== "ready" || Boolean(login.given) || !app.about.logins;
-  if (state === "ready") login.accept();
-  askLogin(state === "login" || (Boolean(login.given) && !login.accepted), state === "login");
-  $("retry").hidden = !away;
-  if (away) {
-    $("fault").hidden = true; // the state tells why
-    countDown();
-  }
-  if (state === "ready") learn();
+	const { state, reason, user } = app.connection, away = state === "waiting";
+	$("state").textContent = STATES[state] + (away && reason ? `: ${reason}` : "");
+	$("state").className = state === "ready" ? "good" : state === "connecting" ? "" : "bad";
+	$("user").textContent = user ?? "";
+	$("leave").hidden = !login.given;
+	$("enter").hidden = state !== "ready" || Boolean(login.given) || !app.about.logins;
+	if (state === "ready") login.accept();
+	askLogin(state === "login" || (Boolean(login.given) && !login.accepted), state === "login");
+	$("retry").hidden = !away;
+	if (away) {
+		$("fault").hidden = true; // the state tells why
+		countDown();
+	}
+	if (state === "ready") learn();
 }
 
 function askLogin(outside, needed) {
-  login.show(outside, needed);
-  $("panels").hidden = $("tabs").parentNode.hidden = outside;
+	login.show(outside, needed);
+	$("panels").hidden = $("tabs").parentNode.hidden = outside;
 }
 
-const now = el("button.small", { type: "button", onclick: () => app.connection.open() }, "Try now");
-const left = el("span", { "aria-hidden": "true" });
-$("retry").append(left, " ", now);
+const left = el("span", { ariaHidden: "true" });
+$("retry").append(left, " ", button("Try now", () => app.connection.open(), "small"));
 
 function countDown() {
-  if (app.connection.state !== "waiting") return;
-  left.textContent = `next try in ${age(Math.max(0, (app.connection.retryAt - Date.now()) / 1000))}`;
-  setTimeout(countDown, 500);
+	if (app.connection.state !== "waiting") return;
+	left.textContent = `next try in ${age(Math.max(0, (app.connection.retryAt - Date.now()) / 1000))}`;
+	setTimeout(countDown, 500);
 }
 
 async function learn() {
-  try {
-    app.about = await (await fetch("console/about.json")).json();
-    $("about").textContent = app.about.version;
-    $("enter").hidden = Boolean(login.given) || !app.about.logins;
-    dispatchEvent(new Event("about"));
-  } catch {
-    // The connection's state tells that the daemon cannot be reached.
-  }
+	try {
+		app.about = await (await fetch("console/about.json")).json();
+		$("about").textContent = app.about.version;
+		$("enter").hidden = Boolean(login.given) || !app.about.logins;
+		dispatchEvent(new Event("about"));
+	} catch {
+		// The connection's state tells that the daemon cannot be reached.
+	}
 }
 
 app.connection.addEventListener("state", showState);
@@ -171,15 +164,15 @@ addEventListener("online", () => app.connection.state === "waiting" && app.conne
 addEventListener("hashchange", route);
 $("enter").onclick = () => askLogin(true, false);
 $("leave").onclick = () => {
-  login.forget();
-  for (const connection of opened) connection.close();
-  opened.clear();
-  // Nothing of what one user has seen stays for the next.
-  sessionStorage.clear();
-  location.reload();
+	login.forget();
+	for (const connection of opened) connection.close();
+	opened.clear();
+	// Nothing of what one user has seen stays for the next.
+	sessionStorage.clear();
+	location.reload();
 };
 
 learn().finally(() => {
-  route();
-  app.connection.open();
+	route();
+	app.connection.open();
 });

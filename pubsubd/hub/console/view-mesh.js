@@ -1,9 +1,8 @@
 // The daemons of the mesh and their links, as a picture or as tables.
 
 import { some } from "./dialects.js";
-import { bytes, count, el, frames, rate, show } from "./dom.js";
+import { bytes, count, denied, el, frames, rate, show } from "./dom.js";
 import { legend, meshPicture, SCALES } from "./mesh-picture.js";
-import { denied } from "./view-overview.js";
 
 const ROWS = 500; // of a table
 
