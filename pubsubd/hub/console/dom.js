@@ -9,8 +9,9 @@ const ODD = new RegExp(
 
 function fill(node, properties, children) {
 	for (const [key, value] of Object.entries(properties)) {
+		if (value === undefined || value === null) continue;
 		if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-		else if (key in node && node.namespaceURI !== SVG) node[key] = value;
+		else if (key in node && node.namespaceURI !== SVG && key !== "list") node[key] = value;
 		else node.setAttribute(key, value);
 	}
 	node.append(...children.filter(child => (child ?? "") !== ""));
