@@ -11,7 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from pubsubd.topology.report import Coverage, Gone, Incident, MeshReport, Part, Report
+from pubsubd.topology.report import (
+    Coverage,
+    DomainKind,
+    Gone,
+    Incident,
+    MeshReport,
+    Part,
+    Report,
+    RoundTrips,
+)
 
 Rows = list[dict[str, Any]]
 
@@ -194,7 +203,30 @@ def sample() -> Report:
         new_articulation=["d"],
         new_bridges=[("c", "d")],
     )
+    lost = {"name": "ber", "daemons": 1, "cut_off": 2, "pieces": 2, "links": [["a", "d"]]}
+    kept = {"name": "ham", "daemons": 2, "cut_off": 0, "pieces": 1, "links": []}
+    large = "not computed for 9,000 domains of 90,000 daemons: it would take long"
+    mesh.domains = [
+        DomainKind("site", 2, 3, [lost, kept]),
+        DomainKind("rack", 9_000, 6, [], large),
+    ]
+    mesh.trips = round_trips("a", "f")
     return report_of(mesh)
+
+
+def round_trips(one: str, other: str) -> RoundTrips:
+    ends = {"src": one, "dst": other}
+    return RoundTrips(
+        links=7,
+        measured=6,
+        daemons=6,
+        origins=6,
+        mean=30.0,
+        fastest=12.5,
+        worst=[ends | {"median": 40.0, "p95": 41.25}],
+        slowest=[ends | {"hops": 3, "trip": 120.0, "fastest": 25.0}],
+        new=[ends | {"trip": 25.0, "saves": 95.0, "mean_saves": 6.333}],
+    )
 
 
 def bare() -> Report:
@@ -223,6 +255,9 @@ def nasty() -> Report:
             new_articulation=names,
             new_bridges=[(names[0], names[1])],
         )
+        domain = {"name": names[3], "daemons": 1, "cut_off": 1, "pieces": 2, "links": [names[:2]]}
+        mesh.domains = [DomainKind(names[2], 1, 1, [domain])]
+        mesh.trips = round_trips(*names[4:6])
         meshes.append(mesh)
     report = report_of(*meshes)
     report.made_of = [NASTY[0]]

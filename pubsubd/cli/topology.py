@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,53 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
     ctx.exit()
 
 
+def _ends(least: int) -> Callable[[str], tuple[str, ...]]:
+    """Return a type: two names with a comma between, or, if ``least`` is 1, a single one."""
+
+    def read(text: str) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in text.split(","))
+        if not least <= len(names) <= 2 or not all(names) or len(set(names)) < len(names):
+            wanted = "NAME or NAME,NAME" if least == 1 else "NAME,NAME"
+            raise click.BadParameter(f"{text!r} is not {wanted}")
+        return names
+
+    return read
+
+
 @click.command()
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option(
     "--out",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    required=True,
-    help="Directory for the report; created if it does not exist.",
+    help="Directory for the report; created if it does not exist.  [default: only the summary]",
+)
+@click.option(
+    "--json",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write report.json to this file; - is standard output.",
+)
+@click.option(
+    "--textfile",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the metrics to this file, for the textfile collector of node-exporter.",
+)
+@click.option(
+    "--without",
+    type=_ends(1),
+    metavar="NAME[,NAME]",
+    multiple=True,
+    help="Suppose that this daemon, or this link, is lost; may be given several times.",
+)
+@click.option(
+    "--with",
+    "added",
+    type=_ends(2),
+    metavar="NAME,NAME",
+    multiple=True,
+    help="Suppose that there is this link; may be given several times.",
 )
 @click.option(
     "--master",
@@ -141,7 +181,7 @@ def _explain(ctx: click.Context, param: click.Parameter, value: str | None) -> N
 )
 def command(
     inputs: tuple[str, ...],
-    out: str,
+    out: str | None,
     fail_on: tuple[tuple[str, ...], ...],
     quiet: bool,
     **parameters: Any,
@@ -152,7 +192,8 @@ def command(
     globs, pipes or URLs that Spark can read; "-" is standard input. Graphs in other formats work
     too, from lists of two columns, "src dst", to GraphML.
 
-    Writes report.html, report.json, and tables in Parquet and CSV.
+    Prints a summary. With --out, also writes report.html, report.json, and tables in Parquet and
+    CSV.
 
     \b
     Exit status:
@@ -162,17 +203,23 @@ def command(
       3    done, and a condition of --fail-on holds
       130  interrupted (Ctrl-C)
     """  # noqa: D301  (click wants the character)
-    if "://" in out:
+    master = parameters["master"]
+    if out is None and master is not None and not master.startswith("local"):
+        raise click.UsageError("--master needs --out, a directory that all workers see")
+    if out is not None and "://" in out:
         raise click.UsageError(
             "--out must be a directory that this machine and all workers see, not a URL"
         )
     progress = _Progress(quiet)
     try:
-        outcome = run(Job(inputs=inputs, out=Path(out), **parameters), progress.stage)
+        place = None if out is None else Path(out)
+        outcome = run(Job(inputs=inputs, out=place, **parameters), progress.stage)
     finally:
         progress.end()
     for line in outcome.summary:
-        echo(visible(line))
+        echo(visible(line), err=outcome.json is not None)
+    if outcome.json is not None:
+        echo(outcome.json.decode(), nl=False)
     for line in outcome.notes[:_NOTES]:
         echo(visible(f"pubsubd: {line}"), err=True)
     if len(outcome.notes) > _NOTES:

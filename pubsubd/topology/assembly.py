@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pyarrow.parquet as pq
 
 from pubsubd.topology.incident import find_incident
 from pubsubd.topology.kernel.facts import SCHEMA
-from pubsubd.topology.report import Coverage, Incident, MeshReport
+from pubsubd.topology.kernel.graph import read
+from pubsubd.topology.latest import is_timed, lose_domains, place, time_links
+from pubsubd.topology.report import Coverage, DomainKind, Incident, MeshReport, RoundTrips
 
 WINDOWS = 2_000
 """The latest windows of a mesh that its history is shown of."""
@@ -30,13 +33,21 @@ NAMED = 100
 _DIFFERING = ["src", "dst", "src_rtt_p50", "dst_rtt_p50", "src_messages", "dst_messages"]
 
 
-def assemble(made: Path, facts: Path, nodes: pa.Table | None) -> list[MeshReport]:
+Arcs = Callable[[str, datetime | None], pa.Table | str]
+"""Returns ``src, dst`` of a mesh and window, or the reason why they are not to be had here."""
+
+
+def assemble(
+    made: Path, facts: Path, nodes: pa.Table | None, arcs: Arcs, seed: int
+) -> list[MeshReport]:
     """Return the report's input for each mesh, in the order of their names.
 
     Args:
         made: a directory with the tables in Parquet.
         facts: a directory with the facts of all graphs, partitioned by their kinds.
-        nodes: the daemons that were listed, if any: ``id``, ``address``.
+        nodes: the daemons that were listed, if any: ``id``, ``address``, ``domains``.
+        arcs: of a graph.
+        seed: of what is chosen at random.
     """
     windows = pq.read_table(made / "metrics.parquet", columns=["mesh", "window"])
     latest = windows.group_by("mesh").aggregate([("window", "max")]).sort_by("mesh")
@@ -45,7 +56,7 @@ def assemble(made: Path, facts: Path, nodes: pa.Table | None) -> list[MeshReport
         known = nodes.filter(pc.field("address").is_valid())
         addresses = dict(zip(known["id"].to_pylist(), known["address"].to_pylist(), strict=True))
     return [
-        _assemble_one(made, facts, row["mesh"], row["window_max"], nodes, addresses)
+        _assemble_one(made, facts, row["mesh"], row["window_max"], nodes, addresses, arcs, seed)
         for row in latest.to_pylist()
     ]
 
@@ -57,6 +68,8 @@ def _assemble_one(
     window: datetime | None,
     nodes: pa.Table | None,
     addresses: dict[str, str],
+    arcs: Arcs,
+    seed: int,
 ) -> MeshReport:
     here = pc.field("mesh") == mesh
     now = here & _is(window)
@@ -70,6 +83,7 @@ def _assemble_one(
         addresses = _told(_read(made, "daemon_history", here), "address") | addresses
     series = _read(made, "metrics", here).select(["window", "name", "value"])
     shown = here & _since_lately(series["window"])
+    domains, trips = _look_closer(lambda: arcs(mesh, window), daemons, nodes, links, seed)
     return MeshReport(
         mesh=mesh,
         window=window,
@@ -87,7 +101,31 @@ def _assemble_one(
         addresses=addresses,
         versions=_told(daemons.filter(pc.field("present")), "version"),
         incident=incident,
+        domains=domains,
+        trips=trips,
     )
+
+
+def _look_closer(
+    arcs: Callable[[], pa.Table | str],
+    daemons: pa.Table,
+    nodes: pa.Table | None,
+    links: pa.Table,
+    seed: int,
+) -> tuple[list[DomainKind], RoundTrips | None]:
+    """Return failure domains and round trips; the graph is asked for only if there are any."""
+    placed, timed = place(daemons, nodes), is_timed(links)
+    if not placed and not timed:
+        return [], None
+    found = arcs()
+    if isinstance(found, str):
+        kinds = [
+            DomainKind(kind, len(set(domains.values())), len(domains), [], found)
+            for kind, domains in placed.items()
+        ]
+        return kinds, RoundTrips(why=found) if timed else None
+    graph = read(found["src"], found["dst"])
+    return lose_domains(graph, placed), time_links(graph, links, seed) if timed else None
 
 
 def _read(made: Path, name: str, where: pc.Expression) -> pa.Table:

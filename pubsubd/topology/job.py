@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from pubsubd.files.whole import write_whole
 from pubsubd.topology.assembly import assemble
 from pubsubd.topology.cleaning import (
     REJECTS,
@@ -34,12 +35,16 @@ from pubsubd.topology.history import (
     list_arcs,
     make_history,
 )
+from pubsubd.topology.hypothetical import suppose
 from pubsubd.topology.incident import gone_table
 from pubsubd.topology.inputs import check_window, is_remote
 from pubsubd.topology.parameters import Job, Outcome, Stage
 from pubsubd.topology.preparing import Prepared, prepare
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
-from pubsubd.topology.report import Report, terminal_summary, write_report
+from pubsubd.topology.report import Report, encode, terminal_summary, write_report
+from pubsubd.topology.report.conditions import conditions_of
+from pubsubd.topology.report.parts import FULL
+from pubsubd.topology.report.textfile import exposition
 from pubsubd.topology.scratch import Scratch
 from pubsubd.topology.snapshots import (
     GRAPH,
@@ -48,6 +53,7 @@ from pubsubd.topology.snapshots import (
     analyse_whole,
     label,
     list_graphs,
+    take_graph,
 )
 from pubsubd.topology.store import Rows, Store, changed, empty
 from pubsubd.topology.tables import Table, write_kinds, write_table
@@ -81,6 +87,9 @@ _HISTORIES = {"links": "link_history", "daemons": "daemon_history"}
 HERE = 64 * 2**20
 """Bytes of text up to which rows that are needed again are kept in this process, not in files."""
 
+MOST_ARCS = 2_000_000
+"""Arcs of a graph up to which failure domains and round trips are looked at, in this process."""
+
 _SHUFFLED = 8 * 2**20  # bytes of text for a task after a shuffle, where there is little
 _TASKS = 32  # a core, that graphs are dealt to: they take very different times
 _NAMED = 3  # files that a message names
@@ -100,7 +109,6 @@ def run_in(spark: SparkSession, job: Job, stage: Stage, size: float | None = Non
     Raises:
         TopologyError, OSError: as :func:`pubsubd.topology.run.run`.
     """
-    job.out.mkdir(parents=True, exist_ok=True)
     with Scratch(job.out) as scratch:
         prepared = prepare(job, scratch, stage)
         prepared.size = prepared.size if size is None else size
@@ -124,11 +132,25 @@ def analyse(
             spark, job, prepared, Store(spark, scratch.path, here), made, stage, notes
         )
         stage("writing the report")
+        return _write(job, report, made, notes)
+
+
+def _write(job: Job, report: Report, made: Path, notes: list[str]) -> Outcome:
+    """Write what is asked for, everything else before any file is replaced."""
+    told = encode(report) if job.json is not None else None
+    metrics = exposition(report) if job.textfile is not None else b""
+    summary = terminal_summary(report)
+    if job.out is not None:
         write_report(report, made)
-        summary = terminal_summary(report)
         for file in sorted(made.iterdir()):
             file.replace(job.out / file.name)
-    return Outcome(summary, _conditions(report), tuple(notes))
+    if job.textfile is not None:
+        write_whole(job.textfile, metrics)
+    conditions = frozenset[str]().union(*map(conditions_of, report.meshes))
+    if job.json is None or told is None or job.json == "-":
+        return Outcome(summary, conditions, tuple(notes), told)
+    write_whole(Path(job.json), told)
+    return Outcome(summary, conditions, tuple(notes))
 
 
 def _of_a_small_job(size: float) -> dict[str, str]:
@@ -175,6 +197,8 @@ def _analyse(
     arcs = store.compute(reduce(DataFrame.union, parts))
     if nodes is not None and inputs.listed:
         arcs = store.compute(store.frame(arcs).transform(add_nodes(nodes)))
+    if job.without or job.added:
+        arcs = store.compute(suppose(store.frame(arcs), job.without, job.added))
     graphs = list_graphs(arcs)
     bad = store.keep(rejects(checked)) if seen.get["bad"] else None
     notes += _tell_vanished(inputs, job)
@@ -192,7 +216,8 @@ def _analyse(
     write_kinds(facts, ROWS, _KINDS, store, made)
     stage("putting the report together")
     listed = None if nodes is None else nodes.toArrow()
-    meshes = assemble(made, store.scratch / "kinds", listed)
+    take_arcs = partial(_take_arcs, arcs, graphs)
+    meshes = assemble(made, store.scratch / "kinds", listed, take_arcs, job.seed)
     gone = gone_table((one.mesh, one.incident) for one in meshes if one.incident is not None)
     write_table(Table("gone", gone, ("mesh", "id")), store, made)
     return Report(
@@ -202,6 +227,8 @@ def _analyse(
         seed=job.seed,
         meshes=meshes,
         parameters=_parameters(job, inputs),
+        without=job.without,
+        added=job.added,
     )
 
 
@@ -307,6 +334,22 @@ def _is_little(graphs: list[dict[str, Any]]) -> bool:
     )
 
 
+def _take_arcs(
+    arcs: Rows, graphs: list[dict[str, Any]], mesh: str, window: datetime | None
+) -> pa.Table | str:
+    """Return the arcs of a graph, or the reason why they stay where they are."""
+    largest = sorted(graphs, key=lambda one: -one["arcs"])
+    meshes = list(dict.fromkeys(one["mesh"] for one in largest))[:FULL]
+    (graph,) = (one for one in graphs if (one["mesh"], one["window"]) == (mesh, window))
+    if mesh not in meshes:
+        return f"not computed for more than the {FULL} largest meshes"
+    if graph["arcs"] > MOST_ARCS:
+        return f"not computed for more than {MOST_ARCS:,} arcs"
+    if isinstance(arcs, pa.Table):
+        return take_graph(arcs, graph)
+    return arcs.where(_is_of(graph)).select("src", "dst").toArrow()
+
+
 def _is_of(graph: dict[str, Any]) -> Column:
     """Select the rows of ``graph``."""
     window = F.col("window").eqNullSafe(F.lit(graph["window"]))
@@ -329,24 +372,3 @@ def _parameters(job: Job, inputs: Inputs) -> dict[str, Any]:
         "files": len(inputs.files),
         "files_left_out": inputs.ignored,
     }
-
-
-def _conditions(report: Report) -> frozenset[str]:
-    found = set()
-    for mesh in report.meshes:
-        metrics = {
-            row["name"]: row["value"]
-            for row in mesh.snapshot.filter(pc.field("kind") == "metric").to_pylist()
-        }
-        if (metrics["components"] or 0) > 1:
-            found.add("partition")
-        if metrics["articulation_daemons"] or metrics["bridges"]:
-            found.add("spof")
-        if mesh.one_sided.num_rows:
-            found.add("one-sided")
-        if mesh.incident is not None:
-            if mesh.incident.gone:
-                found.add("left")
-            if mesh.incident.new_articulation or mesh.incident.new_bridges:
-                found.add("new-spof")
-    return frozenset(found)

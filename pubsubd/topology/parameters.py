@@ -23,10 +23,17 @@ class Job:
 
     Durations are seconds. ``columns`` are those of tables that have the ends of links. ``mesh``,
     ``since`` and ``until`` keep a part of the rows, ``nodes`` is a file with daemons that exist.
+    ``out`` is the directory for the report and the tables, ``json`` the file for ``report.json``,
+    ``-`` for the :class:`Outcome`, ``textfile`` that for Prometheus; each may be None. ``without``
+    and ``added`` make it hypothetical: daemons, and links as their two ends.
     """
 
     inputs: Sequence[str]
-    out: Path
+    out: Path | None = None
+    json: str | None = None
+    textfile: Path | None = None
+    without: Sequence[tuple[str, ...]] = ()
+    added: Sequence[tuple[str, str]] = ()
     master: str | None = None
     window: int = 3600
     since: datetime | None = None
@@ -51,8 +58,10 @@ class Outcome:
         summary: lines for a terminal.
         conditions: those of :data:`CONDITIONS` that hold in the latest window of a mesh.
         notes: what else is to be told: files that were left out, or that vanished.
+        json: ``report.json``, if it is to be printed.
     """
 
     summary: list[str]
     conditions: frozenset[str]
     notes: tuple[str, ...] = ()
+    json: bytes | None = None

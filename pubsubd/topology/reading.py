@@ -121,27 +121,32 @@ def _reader(spark: SparkSession) -> DataFrameReader:
 
 
 def read_nodes(spark: SparkSession, path: str) -> DataFrame:
-    """Return the daemons that a node list names: ``id string, address string``, each id once.
+    """Return the daemons that a node list names: ``id, address, domains``, texts, each id once.
 
-    A line has a name, and an address (``HOST:PORT``) may follow, after a tab, space or comma.
-    Lines that begin with ``#``, are empty or are not UTF-8 are left out. Of several addresses the
-    last in the order of their bytes is taken.
+    A line has a name, and words may follow, after tabs, spaces or commas: one with a ``=`` names a
+    failure domain, like ``site=ber``, another one is an address (``HOST:PORT``). Lines that begin
+    with ``#``, are empty or are not UTF-8 are left out. Of several lines of one daemon the last
+    address and the last domains in the order of their bytes are taken.
 
     Raises:
         TopologyError: it is not there, or is no text.
     """
     files = sorted(_find_remote(spark, path, nodes=True)) if is_remote(path) else [path]
-    parts = F.split(F.trim("line"), r"[\s,]+", 3)
+    parts = F.split(F.trim("line"), r"[\s,]+")
+    more = F.slice(parts, 2, F.size(parts))
+    domains = F.filter(more, lambda word: F.contains(word, F.lit("=")))
+    others = F.array_except(more, domains)
     return (
         _read_lines(spark, files, {})
         .where(F.is_valid_utf8("line"))
         .select(
             F.regexp_replace(parts[0], "^\ufeff", "").alias("id"),
-            F.nullif(F.get(parts, 1), F.lit("")).alias("address"),
+            F.nullif(F.get(others, 0), F.lit("")).alias("address"),
+            F.nullif(F.array_join(domains, " "), F.lit("")).alias("domains"),
         )
         .where((F.col("id") != "") & ~F.startswith("id", F.lit("#")))
         .groupBy("id")
-        .agg(F.max("address").alias("address"))
+        .agg(F.max("address").alias("address"), F.max("domains").alias("domains"))
     )
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import explain_failure
@@ -21,12 +23,15 @@ from pubsubd.topology.spark import spark_session
 
 
 def run(job: Job, stage: Stage) -> Outcome:
-    """Analyse the inputs and write the report to ``job.out``, replacing an earlier one.
+    """Analyse the inputs and write what ``job`` asks for, replacing an earlier report.
 
     Raises:
         TopologyError: the analysis cannot go on; the message is one line.
         OSError: a file could not be written.
     """
+    for file in (job.json, job.textfile):
+        if file not in (None, "-"):
+            _check_folder(Path(file))
     with _one_line(), Scratch(job.out) as scratch:
         prepared = prepare(job, scratch, stage)
         stage("starting Spark")
@@ -41,6 +46,19 @@ def run(job: Job, stage: Stage) -> Outcome:
             in_spark = import_module("pubsubd.topology.job")
             outcome: Outcome = in_spark.analyse(spark, job, stage, prepared, scratch)
             return outcome
+
+
+def _check_folder(file: Path) -> None:
+    """Tell before Java starts if a file cannot be written.
+
+    Raises:
+        TopologyError: there is no such folder, or it may not be written to.
+    """
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise TopologyError(f"{file}: there is no directory {folder}")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise TopologyError(f"{file}: no permission to write it")
 
 
 def _import() -> None:

@@ -19,10 +19,13 @@ class Scratch:
     """A directory beside the report, since the executors have to see both.
 
     It is made when it is first needed, and removed at the end.
+
+    Args:
+        out: the directory of the report; None if there is none, for the system's temporary one.
     """
 
-    def __init__(self, out: Path) -> None:
-        self._out = out
+    def __init__(self, out: Path | None) -> None:
+        self._out = Path(tempfile.gettempdir()) if out is None else out
         self._path: Path | None = None
         self._made = False
         self._count = 0

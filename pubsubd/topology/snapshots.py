@@ -55,10 +55,15 @@ def analyse_here(arcs: pa.Table, graphs: Sequence[Mapping[str, Any]], seed: int)
     for one in graphs:
         key = tuple(one[name] for name in GRAPH)
         values = dict(zip(GRAPH, key, strict=True))
-        rows = arcs.filter(reduce(and_, (_is(name, value) for name, value in values.items())))
+        rows = take_graph(arcs, values)
         detailed = one["window"] == last[one["mesh"]]
         tables.append(label(snapshot(read(rows["src"], rows["dst"]), seed, detailed), *key))
     return pa.concat_tables(tables)
+
+
+def take_graph(arcs: pa.Table, graph: Mapping[str, Any]) -> pa.Table:
+    """Return the rows of a graph."""
+    return arcs.filter(reduce(and_, (_is(name, graph[name]) for name in GRAPH)))
 
 
 def _is(column: str, value: Any) -> pc.Expression:

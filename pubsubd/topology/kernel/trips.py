@@ -191,6 +191,7 @@ def _try(g: Graph, weights: Floats, pairs: list[Pairing], seed: int) -> list[New
         trips = np.append(weights, one.fastest)[np.argsort(codes)]
         saved = before - _mean(_sum_trees(more, trips, origins)[0])
         tried.append(NewLink(one.one, one.other, one.fastest, one.trip - one.fastest, saved))
+    tried = [one for one in tried if one.mean_saves > 0]
     return sorted(tried, key=lambda link: (-link.mean_saves, link.one, link.other))
 
 

@@ -9,18 +9,29 @@ from __future__ import annotations
 from pathlib import Path
 
 from pubsubd.files.whole import write_whole
-from pubsubd.topology.report.data import Coverage, Gone, Incident, MeshReport, Part, Report
+from pubsubd.topology.report.data import (
+    Coverage,
+    DomainKind,
+    Gone,
+    Incident,
+    MeshReport,
+    Part,
+    Report,
+    RoundTrips,
+)
 from pubsubd.topology.report.page import render
 from pubsubd.topology.report.schema import as_json, encode, schema
 from pubsubd.topology.report.summary import terminal_summary
 
 __all__ = [
     "Coverage",
+    "DomainKind",
     "Gone",
     "Incident",
     "MeshReport",
     "Part",
     "Report",
+    "RoundTrips",
     "as_json",
     "encode",
     "render",

@@ -92,6 +92,59 @@ class Incident:
     why: str | None = None
 
 
+@dataclass(frozen=True)
+class DomainKind:
+    """Failure domains of one kind, such as all sites.
+
+    Attributes:
+        kind: ``site``, ``rack``, or as a node list calls it.
+        domains: how many there are.
+        placed: how many daemons of the mesh are in one.
+        rows: of each domain its ``name``, ``daemons``, how many others its loss has ``cut_off``
+            and into how many ``pieces`` it parts them, and ``links`` with which it would not, of
+            the worst ones; those that cut off most come first.
+        why: the reason if it was not computed.
+    """
+
+    kind: str
+    domains: int
+    placed: int
+    rows: list[dict[str, Any]]
+    why: str | None = None
+
+    @property
+    def parting(self) -> list[dict[str, Any]]:
+        """The domains whose loss cuts off others."""
+        return [row for row in self.rows if row["cut_off"]]
+
+
+@dataclass(frozen=True)
+class RoundTrips:
+    """Round trips in the largest component, in milliseconds.
+
+    Attributes:
+        links: of the component; ``measured`` of them have a round trip.
+        daemons: of the component; messages of ``origins`` of them were looked at.
+        mean: along the ways that messages take.
+        fastest: along the fastest ways.
+        worst: links with the longest ones: ``src, dst, median, p95``.
+        slowest: pairs with the longest ones: ``src, dst, hops, trip, fastest``.
+        new: links to add: ``src, dst, trip, saves, mean_saves``.
+        why: the reason if they were not computed.
+    """
+
+    links: int = 0
+    measured: int = 0
+    daemons: int = 0
+    origins: int = 0
+    mean: float = 0.0
+    fastest: float = 0.0
+    worst: list[dict[str, Any]] = field(default_factory=list)
+    slowest: list[dict[str, Any]] = field(default_factory=list)
+    new: list[dict[str, Any]] = field(default_factory=list)
+    why: str | None = None
+
+
 @dataclass
 class MeshReport:
     """One mesh at the end of its latest window, and what is shown of its history.
@@ -113,6 +166,8 @@ class MeshReport:
         addresses: id -> ``HOST:PORT``, where it is known.
         versions: id -> version of its program, where it is known, of daemons that are there.
         incident: what broke; None for a list without times.
+        domains: failure domains, by kind; none if no daemon is known to be in one.
+        trips: round trips; None if no link was measured.
     """
 
     mesh: str
@@ -129,6 +184,8 @@ class MeshReport:
     addresses: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     incident: Incident | None = None
+    domains: list[DomainKind] = field(default_factory=list)
+    trips: RoundTrips | None = None
 
 
 @dataclass
@@ -142,6 +199,8 @@ class Report:
         seed: of everything random.
         meshes: in any order.
         parameters: what else the result depends on; values that JSON has.
+        without: if it is hypothetical: daemons and links that it leaves out, a link as its ends.
+        added: links that are not there.
     """
 
     made_of: list[str]
@@ -150,3 +209,5 @@ class Report:
     seed: int
     meshes: list[MeshReport]
     parameters: dict[str, Any]
+    without: Sequence[tuple[str, ...]] = ()
+    added: Sequence[tuple[str, str]] = ()

@@ -17,7 +17,7 @@ from pubsubd.topology.report.parts import FULL, WORST, Listing, Section, Status
 from pubsubd.topology.report.pictures import pictures_of
 from pubsubd.topology.report.sections import by_need, in_order, sections_of, status_of, structure
 from pubsubd.topology.report.snapshot_view import SnapshotView
-from pubsubd.topology.report.texts import count, moment, number, shorten, visible
+from pubsubd.topology.report.texts import count, moment, number, shorten, supposed, visible
 
 _OVERVIEW = 1_000  # meshes in the table
 _ROOM = 72  # characters of a name in a table
@@ -46,6 +46,8 @@ def render(report: Report) -> str:
         parts.append(f"<p class=muted>{_text(count(len(meshes), 'mesh', 'meshes'))}</p>")
     if not meshes:
         parts.append("<p class=verdict>There is no mesh in the input.</p>")
+    if said := supposed(report.without, report.added):
+        parts.append(f"<p class=verdict>{_text(said)}.</p>")
     parts.append("</header>")
     if len(meshes) > 1:
         parts.append(_overview(meshes, report))

@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from importlib import resources
 from typing import Any
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.changes import KINDS, dialling
-from pubsubd.topology.report.data import Incident, MeshReport, Report
+from pubsubd.topology.report.data import DomainKind, Incident, MeshReport, Report
 from pubsubd.topology.report.parts import FULL, WORST
 from pubsubd.topology.report.sections import by_need, in_order, sections_of, status_of, verdict
 from pubsubd.topology.report.snapshot_view import SnapshotView
@@ -85,6 +86,12 @@ def as_json(report: Report) -> Json:
         "rows": report.rows,
         "rejects": dict(sorted(report.rejects.items())),
         "seed": report.seed,
+        "hypothetical": {
+            "without": [list(one) for one in report.without],
+            "with": [list(one) for one in report.added],
+        }
+        if report.without or report.added
+        else None,
         "parameters": {name: _plain(one) for name, one in sorted(report.parameters.items())},
         "meshes": [
             _mesh(mesh, report.parameters, LIMIT if index < FULL else WORST)
@@ -116,6 +123,8 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
         "coverage": {name: _plain(value) for name, value in sorted(mesh.coverage.items())},
         "articulation_daemons": _some(facts.articulation, most, id="id", cut_off="size"),
         "bridges": _some(facts.bridges, most, src="id", dst="other", cut_off="size"),
+        "failure_domains": [_domains(kind, most) for kind in mesh.domains],
+        "round_trips": None if mesh.trips is None else _plain(asdict(mesh.trips)),
         "minimum_cut": _listed([{"src": one, "dst": other} for one, other in facts.cut], most),
         "small_components": {
             "total": max(facts.whole("components") - 1, 0),
@@ -170,6 +179,16 @@ def _incident(incident: Incident | None, most: int) -> Json | None:
         if links is None
         else _listed([{"src": one, "dst": other} for one, other in links], most),
         "why": incident.why,
+    }
+
+
+def _domains(kind: DomainKind, most: int) -> Json:
+    return {
+        "kind": kind.kind,
+        "domains": kind.domains,
+        "placed": kind.placed,
+        "why": kind.why,
+        "parting": _listed(kind.parting, most),
     }
 
 
@@ -252,7 +271,9 @@ def _plain(value: Any) -> Any:
         return _number(value)
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    return value if value is None or isinstance(value, str | int | dict) else str(value)
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def _number(value: float | None) -> float | int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pubsubd.topology.report import breaks, changes, reach
+from pubsubd.topology.report import breaks, changes, places, reach
 from pubsubd.topology.report.data import MeshReport, Report
 from pubsubd.topology.report.incident import findings
 from pubsubd.topology.report.parts import Section, Status
@@ -25,9 +25,11 @@ def sections_of(mesh: MeshReport, facts: SnapshotView, parameters: dict[str, Any
         breaks.coverage(mesh, facts, parameters),
         breaks.partitions(mesh, facts),
         breaks.single_points(facts),
+        places.domains(mesh),
         breaks.asymmetry(mesh, facts),
         breaks.overload(facts),
         reach.hops(facts, parameters),
+        places.round_trips(mesh),
         reach.redundancy(facts),
         reach.resilience(facts),
         reach.twin(facts),

@@ -20,6 +20,7 @@ from pubsubd.topology.report.texts import (
     percent,
     quantity,
     shorten,
+    supposed,
 )
 
 LINES = 10
@@ -34,9 +35,10 @@ def terminal_summary(report: Report) -> list[str]:
     meshes = in_order(report)
     if not meshes:
         return [f"No mesh in {count(report.rows, 'row')}{_rejected(report)}."]
-    if len(meshes) == 1:
-        return _one(meshes[0], report)
-    return _several(meshes, report)
+    first, *others = _one(meshes[0], report) if len(meshes) == 1 else _several(meshes, report)
+    if said := supposed(report.without, report.added):
+        first = f"{said}. {first}"
+    return [first, *others]
 
 
 def _one(mesh: MeshReport, report: Report) -> list[str]:

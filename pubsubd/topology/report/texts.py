@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # Unicode's categories
@@ -56,6 +56,16 @@ def number(value: float | None, digits: int = 4) -> str:
     if abs(value) < 1e-4:
         return f"{value:.{digits - 1}g}"
     return f"{value:.{digits}g}"
+
+
+def supposed(without: Sequence[Sequence[str]], added: Sequence[Sequence[str]]) -> str:
+    """Return what a hypothetical report supposes, without an end; nothing if it is none."""
+    said = [f"without {_ends(one)}" for one in without] + [f"with {_ends(one)}" for one in added]
+    return f"Hypothetical: {', '.join(said)}" if said else ""
+
+
+def _ends(names: Sequence[str]) -> str:
+    return " - ".join(shorten(name, 40) for name in names)
 
 
 def percent(value: float | None) -> str:

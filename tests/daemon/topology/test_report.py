@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from pubsubd.topology.report import (
     Report,
     as_json,
     encode,
+    render,
     schema,
     terminal_summary,
     write_report,
@@ -29,6 +32,7 @@ from pubsubd.topology.report.parts import FULL
 from pubsubd.topology.report.schema import LIMIT
 from pubsubd.topology.report.sections import by_need, sections_of, structure, verdict
 from pubsubd.topology.report.snapshot_view import SnapshotView
+from pubsubd.topology.report.textfile import exposition
 from pubsubd.topology.report.texts import (
     duration,
     number,
@@ -38,7 +42,7 @@ from pubsubd.topology.report.texts import (
     shorten,
     visible,
 )
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT, tool
 from tests.reports import (
     SAMPLES,
     START,
@@ -158,8 +162,8 @@ def changed(report: Report, **metrics: float) -> Report:
 def test_sections_come_in_the_order_in_which_they_matter() -> None:
     mesh = sample().meshes[0]
     assert [one.key for one in sections_of(mesh, SnapshotView(mesh.snapshot), {})] == [
-        *("coverage", "partitions", "failure", "asymmetry", "overload", "hops", "redundancy"),
-        *("resilience", "twin", "advice", "churn", "clustering"),
+        *("coverage", "partitions", "failure", "domains", "asymmetry", "overload", "hops"),
+        *("round-trips", "redundancy", "resilience", "twin", "advice", "churn", "clustering"),
     ]
 
 
@@ -230,6 +234,77 @@ def test_each_section_has_one_sentence_of_advice() -> None:
         for mesh in make().meshes:
             for one in sections_of(mesh, SnapshotView(mesh.snapshot), {}):
                 assert one.advice.endswith(".")
+
+
+def test_a_domain_that_parts_others_is_told_with_the_links_against_it() -> None:
+    report = sample()
+    assert figures(report, "domains") == {
+        "Domains whose loss cuts off others: site": ("1 of 2", "worth a look"),
+        "Domains whose loss cuts off others: rack": ("\N{EN DASH}", "not judged"),
+    }
+    found = section(report, "domains")
+    assert found.advice == (
+        "The loss of the site ber would cut off 2 daemons outside of it: link a - d."
+    )
+    assert found.listings[0].rows == [["site", "ber", "1", "2", "2", "a - d"]]
+    assert section(bare(), "domains").silent
+
+
+def test_slow_ways_are_told_with_what_a_link_would_save() -> None:
+    report = sample()
+    assert figures(report, "round-trips") == {
+        "Mean, along the ways that messages take": ("30 ms", "worth a look"),
+        "Mean, along the fastest ways": ("12.5 ms", "not judged"),
+        "Links with a round trip": ("6 of 7", "not judged"),
+    }
+    found = section(report, "round-trips")
+    assert [one.rows for one in found.listings] == [
+        [["a", "f", "3", "120 ms", "25 ms"]],
+        [["a", "f", "40 ms", "41.2 ms"]],
+        [["a", "f", "--peer 10.0.0.6:9015", "25 ms", "95 ms", "6.33 ms"]],
+    ]
+    assert "between a and f would save 95 ms" in found.advice
+    assert section(bare(), "round-trips").silent
+
+
+def test_a_hypothetical_report_says_so_first() -> None:
+    report = sample()
+    assert as_json(report)["hypothetical"] is None
+    report.without, report.added = [("c",), ("a", "b")], [("d", "f")]
+    said = "Hypothetical: without c, without a - b, with d - f"
+    assert terminal_summary(report)[0].startswith(f"{said}. {report.meshes[0].mesh}: ")
+    assert len(terminal_summary(report)) == len(terminal_summary(sample()))
+    assert f"<p class=verdict>{said}.</p></header>" in render(report).replace("\n", "")
+    assert as_json(report)["hypothetical"] == {
+        "without": [["c"], ["a", "b"]],
+        "with": [["d", "f"]],
+    }
+
+
+@pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
+def test_promtool_finds_nothing_to_complain_about_in_the_textfile(
+    make: Callable[[], Report],
+) -> None:
+    text = exposition(make())
+    checked = subprocess.run(
+        [tool("promtool"), "check", "metrics"],
+        input=text,
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_the_textfile_has_the_metrics_of_each_mesh_and_no_others() -> None:
+    lines = exposition(sample()).decode().splitlines()
+    assert 'pubsubd_topology_bridges{mesh="lab"} 1.0' in lines
+    assert 'pubsubd_topology_condition{condition="left",mesh="lab"} 1.0' in lines
+    assert 'pubsubd_topology_condition{condition="partition",mesh="lab"} 0.0' in lines
+    values = [line.partition("{")[0] for line in lines if not line.startswith("#")]
+    assert not any("twin" in name for name in values)
+    bare_ones = exposition(SAMPLES["no metrics"]()).decode().splitlines()
+    assert [line for line in bare_ones if "bridges{" in line] == []
 
 
 def test_who_is_silent_is_named() -> None:

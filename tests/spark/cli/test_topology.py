@@ -85,8 +85,9 @@ def test_it_says_what_it_does_and_what_it_has_found_and_leaves_nothing_else(ran:
         (["empty"], "empty"),
         (["pictures"], "pictures"),
         (["mesh.txt", "--nodes", "pictures/one.png"], "one.png"),
+        (["mesh.txt", "--json", "no/where.json"], "no/where.json: there is no directory"),
     ],
-    ids=["missing", "empty folder", "folder of another kind", "no node list"],
+    ids=["missing", "empty folder", "folder of another kind", "no node list", "no directory"],
 )
 def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], error: str) -> None:
     (place / "empty").mkdir()
@@ -104,7 +105,9 @@ def test_what_cannot_be_read_is_told_in_one_line(place: Path, words: list[str], 
     ("words", "error"),
     [
         (["--out", "report"], "Missing argument 'INPUT...'"),
-        (["mesh.txt"], "Missing option '--out'"),
+        (["mesh.txt", "--master", "spark://h:1"], "--master needs --out"),
+        (["mesh.txt", "--without", "a,b,c"], "'a,b,c' is not NAME or NAME,NAME"),
+        (["mesh.txt", "--with", "a,a"], "'a,a' is not NAME,NAME"),
         (["mesh.txt", "--out", "s3a://bucket/r"], "not a URL"),
         (["mesh.txt", "--out", "r", "--window", "0h"], "is not a duration"),
         (["mesh.txt", "--out", "r", "--window", "5"], "is not a duration"),

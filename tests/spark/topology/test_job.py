@@ -20,6 +20,7 @@ import pytest
 
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.formats.tables import Columns
+from pubsubd.topology.hypothetical import suppose
 from pubsubd.topology.job import run_in
 from pubsubd.topology.parameters import Job, Outcome
 from pubsubd.topology.report import schema
@@ -79,6 +80,9 @@ def row(minute: float, observer: str, src: str, dst: str, **more: Any) -> str:
     return json.dumps(told | more)
 
 
+SITES = {"a": "left", "b": "left", "c": "middle", "d": "right", "e": "right"}
+
+
 def write_exports(directory: Path) -> Path:
     """Write three hours of a line of five daemons, of which the last one leaves in the third."""
     directory.mkdir()
@@ -88,7 +92,7 @@ def write_exports(directory: Path) -> Path:
         for src, dst in links:
             for observer in (src, dst):
                 if minute < 150 or "e" not in {src, dst}:
-                    lines.append(row(minute, observer, src, dst))
+                    lines.append(row(minute, observer, src, dst, site=SITES[observer]))
                 elif observer == "d":
                     since = "2026-11-28T02:25:30.000Z"
                     lines.append(row(minute, "d", src, dst, state="down", since=since))
@@ -212,6 +216,80 @@ def test_the_history_tells_who_left_and_when(once: tuple[Path, Outcome]) -> None
     assert "02:25:30" in html
 
 
+def test_what_if_changes_the_latest_window_and_nothing_before(
+    tmp_path: Path, spark: SparkSession, once: tuple[Path, Outcome]
+) -> None:
+    """Without d, and with a third link of a, b and c; told as JSON and to Prometheus alone."""
+    outcome = run_in(
+        spark,
+        Job(
+            [str(once[0].parent / "exports")],
+            json="-",
+            textfile=tmp_path / "mesh.prom",
+            without=[("d",)],
+            added=[("c", "a")],
+        ),
+        lambda _: None,
+        0,
+    )
+    assert outcome.conditions == {"left"}
+    assert outcome.summary[0].startswith("Hypothetical: without d, with c - a. m: 3 daemons, 3 li")
+    assert outcome.json is not None
+    report = json.loads(outcome.json)
+    assert report["hypothetical"] == {"without": [["d"]], "with": [["c", "a"]]}
+    (mesh,) = report["meshes"]
+    assert mesh["metrics"]["bridges"]["value"] == 0
+    assert [value for _, value in mesh["series"]["daemons"]] == [5, 5, 3]
+    assert 'pubsubd_topology_bridges{mesh="m"} 0.0' in (tmp_path / "mesh.prom").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["mesh.prom"]
+
+
+@pytest.mark.parametrize(
+    ("without", "added", "error"),
+    [
+        ([("e",)], [], "no mesh has a daemon e at the end of its latest window"),
+        ([("a", "c")], [], "no mesh has a link of a and c at the end of its latest window"),
+        ([("a",)], [("a", "c")], "a is to be without, and cannot be linked"),
+    ],
+)
+def test_what_is_not_there_cannot_be_supposed_away(
+    spark: SparkSession, without: list[Any], added: list[Any], error: str
+) -> None:
+    rows = [("m", 1, "a", "b"), ("m", 1, "b", "c"), ("m", 0, "e", "a")]
+    arcs = spark.createDataFrame(rows, "mesh string, window int, src string, dst string")
+    with pytest.raises(TopologyError, match=f"^{error}$"):
+        suppose(arcs, without, added)
+
+
+def test_a_daemon_that_loses_its_last_link_still_exists(spark: SparkSession) -> None:
+    rows = [("m", 1, "a", "b"), ("m", 1, "b", "a"), ("m", 0, "a", "b")]
+    arcs = spark.createDataFrame(rows, "mesh string, window int, src string, dst string")
+    found = suppose(arcs, [("a", "b")], []).collect()
+    assert sorted(map(tuple, found), key=str) == [
+        ("m", 0, "a", "b"),
+        ("m", 1, "a", None),
+        ("m", 1, "b", None),
+    ]
+    found = suppose(arcs, [("b",)], []).collect()
+    assert sorted(map(tuple, found), key=str) == [("m", 0, "a", "b"), ("m", 1, "a", None)]
+
+
+def test_sites_and_round_trips_are_those_of_the_latest_window(once: tuple[Path, Outcome]) -> None:
+    (mesh,) = json.loads((once[0] / "report.json").read_text())["meshes"]
+    (sites,) = mesh["failure_domains"]
+    assert (sites["kind"], sites["domains"], sites["placed"]) == ("site", 3, 4)
+    assert sites["parting"] == {
+        "total": 1,
+        "items": [
+            {"name": "middle", "daemons": 1, "cut_off": 1, "pieces": 2, "links": [["a", "d"]]}
+        ],
+    }
+    trips = mesh["round_trips"]
+    assert (trips["links"], trips["measured"], trips["why"]) == (3, 3, None)
+    assert trips["mean"] == pytest.approx(1.5 * (3 * 1 + 2 * 2 + 1 * 3) / 6)
+    assert trips["slowest"][0]["hops"] == 3
+
+
 @pytest.mark.parametrize(
     ("size", "partitions", "adaptive", "codegen"),
     [
@@ -316,8 +394,8 @@ def test_listed_daemons_exist_and_have_addresses(tmp_path: Path, spark: SparkSes
     inputs = write_exports(tmp_path / "inputs")
     (inputs / "ring.txt").write_text("a b\nb c\nc a\nc d\n")
     nodes = tmp_path / "nodes"
-    names = "a 10.0.0.1:9014\nd 10.0.0.4:9014\nalone 10.0.0.9:9014\ne 10.0.0.5:9014\nb\nc\n"
-    nodes.write_text(names)
+    lines = ["a site=x 10.0.0.1:9014", "b", "c site=y", "d 10.0.0.4:9014, as=1"]
+    nodes.write_text("\n".join([*lines, "alone 10.0.0.9:9014", "e 10.0.0.5:9014", ""]))
     outcome = analyse(spark, inputs, tmp_path / "out", nodes=nodes)
     found = metrics_of(tmp_path / "out")
     ring = found["ring"]
@@ -337,6 +415,12 @@ def test_listed_daemons_exist_and_have_addresses(tmp_path: Path, spark: SparkSes
         end for plan in mesh["advice"].values() for one in plan["items"] for end in one.items()
     }
     assert not {("on", "e"), ("to", "e"), ("on", "alone"), ("to", "alone")} & advised
+    domains = {one["mesh"]: one["failure_domains"] for one in report["meshes"]}
+    assert [
+        (kind["kind"], [(one["name"], one["cut_off"]) for one in kind["parting"]["items"]])
+        for kind in domains["ring"]
+    ] == [("site", [("y", 1)]), ("as", [])]
+    assert [kind["domains"] for kind in domains["m"]] == [4, 1]
 
 
 def test_a_file_that_vanishes_is_told_and_an_error_if_strict(
