@@ -5,7 +5,7 @@ import { decode, frame } from "./line.js";
 const HUB = "cloudflare/signal-hub", PLAIN = "pubsub:message";
 
 export const signal = (type, payload, id) =>
-  ({ type, from: "browser/console", to: HUB, correlationId: id, payload });
+	({ type, from: "browser/console", to: HUB, correlationId: id, payload });
 const synap = (command, payload, id) => ({ command, request_id: id, payload });
 
 /** Return a number with its unit. */
@@ -13,132 +13,132 @@ export const some = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s
 
 /** Return what somebody has typed as text, JSON or hexadecimal digits, for `publish` below. */
 export function dataOf(kind, text) {
-  if (kind === "text") return { data: text };
-  if (kind === "json") {
-    try {
-      return { json: true, data: JSON.parse(text) };
-    } catch (error) {
-      throw new Error(`This is not JSON: ${error.message}`);
-    }
-  }
-  const digits = text.replace(/\s+/g, "");
-  if (digits.length % 2 || /[^0-9a-f]/i.test(digits))
-    throw new Error("Bytes are pairs of hexadecimal digits, such as 00 ff.");
-  return { data: Uint8Array.from(digits.match(/../g) ?? [], pair => parseInt(pair, 16)) };
+	if (kind === "text") return { data: text };
+	if (kind === "json") {
+		try {
+			return { json: true, data: JSON.parse(text) };
+		} catch (error) {
+			throw new Error(`This is not JSON: ${error.message}`);
+		}
+	}
+	const digits = text.replace(/\s+/g, "");
+	if (digits.length % 2 || /[^0-9a-f]/i.test(digits))
+		throw new Error("Bytes are pairs of hexadecimal digits, such as 00 ff.");
+	return { data: Uint8Array.from(digits.match(/../g) ?? [], pair => parseInt(pair, 16)) };
 }
 
 // Text and bytes as the JSON dialects carry them; they reach line clients as they were.
 const plain = (name, data) => typeof data === "string" ? { name, data } :
-  { name, dataBase64: btoa(Array.from(data, byte => String.fromCharCode(byte)).join("")) };
+	{ name, dataBase64: btoa(Array.from(data, byte => String.fromCharCode(byte)).join("")) };
 
 function unplain(name, payload) {
-  if (payload?.name !== name || Object.keys(payload).length !== 2) return payload;
-  if (typeof payload.data === "string") return unfold(payload.data);
-  if (typeof payload.dataBase64 !== "string") return payload;
-  try {
-    return Uint8Array.from(atob(payload.dataBase64), char => char.charCodeAt(0));
-  } catch {
-    return payload;
-  }
+	if (payload?.name !== name || Object.keys(payload).length !== 2) return payload;
+	if (typeof payload.data === "string") return unfold(payload.data);
+	if (typeof payload.dataBase64 !== "string") return payload;
+	try {
+		return Uint8Array.from(atob(payload.dataBase64), char => char.charCodeAt(0));
+	} catch {
+		return payload;
+	}
 }
 
 /** A number as it was written, where JavaScript's would be another one. */
 export class Exact {
-  constructor(source) {
-    this.source = source;
-  }
+	constructor(source) {
+		this.source = source;
+	}
 }
 
 /** Return the value of a JSON text; undefined if it is none. */
 export function parse(text) {
-  try {
-    return JSON.parse(text, (_key, value, context) =>
-      typeof value === "number" && context?.source && String(value) !== context.source ?
-        new Exact(context.source) : value);
-  } catch {
-    return undefined;
-  }
+	try {
+		return JSON.parse(text, (_key, value, context) =>
+			typeof value === "number" && context?.source && String(value) !== context.source ?
+				new Exact(context.source) : value);
+	} catch {
+		return undefined;
+	}
 }
 
 const unfold = value =>
-  typeof value === "string" && /^\s*[[{]/.test(value) ? parse(value) ?? value : value;
+	typeof value === "string" && /^\s*[[{]/.test(value) ? parse(value) ?? value : value;
 
 /**
  * The dialects. Of each: `topic`, an example of one to subscribe, and `name`, of one to publish to;
  * what is sent, an object for JSON, else text or bytes; `read` what has come.
  */
 export const DIALECTS = {
-  line: {
-    title: "Line protocol",
-    about: "Any part of a name, or nothing for all messages. The same as with nc.",
-    topic: "chat",
-    name: "chat/main",
-    subscribe: topic => topic ? `sub ${topic}\n` : "sub\n",
-    unsubscribe: topic => topic ? `unsub ${topic}\n` : "unsub\n",
-    publish: ({ name, json, data }) => frame(name, json ? JSON.stringify(data) : data),
-    read: ({ name, data }) => ({ name, value: unfold(decode(data) ?? data) }),
-  },
-  hub: {
-    title: "Signal Hub",
-    about: "Letters, digits, / _ and -. Wildcards: + for one level, # for the rest.",
-    topic: "chat/#",
-    name: "chat/main",
-    subscribe: (topic, id) => signal("hub:subscribe", { topic }, id),
-    unsubscribe: (topic, id) => signal("hub:unsubscribe", { topic }, id),
-    publish: ({ name, type, json, data }, id) => signal("hub:publish", {
-      topic: name, type: json ? type : PLAIN, data: json ? data : plain(name, data),
-    }, id),
-    read({ type, from, payload, metadata }) {
-      const name = String(metadata?.topic ?? "");
-      return type === PLAIN ? { name, from, value: unplain(name, payload) } :
-        { name, type, from, value: payload };
-    },
-  },
-  synap: {
-    title: "Synap",
-    about: "Any name. Wildcards between dots: * for one level, # for the rest.",
-    topic: "chat.#",
-    name: "chat.main",
-    subscribe: (topic, id) => synap("pubsub.subscribe", { topics: [topic] }, id),
-    unsubscribe: (topic, id) => synap("pubsub.unsubscribe", { topics: [topic] }, id),
-    publish: ({ name, json, data }, id) =>
-      synap("pubsub.publish", { topic: name, payload: json ? data : plain(name, data) }, id),
-    read: ({ topic, payload }) => ({ name: topic, value: unplain(topic, payload) }),
-  },
-  envelope: {
-    title: "Envelopes",
-    about: "Exactly one topic, TYPE:ID. There are no wildcards and no answers, and a publisher " +
-      "does not receive its own messages.",
-    topic: "chat:1",
-    name: "chat:1",
-    subscribe: topic => ({ type: "__subscribe", id: "", payload: { topic } }),
-    unsubscribe: topic => ({ type: "__unsubscribe", id: "", payload: { topic } }),
-    publish({ name, json, data }) {
-      const [, type, id] = /^([^:]+):([^]*)$/.exec(name) ?? [];
-      if (!type) throw new Error("The topic of an envelope is TYPE:ID, for example chat:1.");
-      if (!json && typeof data !== "string") throw new Error("Envelopes carry text and JSON only.");
-      return { type, id, payload: data };
-    },
-    read: ({ type, id, payload }) => ({ name: `${type}:${id}`, value: unplain(`${type}:${id}`, payload) }),
-  },
+	line: {
+		title: "Line protocol",
+		about: "Any part of a name, or nothing for all messages. The same as with nc.",
+		topic: "chat",
+		name: "chat/main",
+		subscribe: topic => topic ? `sub ${topic}\n` : "sub\n",
+		unsubscribe: topic => topic ? `unsub ${topic}\n` : "unsub\n",
+		publish: ({ name, json, data }) => frame(name, json ? JSON.stringify(data) : data),
+		read: ({ name, data }) => ({ name, value: unfold(decode(data) ?? data) }),
+	},
+	hub: {
+		title: "Signal Hub",
+		about: "Letters, digits, / _ and -. Wildcards: + for one level, # for the rest.",
+		topic: "chat/#",
+		name: "chat/main",
+		subscribe: (topic, id) => signal("hub:subscribe", { topic }, id),
+		unsubscribe: (topic, id) => signal("hub:unsubscribe", { topic }, id),
+		publish: ({ name, type, json, data }, id) => signal("hub:publish", {
+			topic: name, type: json ? type : PLAIN, data: json ? data : plain(name, data),
+		}, id),
+		read({ type, from, payload, metadata }) {
+			const name = String(metadata?.topic ?? "");
+			return type === PLAIN ? { name, from, value: unplain(name, payload) } :
+				{ name, type, from, value: payload };
+		},
+	},
+	synap: {
+		title: "Synap",
+		about: "Any name. Wildcards between dots: * for one level, # for the rest.",
+		topic: "chat.#",
+		name: "chat.main",
+		subscribe: (topic, id) => synap("pubsub.subscribe", { topics: [topic] }, id),
+		unsubscribe: (topic, id) => synap("pubsub.unsubscribe", { topics: [topic] }, id),
+		publish: ({ name, json, data }, id) =>
+			synap("pubsub.publish", { topic: name, payload: json ? data : plain(name, data) }, id),
+		read: ({ topic, payload }) => ({ name: topic, value: unplain(topic, payload) }),
+	},
+	envelope: {
+		title: "Envelopes",
+		about: "Exactly one topic, TYPE:ID. There are no wildcards and no answers, and a publisher " +
+			"does not receive its own messages.",
+		topic: "chat:1",
+		name: "chat:1",
+		subscribe: topic => ({ type: "__subscribe", id: "", payload: { topic } }),
+		unsubscribe: topic => ({ type: "__unsubscribe", id: "", payload: { topic } }),
+		publish({ name, json, data }) {
+			const [, type, id] = /^([^:]+):([^]*)$/.exec(name) ?? [];
+			if (!type) throw new Error("The topic of an envelope is TYPE:ID, for example chat:1.");
+			if (!json && typeof data !== "string") throw new Error("Envelopes carry text and JSON only.");
+			return { type, id, payload: data };
+		},
+		read: ({ type, id, payload }) => ({ name: `${type}:${id}`, value: unplain(`${type}:${id}`, payload) }),
+	},
 };
 
 /** Return which dialect a JSON message that is no answer belongs to. */
 export function dialectOf(message) {
-  if (message.metadata && message.from) return "hub";
-  return message.message_id ? "synap" : "envelope";
+	if (message.metadata && message.from) return "hub";
+	return message.message_id ? "synap" : "envelope";
 }
 
 /** Return what a JSON message answers, as {id, error, text}; null if it is no answer. */
 export function answerIn({ correlationId, error, from, payload, request_id: id, success, type }) {
-  const count = payload?.subscriberCount ?? payload?.subscribers_matched;
-  const text = count === undefined ? "" : `to ${some(count, "subscriber")}`;
-  if (typeof success === "boolean") return { id, error, text };
-  if (from !== HUB || !type?.startsWith("hub:")) return null;
-  const failed = type === "hub:error" && `${payload.code}: ${payload.message}`;
-  return { id: correlationId, error: failed, text };
+	const count = payload?.subscriberCount ?? payload?.subscribers_matched;
+	const text = count === undefined ? "" : `to ${some(count, "subscriber")}`;
+	if (typeof success === "boolean") return { id, error, text };
+	if (from !== HUB || !type?.startsWith("hub:")) return null;
+	const failed = type === "hub:error" && `${payload.code}: ${payload.message}`;
+	return { id: correlationId, error: failed, text };
 }
 
 /** Return what is sent as text to look at. */
-export const written = sent => typeof sent === "string" ? sent :
-  sent instanceof Uint8Array ? new TextDecoder().decode(sent) : JSON.stringify(sent);
+export const written = sent => typeof sent === "string" ? sent.trimEnd() :
+	sent instanceof Uint8Array ? new TextDecoder().decode(sent.subarray(0, -1)) : JSON.stringify(sent);

@@ -31,7 +31,7 @@ def test_a_link_that_is_cut_goes_and_the_keyboard_reaches_each_daemon(
     page.wait_text(
         "#view-mesh p[role=status]", "3 daemons, 2 links, 1 articulation daemon, 2 bridges"
     )
-    page.wait("document.querySelector('[data-node=b].articulation rect')")
+    page.wait("document.querySelector('[data-node=b].articulation path')")
     assert page.run(LINKS) == 2
     assert page.run("document.querySelectorAll('.mesh-picture line.bridge').length") == 2
     assert page.run("document.querySelector('[data-node=a]').matches('.own')")
@@ -53,7 +53,7 @@ def test_a_link_that_is_cut_goes_and_the_keyboard_reaches_each_daemon(
     page.wait("document.querySelector('[data-node=c]').matches('.away')")
     page.size(400, 900)
     page.picture("mesh-phone")
-    page.choose("#view-mesh [name=as]", "table")
+    page.choose("#view-mesh select", "table")
     page.wait_text("#view-mesh caption", "Daemons")
     page.wait_text("#view-mesh tbody tr", "cannot be reached")
     assert not page.too_wide
