@@ -35,7 +35,10 @@ SENT = {
 
 
 def choose(page: Page, dialect: str) -> None:
+    """Choose a dialect, and wait until the page shows what is sent in it, and moves no more."""
     page.click(f"[name=dialect][value={dialect}]")
+    page.wait_text(f"{SUBSCRIBE} code", SENT[dialect][0])
+    page.wait_text(f"{PUBLISH} code", SENT[dialect][1])
 
 
 def subscribe(page: Page, topic: str | None = None) -> None:
@@ -73,10 +76,8 @@ def test_each_dialect_subscribes_publishes_and_shows_what_it_sends(
     shared: Daemon, page: Page, line: Line
 ) -> None:
     open_console(page, shared, "messages")
-    for dialect, (subscribes, publishes) in SENT.items():
-        page.click(f"[name=dialect][value={dialect}]")
-        page.wait_text(f"{SUBSCRIBE} code", subscribes)
-        page.wait_text(f"{PUBLISH} code", publishes)
+    for dialect in SENT:
+        choose(page, dialect)
         subscribe(page)
         page.click(f"{PUBLISH} button.main")
         page.wait_text(f"{PUBLISH} [role=status]", "Published")
@@ -102,11 +103,11 @@ def test_what_a_dialect_refuses_is_said_and_nothing_is_subscribed(
     shared: Daemon, page: Page
 ) -> None:
     open_console(page, shared, "messages")
-    page.click("[name=dialect][value=hub]")
+    choose(page, "hub")
     page.type(f"{SUBSCRIBE} [name=topic]", "a.b")
     page.click(f"{SUBSCRIBE} button.main")
     page.wait_text(f"{SUBSCRIBE} [role=status]", "topic 'a.b' must match")
-    page.click("[name=dialect][value=line]")
+    choose(page, "line")
     page.type(f"{SUBSCRIBE} [name=topic]", "a b")
     page.click(f"{SUBSCRIBE} button.main")
     page.wait_text(f"{SUBSCRIBE} [role=status]", "a space")
@@ -129,7 +130,7 @@ def test_json_unfolds_bytes_are_digits_and_nothing_is_executed(
     for data in (b"\xff\x00" * 100, json.dumps(value).encode(), HOSTILE.encode() + b"\0", large):
         line.say(frame(name, data))
     wait_rows(page, 4)
-    page.click("[name=dialect][value=hub]")
+    choose(page, "hub")
     subscribe(page, "fake")
     fake = {"type": "pubsub:message", "payload": {"name": "fake", "dataBase64": "!"}}
     line.say(frame("fake", json.dumps(fake).encode()))
@@ -180,7 +181,7 @@ def test_what_a_connection_loses_is_told_and_it_subscribes_again(
 ) -> None:
     open_console(page, shared, "messages")
     for dialect in ("line", "hub"):
-        page.click(f"[name=dialect][value={dialect}]")
+        choose(page, dialect)
         subscribe(page)
     line.say(b"pub //pubsubd/connections - {}\n")
     rows = json.loads(line.hear_frame()[1])["connections"]
@@ -226,9 +227,9 @@ def test_a_user_sees_in_all_dialects_what_the_rights_allow(
     page.press("Enter")
     page.wait_text("#state", "connected")
     for dialect in SENT:
-        page.click(f"[name=dialect][value={dialect}]")
+        choose(page, dialect)
         subscribe(page)
-    page.click("[name=dialect][value=hub]")
+    choose(page, "hub")
     page.click(f"{PUBLISH} button.main")
     wait_rows(page, 2)
     page.type(f"{PUBLISH} [name=name]", "secret")
