@@ -15,7 +15,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Hashable, Mapping
 from heapq import nlargest
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from pubsubd.broker.counters import Counters
@@ -41,8 +41,10 @@ NAMES = 20
 """Names in one state if the asker gives no number."""
 
 _KEPT = 4_096  # names that are counted
-_BURST = 0.002  # seconds of looking after which fewer reads are looked at
+_BURST = 0.000_5  # seconds of looking after which fewer reads are looked at
+_LESS = 4  # times
 _RUNS = 128  # runs of equal headers looked at in one read
+_FEW_RUNS = 16  # if it is one of many: a few messages of many reads say more than many of a few
 _LOOKED = 64 * KIB  # bytes of them
 _RAREST = 2**20
 _FADED = 0.01  # messages, of which a count no longer counts
@@ -54,6 +56,7 @@ class Sampler:
 
     Args:
         clock: returns seconds, as exact as can be had.
+        cost: returns seconds of processor's time.
 
     Attributes:
         every: one in so many reads is looked at.
@@ -64,8 +67,12 @@ class Sampler:
         spent: seconds that looking has taken since somebody asked.
     """
 
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        clock: Callable[[], float] = perf_counter,
+        cost: Callable[[], float] = thread_time,
+    ) -> None:
+        self._clock, self._cost = clock, cost
         self._countdown = 1
         self._debt = 0.0  # seconds that looking has taken more than it may
         self._at = clock()
@@ -87,15 +94,16 @@ class Sampler:
         every = self.every
         # At random, or who sends one message of each kind in turn could be met at one of them.
         self._countdown = 1 if every == 1 else random.randint(1, 2 * every - 1)
-        begun = self._clock()
+        begun = self._cost()
         self._look(peer, data, count)
-        took = self._clock() - begun
+        took = self._cost() - begun
+        now = self._clock()
         self.spent += took
-        self._debt = max(0.0, self._debt - SHARE * (begun - self._at)) + took
-        self._at = begun
+        self._debt = max(0.0, self._debt - SHARE * (now - self._at)) + took
+        self._at = now
         if self._debt > _BURST:
             self._debt /= 2
-            self.every = min(2 * every, _RAREST)
+            self.every = min(_LESS * every, _RAREST)
 
     def _look(self, peer: Peer | None, data: bytes, count: int) -> None:
         if data[:1] != b"\n":
@@ -103,7 +111,7 @@ class Sampler:
         publish_filter = None if peer is None else peer.publish_filter
         found: dict[bytes, int] = {}
         at, end, looked = 0, min(len(data), _LOOKED), 0
-        for _ in range(_RUNS):
+        for _ in range(_RUNS if self.every == 1 else _FEW_RUNS):
             match = wire.match_header(data, at)
             if match is None or at >= end:
                 break

@@ -156,6 +156,9 @@ def test_where_one_logs_in_the_operator_is_on_the_unix_socket(
 def test_a_failed_login_is_logged_with_a_name_that_is_known_and_the_start_of_any_other(
     guarded: Daemon, dial: Dial
 ) -> None:
+    watch = log_in(dial(guarded), f"ann {PASSWORD}")
+    watch.say(b"sub //pubsubd/events\n")
+    watch.ping()
     for words in ("ann wrong horse", "correct horse", "x\x1b[31m\ny z", "nonsense-token"):
         line = dial(guarded)
         line.say(frame("//pubsubd/auth", words.encode()))
@@ -174,8 +177,11 @@ def test_a_failed_login_is_logged_with_a_name_that_is_known_and_the_start_of_any
         'listener="line"',
         'listener="hub" tried="mal..."',
     ]
+    events = [json.loads(watch.hear_frame()[1]) for _ in told]
+    assert [one["event"] for one in events] == ["login-failed"] * 5
+    assert [one["user"] for one in events] == ["ann", None, None, None, None]
     for secret in ("wrong", "horse", "correct", "nonsense", "mallory"):
-        assert secret not in log
+        assert secret not in log + str(events)
 
 
 def test_what_a_token_lacks_is_in_the_log(start: Start, dial: Dial, tmp_path: Path) -> None:

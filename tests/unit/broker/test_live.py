@@ -371,7 +371,7 @@ def test_names_are_estimated_from_a_sample_when_there_is_much_to_do() -> None:
         return now
 
     random.seed(1)
-    sampler, rng = Sampler(clock), random.Random(2)
+    sampler, rng = Sampler(clock, clock), random.Random(2)
     data = {name: b"\npub %b 1 x\n" % name for name in (b"often", b"rare")}
     for _ in range(100_000):
         name = b"often" if rng.random() < 0.9 else b"rare"
@@ -382,7 +382,7 @@ def test_names_are_estimated_from_a_sample_when_there_is_much_to_do() -> None:
 
 
 def test_a_read_of_many_names_is_looked_at_in_part() -> None:
-    sampler = Sampler(lambda: 0.0)
+    sampler = Sampler(lambda: 0.0, lambda: 0.0)
     data = b"\n" + b"".join(b"pub n%d 1 x\n" % number for number in range(10_000))
     sampler.read(None, data, 10_000)
     assert sampler.looked == len(sampler.names) == 128
