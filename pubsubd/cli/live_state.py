@@ -79,8 +79,8 @@ class LinkRow(msgspec.Struct):
     a: str
     b: str
     rtt_ms: float | None = None
-    messages_rate: float = 0.0
-    bytes_rate: float = 0.0
+    messages_rate: float | None = None
+    bytes_rate: float | None = None
     bridge: bool | None = None
 
 

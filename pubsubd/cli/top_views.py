@@ -139,7 +139,7 @@ def _about_events(state: LiveState, _choice: Choice) -> str:
 
 
 def _links(state: LiveState, _choice: Choice) -> list[dict[str, Any]]:
-    return sorted(state.raw("links"), key=lambda row: (-row["messages_rate"], row["link"]))
+    return sorted(state.raw("links"), key=lambda row: (-(row["messages_rate"] or 0), row["link"]))
 
 
 def _link_cells(state: LiveState, choice: Choice) -> list[list[str]]:
@@ -150,8 +150,8 @@ def _link_cells(state: LiveState, choice: Choice) -> list[list[str]]:
             row.a,
             row.b,
             "" if row.rtt_ms is None else f"{row.rtt_ms:,.1f} ms",
-            f"{row.messages_rate:,.0f}",
-            size(round(row.bytes_rate)),
+            "" if row.messages_rate is None else f"{row.messages_rate:,.0f}",
+            "" if row.bytes_rate is None else size(round(row.bytes_rate)),
             "bridge" if row.bridge else "",
         ]
         for row in rows

@@ -30,13 +30,16 @@ _LEAST = 1.0  # seconds that a rate is of
 
 
 class _Carried(NamedTuple):
-    """What a link had carried when its end last reported, and its rates since the time before."""
+    """What a link had carried when its end last reported, and its rates since the time before.
+
+    The rates are None if that was the first time.
+    """
 
     at: float
     messages: int
     size: int
-    messages_rate: float = 0.0
-    bytes_rate: float = 0.0
+    messages_rate: float | None = None
+    bytes_rate: float | None = None
 
     def next(self, at: float, report: LinkReport) -> _Carried:
         """Return this of a further report."""
@@ -143,7 +146,7 @@ class MeshRows:
         mesh, other = self._mesh, report.node
         rtt_ms = report.rtt_ms
         carried = self._carried[node][other]
-        rates = carried.messages_rate, carried.bytes_rate
+        rates: tuple[float | None, float | None] = carried.messages_rate, carried.bytes_rate
         if mesh.state.node in (node, other):
             own = mesh.links.get(other if node == mesh.state.node else node)
             if own is not None:
