@@ -116,6 +116,9 @@ async def run(
             all_listeners = _open_listeners(all_bound, reloader, config)
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
+                if reloader.hub is not None:
+                    mesh = reloader.mesher.mesh
+                    reloader.hub.join(mesh.directory, mesh.letters)
             finish(reloader.apply(prepared))
             log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()

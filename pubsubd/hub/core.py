@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol, cast
+from typing import cast
 
 from pubsubd.access.identity import Authority
 from pubsubd.broker.broker import Broker
@@ -28,50 +28,19 @@ from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.hub import messages, replies
 from pubsubd.hub.codec import Message
+from pubsubd.hub.federation import Federation
+from pubsubd.hub.interfaces import Connection
 from pubsubd.hub.policy import Policy
 from pubsubd.hub.registry import Registry
 from pubsubd.hub.render import Batch, read_chunk
 from pubsubd.hub.topic_table import TopicTable
 from pubsubd.protocol.limits import MIB, HubLimits
 
+__all__ = ["Connection", "HubCore", "address"]
+
 _KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept
 _NOTHING = b"", Batch((), 0)
 _BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
-
-
-class Connection(Protocol):
-    """A connection as others see it; it is a :class:`~pubsubd.hub.connection.HubConnection`.
-
-    Attributes:
-        peer: the connection as the broker sees it.
-        sender: the address it has registered, or where it comes from.
-        left: whether it is leaving.
-    """
-
-    peer: Peer
-    sender: str
-    left: bool
-
-    @property
-    def lines(self) -> bool:
-        """Whether it carries the line protocol."""
-
-    @property
-    def max_pending(self) -> int:
-        """Bytes that may wait for it."""
-
-    @property
-    def spoken(self) -> tuple[str, str]:
-        """Transport and dialect, as metrics name them."""
-
-    def put(self, text: bytes) -> None:
-        """Queue a JSON text."""
-
-    def flush(self) -> None:
-        """Send what is queued, as one piece."""
-
-    def end(self, code: str, text: str) -> None:
-        """End the connection, from outside of its input, when its output is sent."""
 
 
 class HubCore:
@@ -89,6 +58,7 @@ class HubCore:
         registry: the actors.
         topics: the topics of this port.
         policy: rules that hold in every dialect.
+        federation: its part in the mesh; None if the daemon has no part in one.
         connections: all connections, by the number of the peer.
         touched: connections that have something to send.
         ignored: envelopes that were malformed.
@@ -115,6 +85,7 @@ class HubCore:
         self.registry: Registry[Connection] = Registry(limits.max_actors)
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
         self.policy = Policy(broker, self.topics, limits)
+        self.federation: Federation | None = None
         self.connections: dict[int, Connection] = {}
         self.touched: dict[Connection, None] = {}
         self.ignored = 0

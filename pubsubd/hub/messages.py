@@ -61,6 +61,9 @@ TopicText = Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": WO
 
 PatternText = Annotated[str, Meta(extra_json_schema={"maxLength": 1024})]
 Capability = Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 256})]
+Scope = Annotated[str, Meta(extra_json_schema={"enum": ["local", "mesh"]})]
+"""Whether actors of this daemon are meant, or those of all daemons of the mesh."""
+
 Duration = Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0})]
 Count = Annotated[int, Meta(extra_json_schema={"minimum": 1})]
 Offset = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
@@ -150,6 +153,7 @@ class Discover(Struct):
     metadata: dict[str, Any] | None = None
     limit: Count | None = None
     offset: Offset | None = None
+    scope: Scope | None = None
 
 
 class Send(Struct, rename="camel"):
@@ -159,6 +163,12 @@ class Send(Struct, rename="camel"):
     type: Kind | None = None
     data: Raw = field(default_factory=_absent)
     exclude_self: bool = False
+
+
+class Broadcast(Send):
+    """hub:broadcast, as hub:send."""
+
+    scope: Scope | None = None
 
 
 class BroadcastMetadata(Struct, rename="camel"):

@@ -13,7 +13,9 @@ from functools import partial
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.turn import Steps
+from pubsubd.hub.actors import Actor
 from pubsubd.hub.core import Connection, HubCore
+from pubsubd.hub.federation import Directory, Federation, Letters
 from pubsubd.hub.signal import Signals
 from pubsubd.hub.synap import Synap
 from pubsubd.protocol.limits import HubLimits
@@ -55,6 +57,18 @@ class Hub(HubCore):
         # Registrations that end, and the steps of that.
         self._expiring: deque[tuple[Connection, Iterator[None]]] = deque()
 
+    def join(self, directory: Directory, letters: Letters) -> None:
+        """Be one hub with those of the other daemons of a mesh."""
+        self.federation = Federation(self, directory, letters)
+
+    def withdraw(self, actor: Actor[Connection], node: str) -> None:
+        """End a registration that another daemon has an earlier one of, and tell the client."""
+        self.registry.unregister(actor.key)
+        signal = self.signals.get(actor.connection)
+        if signal is not None:
+            self.spare(actor.connection, partial(signal.tell_lost, actor.address, node))
+            self._expiring.append((actor.connection, signal.forget(actor)))
+
     def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
         """Let other limits, names and origins hold from now on; what is over a limit stays."""
         self.limits = self.listener.hub_limits = self.policy.limits = limits
@@ -84,11 +98,14 @@ class Hub(HubCore):
             self.expire,
             partial(self.topics.expire, self.clock()),
             partial(self.synap.expire, self.clock()),
+            self.federation.expire if self.federation is not None else _nothing,
         ):
             while expire():
                 if turn.over():
+                    self.flush()
                     yield
                     turn.begin()
+        self.flush()
 
     def expire(self, most: int = 1) -> bool:
         """End registrations that have expired, in ``most`` steps at most.
@@ -115,3 +132,7 @@ class Hub(HubCore):
             if self.broker.delivery.turn.over():
                 break
         return True
+
+
+def _nothing() -> bool:
+    return False

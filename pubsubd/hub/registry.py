@@ -76,6 +76,11 @@ class Registry(Generic[ConnectionT]):
         max_actors: the limit of their number.
         max_details: bytes of their metadata and capabilities, as :data:`MAX_DETAILS` counts.
         clock: seconds of processor time, to end the steps of a search by.
+
+    Attributes:
+        max_actors, max_details: the limits.
+        changed: called with an actor and True when it is registered, or with other details than
+            before, and with False when it is gone.
     """
 
     def __init__(
@@ -85,7 +90,8 @@ class Registry(Generic[ConnectionT]):
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.max_actors = max_actors
-        self._max_details = max_details
+        self.max_details = max_details
+        self.changed: Callable[[Actor[ConnectionT], bool], None] | None = None
         self._details = 0
         self._clock = clock
         self._actors: dict[str, Actor[ConnectionT]] = {}
@@ -99,6 +105,11 @@ class Registry(Generic[ConnectionT]):
 
     def __len__(self) -> int:
         return len(self._actors)
+
+    @property
+    def details(self) -> int:
+        """Bytes of the metadata and capabilities of all actors."""
+        return self._details
 
     def register(
         self,
@@ -135,10 +146,15 @@ class Registry(Generic[ConnectionT]):
             self._reap(now)
             if len(self._actors) >= self.max_actors:
                 raise RegistryFull(f"there are {self.max_actors} actors, which is the limit")
-        if self._details + size - (actor.size if actor else 0) > self._max_details:
+        if self._details + size - (actor.size if actor else 0) > self.max_details:
             raise RegistryFull(
-                f"what actors tell about themselves takes {self._max_details} bytes, the limit"
+                f"what actors tell about themselves takes {self.max_details} bytes, the limit"
             )
+        told = actor is None or (actor.address, actor.capabilities, actor.metadata) != (
+            address,
+            tuple(able),
+            metadata,
+        )
         if actor is None:
             actor = self._actors[key] = Actor(address, key, connection, now)
             self._by_connection.setdefault(connection, {})[key] = actor
@@ -154,6 +170,8 @@ class Registry(Generic[ConnectionT]):
         actor.metadata = metadata
         actor.version += 1
         self._extend(actor, now + ttl_ms)
+        if told and self.changed is not None:
+            self.changed(actor, True)
         return actor
 
     def get(self, key: str, now: int) -> Actor[ConnectionT] | None:
@@ -186,6 +204,8 @@ class Registry(Generic[ConnectionT]):
         del owned[key]
         if not owned:
             del self._by_connection[actor.connection]
+        if self.changed is not None:
+            self.changed(actor, False)
         return actor
 
     def of(self, connection: ConnectionT) -> Collection[Actor[ConnectionT]]:

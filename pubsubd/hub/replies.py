@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from pubsubd.protocol.limits import MAX_TOPICS
 
@@ -77,6 +77,14 @@ class Registered(Struct, rename="camel"):
     version: int
 
 
+class RegistrationLost(Struct, rename="camel"):
+    """hub:registration_lost, which nobody has asked for: another daemon has an earlier one."""
+
+    actor_address: str
+    daemon: str
+    message: str
+
+
 class Unregistered(Struct, rename="camel"):
     """hub:unregistered."""
 
@@ -95,18 +103,25 @@ class Renewed(Struct, rename="camel"):
 
 
 class Found(Struct, rename="camel"):
-    """One actor in an answer: its address under both of its names, never its renewal token."""
+    """One actor in an answer: its address under both of its names, never its renewal token.
+
+    In a mesh, ``daemon`` is where it is registered; ``expiresAt`` is known of this daemon's alone.
+    """
 
     address: str
     actor_address: str
     capabilities: tuple[str, ...]
     metadata: Raw
     registered_at: int
-    expires_at: int
+    expires_at: int | None
+    daemon: str | UnsetType = UNSET
 
 
 class Discovered(Struct, rename="camel"):
-    """hub:discovered, hub:actor_list (A) or hub:discovery_result (B)."""
+    """hub:discovered, hub:actor_list (A) or hub:discovery_result (B).
+
+    In a mesh, ``unanswered`` has the ids of daemons whose actors are not all known.
+    """
 
     actors: list[Found]
     count: int
@@ -115,6 +130,7 @@ class Discovered(Struct, rename="camel"):
     offset: int
     limit: int
     has_more: bool
+    unanswered: list[str] | UnsetType = UNSET
 
 
 class DeliveryAck(Struct, rename="camel"):
@@ -133,7 +149,7 @@ class UnknownActor(Struct, rename="camel"):
 
 
 class BroadcastAck(Struct, rename="camel"):
-    """hub:broadcast_ack."""
+    """hub:broadcast_ack; ``unanswered``, in a mesh, has the ids of daemons that were silent."""
 
     message_id: str
     delivered_count: int
@@ -141,6 +157,7 @@ class BroadcastAck(Struct, rename="camel"):
     recipient_count: int
     success_count: int
     failure_count: int
+    unanswered: list[str] | UnsetType = UNSET
 
 
 class Subscribed(Struct, rename="camel"):

@@ -21,13 +21,16 @@ from pubsubd.mesh.adverts import (
     parse_advert,
     read_stamp,
 )
+from pubsubd.mesh.directory import Directory
 from pubsubd.mesh.forwarding import Forwarding
-from pubsubd.mesh.interests import generalising
+from pubsubd.mesh.interests import MAX_INTEREST_BYTES, MAX_INTERESTS, generalising
+from pubsubd.mesh.letters import LETTERS
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import MAX_DAEMONS
 from pubsubd.mesh.news import News
 from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import State
+from pubsubd.protocol.limits import MAX_NAME
 
 _SETTLE = 0.02  # seconds in which changes of the graph are gathered
 
@@ -57,6 +60,7 @@ class Advertising:
         forwarding: batches of messages.
         news: the adverts as they are sent.
         remote_interests: the subscriptions of other daemons.
+        directory: the claims of all daemons.
         rng: for jitter.
         wake: called with a time at which something has to be done.
         withdraw: called when another daemon has this one's id, and this one has to give way.
@@ -72,6 +76,7 @@ class Advertising:
         forwarding: Forwarding,
         news: News,
         remote_interests: RemoteInterests,
+        directory: Directory,
         *,
         rng: random.Random,
         wake: Callable[[float], None],
@@ -82,6 +87,7 @@ class Advertising:
         self._forwarding = forwarding
         self._news = news
         self._remote_interests = remote_interests
+        self._directory = directory
         self._rng = rng
         self._wake = wake
         self._withdraw = withdraw
@@ -132,7 +138,10 @@ class Advertising:
         self._jitter = self._rng.uniform(0.75, 1.0)
         self._refresh_at = now + self._refresh_period() * self._jitter
         forwarded = self._broker.router.forwarded
-        interests = yield from generalising(forwarded)
+        interests = yield from generalising(
+            forwarded, MAX_INTERESTS - LETTERS, MAX_INTEREST_BYTES - LETTERS * MAX_NAME
+        )
+        interests = (*interests, *self._directory.letters.interests)
         self._interests_size = sum(map(len, interests))
         self._forwarding.note_advertised(interests)
         self._number += 1
@@ -149,6 +158,7 @@ class Advertising:
             version=__version__,
             site=state.config.site,
             rack=state.config.rack,
+            hub=self._directory.report(),
         )
         data = format_advert(advert)
         state.table.put(advert)
@@ -187,6 +197,7 @@ class Advertising:
             self._forwarding.forget(node)  # batches of the earlier incarnation are not taken now
         news.keep(node, news.frame(node, data))
         table.put(advert)
+        self._directory.note(node)
         self._note_graph()
         news.announce(node, link)  # at once: adverts go before the batches that rest on them
         if known is None or known.interests != advert.interests:

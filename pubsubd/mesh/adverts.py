@@ -5,6 +5,7 @@
     version <version>
     site <site>
     rack <rack>
+    hub <sequence> <actors> <connections>
     link <node> <out|in> <since> <rtt_ms> <messages> <bytes>
     want <substring>
 
@@ -12,13 +13,15 @@ The first line is that of the original convention, so that its programs can read
 the daemon's incarnation: the millisecond at which it started, or one more than any incarnation of
 an earlier start that it has met, so no clock has to be right. Of two adverts of a daemon, the one
 with the greater incarnation, then sequence, is newer. ``start`` distinguishes two daemons with the
-same id. The version and the place of a daemon may be missing.
+same id. The version and the place of a daemon may be missing. ``hub`` is of a daemon with a hub
+port: the number of its last letter about its actors, how many it has, and its connections.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pubsubd.mesh.interests import MAX_INTEREST_BYTES, MAX_INTERESTS
 from pubsubd.protocol.errors import PubsubdError
@@ -66,6 +69,20 @@ class LinkReport:
     size: int = 0
 
 
+class HubReport(NamedTuple):
+    """The hub of a daemon.
+
+    Attributes:
+        sequence: of its last letter about its actors; see :mod:`pubsubd.mesh.directory`.
+        actors: registered at it.
+        connections: of its hub port.
+    """
+
+    sequence: int
+    actors: int
+    connections: int
+
+
 @dataclass(frozen=True, slots=True)
 class Advert:
     """The report of a daemon; see the module.
@@ -73,6 +90,7 @@ class Advert:
     Attributes:
         version: of the daemon's program; empty if it does not tell, as the two that follow.
         site, rack: the daemon's place.
+        hub: its hub; None if it has none, or does not tell.
         size: bytes of the advert as it was read; 0 of one that was not.
     """
 
@@ -88,6 +106,7 @@ class Advert:
     version: str = ""
     site: str = ""
     rack: str = ""
+    hub: HubReport | None = None
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -152,6 +171,8 @@ def format_advert(advert: Advert) -> bytes:
     ]
     labels = (("version", advert.version), ("site", advert.site), ("rack", advert.rack))
     lines += [f"{name} {label}" for name, label in labels if label]
+    if advert.hub is not None:
+        lines.append("hub {} {} {}".format(*advert.hub))
     for link in advert.links:
         side = "out" if link.dialled else "in"
         rtt = "-" if link.rtt_ms is None else f"{link.rtt_ms:.3f}"
@@ -193,6 +214,7 @@ def parse_advert(node: str, data: bytes) -> Advert:
     links: list[LinkReport] = []
     interests: list[bytes] = []
     labels = dict.fromkeys(_LABELS, "")
+    hub: HubReport | None = None
     room = MAX_INTEREST_BYTES
     for line in lines[1:]:
         verb, _, rest = line.partition(b" ")
@@ -213,6 +235,8 @@ def parse_advert(node: str, data: bytes) -> Advert:
                 raise AdvertError(
                     f"more than {MAX_INTERESTS} interests, or {MAX_INTEREST_BYTES} bytes of them"
                 )
+        elif verb == b"hub":
+            hub = _parse_hub(rest)
         elif (name := verb.decode("ascii", "replace")) in labels:
             labels[name] = check_label(rest.decode("utf-8", "replace"), name)
         # Other lines are for later versions.
@@ -227,6 +251,7 @@ def parse_advert(node: str, data: bytes) -> Advert:
         tuple(interests),
         len(data),
         **labels,
+        hub=hub,
     )
 
 
@@ -261,6 +286,13 @@ def _parse_link(text: bytes) -> LinkReport:
         _number(messages),
         _number(size),
     )
+
+
+def _parse_hub(text: bytes) -> HubReport:
+    words = text.split(b" ")
+    if len(words) < 3:
+        raise AdvertError("a hub is not: <sequence> <actors> <connections>")
+    return HubReport(*map(_number, words[:3]))
 
 
 def _number(digits: bytes) -> int:

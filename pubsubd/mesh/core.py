@@ -25,9 +25,11 @@ from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.advertising import CLAIM_TIME, Advertising
 from pubsubd.mesh.adverts import AdvertError
+from pubsubd.mesh.directory import Directory
 from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.handshakes import Handshakes
 from pubsubd.mesh.legacy import LegacyPeers
+from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.link import MAX_BATCH, Link
 from pubsubd.mesh.news import News
 from pubsubd.mesh.remote_interests import RemoteInterests
@@ -87,6 +89,8 @@ class Mesh:
         down: the last links that have ended.
         news: the adverts as they are sent to neighbours.
         remote_interests: the subscriptions of other daemons; ``remotes`` are its.
+        letters: what the hubs of daemons tell each other.
+        directory: where addresses are registered.
         advertising: adverts sent and received.
         traces: the ways of names through the mesh.
         due: when :meth:`act` is to be called.
@@ -123,12 +127,16 @@ class Mesh:
         self.news = News(state, broker, self.forwarding.outbound)
         self.remote_interests = RemoteInterests(state, broker, self.news.announce)
         self.remotes = self.remote_interests.remotes
+        self.letters = Letters(state, broker)
+        self.forwarding.letters = self.letters
+        self.directory = Directory(state, self.letters, self._wake_at)
         self.advertising = Advertising(
             state,
             broker,
             self.forwarding,
             self.news,
             self.remote_interests,
+            self.directory,
             rng=rng,
             wake=self._wake_at,
             withdraw=self._withdraw,
@@ -201,7 +209,7 @@ class Mesh:
         if not self.remote_interests.settled or self.news.unpublished:
             self._wake_at(self.now())
         later = (self._legacy_at, self._beat_at, self.advertising.settle_at, self.advertising.due)
-        self._wake_at(min(self._introduce_at, self.traces.due, *later))
+        self._wake_at(min(self._introduce_at, self.traces.due, self.directory.due, *later))
 
     def _act(self) -> Steps[None]:
         """Do what is due now, in steps; work that becomes due meanwhile waits for the next call."""
@@ -217,8 +225,12 @@ class Mesh:
             self.advertising.settle_at = float("inf")
             yield from self._finding_paths()
             self.remote_interests.reconcile_all()
+            self.directory.note_all()
         yield from self.remote_interests.reconciling()
         yield from self.news.publishing()
+        yield from self.directory.acting()
+        while self.letters.work():  # of links that have ended
+            yield
         if self.remote_interests.changed or self.now() >= self._legacy_at:
             yield from self._asking_legacy()
         yield from self.traces.working()
@@ -349,7 +361,7 @@ class Mesh:
             return
         far: set[bytes] = set()
         for remote in list(self.remotes.values()):
-            far |= remote.substrings
+            far.update(one for one in remote.substrings if not one.startswith(wire.HUB))
             if self.over():
                 yield
         yield from self.legacy.asking(self.broker.router.forwarded, far)

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from pubsubd.broker.broker import Broker
+from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.link import MAX_BATCH, RELAY, Link
 from pubsubd.mesh.remotes import WORK_PER_LINK, Group, Outbound, Remote
 from pubsubd.mesh.state import State
@@ -60,6 +61,7 @@ class Forwarding:
 
     Attributes:
         outbound: messages for other daemons that are not sent yet.
+        letters: what takes the letters among the messages that are delivered.
         state: of the mesh.
         flood_until: when batches stop to go over all links, after the last change of the graph.
     """
@@ -67,6 +69,7 @@ class Forwarding:
     def __init__(self, state: State, broker: Broker) -> None:
         self.state = state
         self._broker = broker
+        self.letters: Letters | None = None
         self.outbound = Outbound(broker.delivery)
         self._unsettled = float("-inf")
         self._advertised: tuple[bytes, ...] = ()
@@ -298,7 +301,7 @@ class Forwarding:
         if inner.halfway or inner.ending is not None:
             self.state.counters.broken += 1
             link.forget_inner()
-        return False
+        return self.letters is not None and self.letters.work()
 
 
 def _is_forwarded(name: bytes) -> bool:

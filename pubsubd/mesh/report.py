@@ -16,10 +16,11 @@ from pubsubd.broker.turn import Steps, finish
 from pubsubd.mesh.adverts import Advert, LinkReport
 from pubsubd.mesh.core import Down, Mesh
 from pubsubd.mesh.edges import format_row
+from pubsubd.mesh.letters import LETTERS
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.pages import Pages, read_offset
 from pubsubd.mesh.weak_points import Weak, WeakPoints
-from pubsubd.protocol.wire import show_address
+from pubsubd.protocol.wire import HUB, show_address
 
 _SHOWN = 10  # interests of one link
 
@@ -118,7 +119,8 @@ class Report:
 
     def _link(self, link: Link) -> Row:
         remote = self.mesh.remotes.get(link.node)
-        interests = remote.substrings if remote is not None else set()
+        substrings = remote.substrings if remote is not None else set()
+        interests = [one for one in substrings if not one.startswith(HUB)]  # not of its clients
         return {
             "node": link.node,
             "peer": link.address,
@@ -140,6 +142,9 @@ class Report:
         node, mesh = advert.node, self.mesh
         remote = mesh.remotes.get(node)
         count = len(remote.substrings) if remote is not None else 0
+        if advert.hub is not None:
+            count = max(0, count - LETTERS)
+        hub = mesh.directory.report() if node == mesh.state.node else advert.hub
         return {
             "node": node,
             "host": advert.host,
@@ -150,6 +155,8 @@ class Report:
             "hops": mesh.table.hops.get(node),
             "links": len(advert.links),
             "interests": len(mesh.broker.router.forwarded) if node == mesh.state.node else count,
+            "actors": mesh.directory.count(node),
+            "hub_connections": None if hub is None else hub.connections,
         }
 
     def _show_peers(self, page: list[tuple[Link | Advert, str]], following: int | None) -> bytes:

@@ -53,6 +53,7 @@ REPLIES: dict[str, tuple[type[Struct], ...]] = {
     "hub:disconnect_ack": (r.Disconnected,),
     "hub:registered": (r.Registered,),
     "hub:unregistered": (r.Unregistered,),
+    "hub:registration_lost": (r.RegistrationLost,),
     "hub:renewed": (r.Renewed,),
     "hub:discovered": (r.Discovered,),
     "hub:discovery_result": (r.Discovered,),

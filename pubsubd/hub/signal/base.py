@@ -24,6 +24,7 @@ from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import Connection
+from pubsubd.hub.federation import Federation
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.reading import RefusedError, key_of, shown, text_of, whole
@@ -232,6 +233,12 @@ class Signal:
         """Return a hub:error that answers no request, as a JSON text."""
         return self._text(None, "hub:error", self._fault(code, text, details), {})
 
+    def tell_lost(self, address: str, node: str) -> None:
+        """Queue that a registration has ended, because another daemon has an earlier one."""
+        text = f"{address} was registered earlier at the daemon {node}"
+        lost = r.RegistrationLost(actor_address=address, daemon=node, message=text)
+        self.reply(None, "hub:registration_lost", lost)
+
     def displaced(self, text: str) -> bytes:
         """Return the hub:disconnect for an address registered elsewhere, as a JSON text."""
         displaced = r.Displaced(reason="duplicate_connection", message=text)
@@ -297,6 +304,23 @@ class Signal:
             if actor is not None and actor.connection is connection:
                 return key
         return connection.sender
+
+    def federation(self, scope: str | None) -> Federation | None:
+        """Return the hub's part in the mesh if a request is about all of it.
+
+        It is if there is a mesh, unless the request says ``local``.
+
+        Raises:
+            RefusedError: the scope is none.
+        """
+        if scope not in (None, "local", "mesh"):
+            raise RefusedError("internal_error", "scope is local or mesh")
+        return None if scope == "local" else self.connection.hub.federation
+
+    def elsewhere(self, key: str) -> str | None:
+        """Return the other daemon at which an address is registered, if it is at one."""
+        federation = self.connection.hub.federation
+        return None if federation is None else federation.directory.find(key)
 
     def page(self, payload: m.Discover) -> tuple[int, int]:
         """Return the limit and the offset of a list; raises RefusedError."""

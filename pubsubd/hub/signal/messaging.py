@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec import UNSET
 
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
-from pubsubd.hub.actors import Actor, canonical
-from pubsubd.hub.core import Connection
+from pubsubd.hub.actors import canonical
+from pubsubd.hub.handover import Halves, hand
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import dress
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import (
     RefusedError,
     checked_type,
+    key_of,
     read_metadata,
     read_object,
     shown,
@@ -30,8 +30,6 @@ SEND, BROADCAST = b"//pubsubd/send", b"//pubsubd/broadcast"
 _GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that is never passed on
 _MARKS = ("broadcast", "publication", "topic")  # and metadata that only the hub sets
 
-encode = msgspec.json.Encoder().encode
-
 
 def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     """Deliver a message to one actor."""
@@ -43,13 +41,50 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
         raise RefusedError("internal_error", "to is required" if not target else "to is no address")
     delivery = _delivery(signal, message, payload, {})
     actor = hub.registry.get(key, hub.ticks())
-    delivered = actor is not None and _hand(signal, actor, delivery)
-    if delivered and message.pattern == "ask" and in_a:
+    if actor is None and (node := signal.elsewhere(key)) is not None:
+        _send_elsewhere(signal, message, node, target, delivery)
+        return
+    if actor is None or not hand(hub, actor, delivery):
+        _tell_unknown(signal, message, target)
+    elif message.pattern == "ask" and in_a:
         ack = r.DeliveryAck(message_id=text_of(message.id) or delivery.id, delivered_at=hub.now())
         signal.reply(message, "hub:delivery_ack", ack)
-    if delivered:
-        return
-    text = f"Actor not registered or disconnected: {shown(target)}"
+
+
+def _send_elsewhere(
+    signal: Signal, message: m.Incoming, node: str, target: str, delivery: r.Delivery
+) -> None:
+    """Send a message to an actor of another daemon, which says what has become of it if asked to.
+
+    In dialect A that matters for an ask; in B also for a tell, if the actor is not there.
+    """
+    federation, connection = signal.connection.hub.federation, signal.connection
+    assert federation is not None
+    ask, in_a = message.pattern == "ask", signal.dialect == "A"
+
+    def answer(words: list[str] | None) -> None:
+        if connection.left or connection.peer.ending is not None:
+            return
+        if words is None and not ask:
+            return  # it was sent, and nobody has said that it did not arrive
+        if words is not None and words[0] == "done":
+            if in_a:
+                ident = text_of(message.id) or delivery.id
+                ack = r.DeliveryAck(message_id=ident, delivered_at=int(words[1]))
+                signal.reply(message, "hub:delivery_ack", ack)
+            return
+        try:
+            _tell_unknown(signal, message, target)
+        except RefusedError as error:
+            signal.error(error.code, error.text, error.details, message)
+
+    mode = "ack" if ask else "no" if in_a else "nak"
+    federation.send(node, key_of(target), delivery, mode, answer)
+
+
+def _tell_unknown(signal: Signal, message: m.Incoming, target: str) -> None:
+    """Tell that an actor is not there: always in dialect B, and in A if somebody asks."""
+    in_a = signal.dialect == "A"
     if not in_a:
         text = f"Actor {shown(target)} not registered or disconnected"
         raise RefusedError("unknown_actor", text, {"targetActor": target[:256]})
@@ -59,12 +94,15 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
         signal.reply(message, "hub:unknown_actor", unknown)
 
 
-def broadcast(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
-    """Deliver a message to all actors, in steps."""
+def broadcast(signal: Signal, message: m.Incoming, payload: m.Broadcast) -> None:
+    """Deliver a message to all actors, in steps: to those of all daemons, in a mesh."""
     _check_right(signal, BROADCAST)
     delivery = _delivery(signal, message, payload, {"broadcast": True})
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
-    signal.connection.step = _broadcast(signal, message, delivery, capability, payload.exclude_self)
+    across = signal.federation(payload.scope) is not None
+    signal.connection.step = _broadcast(
+        signal, message, delivery, capability, payload.exclude_self, across
+    )
 
 
 def _check_right(signal: Signal, name: bytes) -> None:
@@ -73,53 +111,53 @@ def _check_right(signal: Signal, name: bytes) -> None:
 
 
 def _broadcast(
-    signal: Signal, message: m.Incoming, delivery: r.Delivery, capability: str | None, exclude: bool
+    signal: Signal,
+    message: m.Incoming,
+    delivery: r.Delivery,
+    capability: str | None,
+    exclude: bool,
+    across: bool,
 ) -> Iterator[None]:
     hub = signal.connection.hub
     delivered = failed = 0
-    halves = {wrapped: _halves(delivery, wrapped) for wrapped in (False, True)}
+    halves = Halves(delivery)
     for key in hub.registry.keys(capability):
         if hub.broker.delivery.turn.over():
             yield
         actor = hub.registry.get(key, hub.ticks())
         if actor is None or (exclude and actor.connection is signal.connection):
             continue
-        before, after = halves[actor.address.startswith("@(")]
-        if _put(signal, actor, b'%b"%b"%b' % (before, actor.address.encode(), after)):
+        if halves.hand(hub, actor):
             delivered += 1
         else:
             failed += 1
         connection = actor.connection
         if connection.peer.outbox.size > connection.max_pending // 2:
             yield  # it may have to be waited for
-    signal.reply(
-        message,
-        "hub:broadcast_ack",
-        r.BroadcastAck(
-            message_id=text_of(message.id) or delivery.id,
-            delivered_count=delivered,
-            failed_count=failed,
-            recipient_count=delivered + failed,
-            success_count=delivered,
-            failure_count=failed,
-        ),
-    )
 
+    def done(more: int, lost: int, unanswered: list[str]) -> None:
+        if signal.connection.left or signal.connection.peer.ending is not None:
+            return
+        sent, not_sent = delivered + more, failed + lost
+        signal.reply(
+            message,
+            "hub:broadcast_ack",
+            r.BroadcastAck(
+                message_id=text_of(message.id) or delivery.id,
+                delivered_count=sent,
+                failed_count=not_sent,
+                recipient_count=sent + not_sent,
+                success_count=sent,
+                failure_count=not_sent,
+                unanswered=unanswered if across else UNSET,
+            ),
+        )
 
-def _halves(delivery: r.Delivery, wrapped: bool) -> tuple[bytes, bytes]:
-    """Return the two parts of a delivery as a JSON text, before its ``to`` and behind it."""
-    text = _write(delivery, "", wrapped)
-    # Before it are the id and the sender, and no string has a quote that is not escaped.
-    before, mark, after = text.partition(b',"to":""')
-    return before + mark[:-2], after
-
-
-def _write(delivery: r.Delivery, to: str, wrapped: bool) -> bytes:
-    """Return a delivery as a JSON text, with addresses in the form of its receiver."""
-    delivery.to = to
-    delivery.sender = dress(delivery.sender, wrapped)
-    delivery.metadata["via"] = dress(m.HUB, wrapped)
-    return encode(delivery)
+    if across and hub.federation is not None:
+        delivery.sender = dress(delivery.sender, False)
+        hub.federation.broadcast(delivery, capability, done)
+    else:
+        done(0, 0, [])
 
 
 def _delivery(
@@ -148,23 +186,3 @@ def _delivery(
         timestamp=signal.connection.hub.now(),
         metadata=metadata,
     )
-
-
-def _hand(signal: Signal, actor: Actor[Connection], delivery: r.Delivery) -> bool:
-    """Deliver to an actor, with addresses as it writes them; return whether it took it."""
-    wrapped = actor.address.startswith("@(")
-    return _put(signal, actor, _write(delivery, actor.address, wrapped))
-
-
-def _put(signal: Signal, actor: Actor[Connection], text: bytes) -> bool:
-    connection = actor.connection
-    hub = signal.connection.hub
-    if (
-        connection.peer.ending is not None
-        or connection.left
-        or not hub.spare(connection, partial(connection.put, text))
-    ):
-        return False
-    hub.broker.counters.messages_out += 1
-    connection.peer.messages_out += 1
-    return True

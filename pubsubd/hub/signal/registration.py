@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from pubsubd.broker.turn import Steps
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
-from pubsubd.hub.core import Connection
-from pubsubd.hub.registry import MAX_CAPABILITIES, RegistryFull
+from pubsubd.hub.core import Connection, HubCore
+from pubsubd.hub.federation import Federation, FoundInMesh
+from pubsubd.hub.registry import MAX_CAPABILITIES, Found, Registry, RegistryFull
 from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, key_of, read_metadata, shown, text_of
@@ -41,8 +44,30 @@ def register(signal: Signal, message: m.Incoming, payload: m.Register) -> None:
     existing = hub.registry.get(key, now)
     if existing is not None and existing.connection is not connection:
         _displace(signal, existing)
+
+    def finish() -> None:
+        _register(signal, message, given, key, tuple(capabilities), metadata, ttl)
+
+    if existing is None and (node := signal.elsewhere(key)) is not None:
+        _displace_elsewhere(signal, message, given, key, node, finish)
+    else:
+        finish()
+
+
+def _register(
+    signal: Signal,
+    message: m.Incoming,
+    given: str,
+    key: str,
+    capabilities: tuple[str, ...],
+    metadata: bytes,
+    ttl: int,
+) -> None:
+    """Register an address that nobody else has."""
+    connection, hub = signal.connection, signal.connection.hub
     try:
-        actor = hub.registry.register(given, tuple(capabilities), metadata, ttl, connection, now)
+        now = hub.ticks()
+        actor = hub.registry.register(given, capabilities, metadata, ttl, connection, now)
     except RegistryFull as error:
         raise RefusedError("internal_error", str(error)) from None
     signal.locate(given)
@@ -78,6 +103,44 @@ def _displace(signal: Signal, actor: Actor[Connection]) -> None:
     hub.registry.unregister(actor.key)
     text = f"{actor.address} was registered by another connection"
     hub.spare(other, partial(other.end, "duplicate-connection", text))
+
+
+def _displace_elsewhere(
+    signal: Signal,
+    message: m.Incoming,
+    given: str,
+    key: str,
+    node: str,
+    finish: Callable[[], None],
+) -> None:
+    """Do as :func:`_displace` where another daemon has the address, and ``finish`` when it is free.
+
+    The other daemon compares the users, and ends its client's connection.
+    """
+    hub, connection = signal.connection.hub, signal.connection
+    assert hub.federation is not None
+    if signal.dialect != "A":
+        raise RefusedError(
+            "unknown_actor",
+            f"Actor {given} already registered",
+            {"daemon": node, "hint": "Wait for expiration or use different address"},
+        )
+
+    def answer(words: list[str] | None) -> None:
+        if connection.left or connection.peer.ending is not None:
+            return
+        try:
+            if words is None:
+                raise RefusedError("timeout", f"the daemon {node}, which has {given}, is silent")
+            if words[0] != "displaced":
+                raise RefusedError("unauthorized", f"{given} is registered by another user")
+            if hub.registry.get(key, hub.ticks()) is not None:
+                raise RefusedError("unknown_actor", f"Actor {given} already registered")
+            finish()
+        except RefusedError as error:
+            signal.error(error.code, error.text, error.details, message)
+
+    hub.federation.displace(node, key, connection.peer.identity, answer)
 
 
 def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:
@@ -169,18 +232,23 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
     hub, in_a = signal.connection.hub, signal.dialect == "A"
     try:
         limit, offset = signal.page(payload)
+        federation = signal.federation(payload.scope)
         capabilities = list(payload.capabilities or ())
         if payload.capability:
             capabilities.append(payload.capability)
-        found = yield from hub.registry.discover(
-            payload.pattern or "",
-            glob=in_a,
-            capabilities=capabilities,
-            metadata=payload.metadata,
-            limit=limit,
-            offset=offset,
-            now=hub.ticks(),
-        )
+
+        def find(registry: Registry[Any], most: int, first: int) -> Steps[Found[Any]]:
+            return registry.discover(
+                payload.pattern or "",
+                glob=in_a,
+                capabilities=capabilities,
+                metadata=payload.metadata,
+                limit=most,
+                offset=first,
+                now=hub.ticks(),
+            )
+
+        page = yield from _find(hub, federation, find, limit, offset)
     except PatternError as error:
         signal.error("internal_error", str(error), message=message)
         return
@@ -188,35 +256,60 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
         signal.error(error.code, error.text, error.details, message)
         return
     name = "hub:discovered" if in_a else "hub:discovery_result"
-    _list(signal, message, name, found.actors, found.total, limit, offset)
+    _list(signal, message, name, page, limit, offset, federation)
+
+
+def _find(
+    hub: HubCore,
+    federation: Federation | None,
+    find: Callable[[Registry[Any], int, int], Steps[Found[Any]]],
+    limit: int,
+    offset: int,
+) -> Steps[FoundInMesh]:
+    """Return a page of the actors of this daemon, or of all daemons, in steps."""
+    if federation is not None:
+        return (yield from federation.look(find, limit, offset))
+    found = yield from find(hub.registry, limit, offset)
+    return FoundInMesh([(None, actor) for actor in found.actors], found.total, [])
 
 
 def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
-    """List all actors, in steps if many registrations have expired."""
+    """List all actors, in steps if many registrations have expired, or in a mesh."""
     limit, offset = signal.page(payload)
-    signal.connection.step = _list_actors(signal, message, limit, offset)
+    federation = signal.federation(payload.scope)
+    signal.connection.step = _list_actors(signal, message, limit, offset, federation)
 
 
-def _list_actors(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
+def _list_actors(
+    signal: Signal,
+    message: m.Incoming,
+    limit: int,
+    offset: int,
+    federation: Federation | None,
+) -> Iterator[None]:
     hub = signal.connection.hub
-    found = yield from hub.registry.page(offset, limit, hub.ticks())
+
+    def find(registry: Registry[Any], most: int, first: int) -> Steps[Found[Any]]:
+        return registry.page(first, most, hub.ticks())
+
+    page = yield from _find(hub, federation, find, limit, offset)
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
-    _list(signal, message, name, found.actors, found.total, limit, offset)
+    _list(signal, message, name, page, limit, offset, federation)
 
 
 def _list(
     signal: Signal,
     message: m.Incoming,
     name: str,
-    actors: Sequence[Actor[Connection]],
-    total: int,
+    page: FoundInMesh,
     limit: int,
     offset: int,
+    federation: Federation | None,
 ) -> None:
     """Answer with as many of the actors as fit."""
-    date, room = signal.connection.hub.date, ANSWER
+    date, room, total = signal.connection.hub.date, ANSWER, page.total
     found: list[r.Found] = []
-    for actor in actors:
+    for node, actor in page.actors:
         room -= actor.size + 2 * len(actor.address) + _FRAME
         if room < 0 and found:
             break
@@ -226,8 +319,9 @@ def _list(
                 actor_address=actor.address,
                 capabilities=actor.capabilities,
                 metadata=Raw(actor.metadata),
-                registered_at=date(actor.registered_at),
-                expires_at=date(actor.expires_at),
+                registered_at=actor.registered_at if node else date(actor.registered_at),
+                expires_at=None if node else date(actor.expires_at),
+                daemon=UNSET if federation is None else node or federation.directory.node,
             )
         )
     signal.reply(
@@ -241,5 +335,6 @@ def _list(
             offset=offset,
             limit=limit,
             has_more=offset + len(found) < total,
+            unanswered=UNSET if federation is None else page.unanswered,
         ),
     )

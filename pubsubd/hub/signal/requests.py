@@ -26,7 +26,7 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
     "hub:discover": (registration.discover, m.Discover, "discover"),
     "hub:list_actors": (registration.list_actors, m.Discover, "discover"),
     "hub:send": (messaging.send, m.Send, "send"),
-    "hub:broadcast": (messaging.broadcast, m.Send, "broadcast"),
+    "hub:broadcast": (messaging.broadcast, m.Broadcast, "broadcast"),
     "hub:subscribe": (pubsub.subscribe, m.Subscribe, "subscribe"),
     "hub:publish": (pubsub.publish, m.Publish, "publish"),
     "hub:unsubscribe": (pubsub.unsubscribe, m.Unsubscribe, ""),

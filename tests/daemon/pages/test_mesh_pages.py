@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pubsubd.hub.federation import BROADCASTS, BURST
+from pubsubd.hub.registry import ALL_DETAILS
 from pubsubd.mesh import (
     advertising,
     adverts,
     core,
     dial,
+    directory,
     edges,
     forwarding,
     handshakes,
@@ -36,9 +39,8 @@ STANDS_FOR = {
     "<n>": rb"[0-9]+",
     "<life>": rb"[0-9]{13}",
     "<nonce>": rb"[0-9a-f]{32}",
-    "<advert>": (
-        rb"127\.0\.0\.1 [0-9]+\nnode [0-9]+ [0-9]+ [0-9]+\nversion [0-9.]+(?:\nlink a in [^\n]+)?"
-    ),
+    "<advert>": rb"127\.0\.0\.1 [0-9]+\nnode [0-9]+ [0-9]+ [0-9]+\nversion [^\n]+\nhub 0 0 0"
+    rb"(?:\nlink a in [^\n]+)?(?:\nwant //fwd/hub/[^\n]+){2}",
 }
 
 
@@ -158,6 +160,12 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"A batch has at most {link.MAX_BATCH // MIB} MiB",
         f"for up to {LINK_STALL:g} seconds without",
         f"for the last {core.KEPT_DOWN:,} links",
+        f"others every {directory.GATHER:g} seconds",
+        f"come to {directory.RATE / 1e6:g} MB a second",
+        f"in parts of about {directory.PART // 1024} KiB",
+        f"up to {directory.MAX_KNOWN:,} actors of other daemons, with {ALL_DETAILS // MIB} MiB",
+        f"takes {BROADCASTS // 60} broadcasts and displacements a second",
+        f"and {BURST:,} at once",
     ):
         assert sentence in rendered(PAGE), sentence
 

@@ -1,0 +1,483 @@
+"""The hub's part in a mesh of daemons: what it knows of their actors, and does with them.
+
+Strategy. What is registered at other daemons is told to this one as it changes, and kept in a
+registry for each of them, a *mirror*. So actors are found and listed without asking anybody. A
+message goes to the one daemon that has its receiver, in a letter. An answer that is wanted comes
+back in another one; what waits for it is dropped after :data:`PATIENCE`.
+
+Invariants:
+
+- ``mirrors[node]`` has the actors of a daemon that the directory has told of, and is not empty.
+- ``_waiting`` is in the order of the deadlines, with at most :data:`MAX_WAITING` entries.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw, Struct
+
+from pubsubd.broker.rate import Bucket
+from pubsubd.broker.turn import Steps
+from pubsubd.hub import replies as r
+from pubsubd.hub.actors import Actor, canonical
+from pubsubd.hub.handover import Halves, hand
+from pubsubd.hub.interfaces import Connection, FederatedHost
+from pubsubd.hub.registry import ALL_DETAILS, MAX_CAPABILITIES, Found, Registry, RegistryFull
+from pubsubd.hub.strict import JsonError, read
+
+PATIENCE = 5.0
+"""Seconds after which another daemon that has not answered is taken not to have."""
+
+MAX_WAITING = 10_000
+"""Requests to other daemons whose answers are waited for; more are answered as if none came."""
+
+BROADCASTS = 6_000
+"""Broadcasts and displacements a minute that another daemon may ask for in the long run."""
+
+BURST = 1_000
+"""Those that it may ask for at once."""
+
+_FOREVER = 10**15  # milliseconds that a registration at another daemon holds, as far as this knows
+_MOST_ACTORS = 10**9
+_ALL = 10**9  # more than any registry has
+_CHUNK = 2_048  # actors that are sorted at once, in 1 ms
+_MERGED = 256  # actors between two pauses
+
+Answer = Callable[[list[str] | None], None]
+"""Called with the words of an answer after its token; None if none came in time."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Letters(Protocol):
+    """The letters of the daemon; :class:`pubsubd.mesh.letters.Letters`."""
+
+    kinds: dict[str, Callable[[str, list[str], bytes], Steps[None] | None]]
+    after: Callable[[], None]
+
+    def send(self, node: str | None, words: str, body: bytes = b"") -> None:
+        """Send a letter to a daemon, or to all."""
+
+    def refuse(self, reason: str) -> None:
+        """Count a letter that is not taken."""
+
+
+class Directory(Protocol):
+    """The claims of all daemons; :class:`pubsubd.mesh.directory.Directory`."""
+
+    @property
+    def node(self) -> str:
+        """Id of this daemon."""
+
+    def claim(self, key: str) -> object:
+        """Claim an address, or tell its new details."""
+
+    def release(self, key: str) -> None:
+        """Withdraw a claim."""
+
+    def find(self, key: str) -> str | None:
+        """Return the other daemon at which an address is registered."""
+
+    def disown(self, node: str, key: str) -> None:
+        """Take note that another daemon has given an address away."""
+
+    def serve(self, registrar: Federation) -> None:
+        """Take part, for this hub."""
+
+    @property
+    def others(self) -> list[str]:
+        """Ids of the other daemons with a hub that can be reached."""
+
+    @property
+    def unsettled(self) -> list[str]:
+        """Ids of those of them whose actors are not all known."""
+
+
+class _Details(Struct):
+    """An actor, as daemons tell each other of it."""
+
+    address: str
+    capabilities: tuple[str, ...]
+    metadata: Raw
+
+
+class _Broadcast(Struct):
+    """A broadcast, as daemons send it to each other."""
+
+    capability: str | None
+    delivery: r.Delivery
+
+
+class _Displacement(Struct):
+    """The request to give an address to a client of another daemon, who is ``user``."""
+
+    key: str
+    user: str | None
+
+
+_read_details = msgspec.json.Decoder(_Details).decode
+_read_delivery = msgspec.json.Decoder(r.Delivery).decode
+_read_broadcast = msgspec.json.Decoder(_Broadcast).decode
+_read_displacement = msgspec.json.Decoder(_Displacement).decode
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInMesh:
+    """A page of the actors that were found in the mesh, sorted by address.
+
+    Attributes:
+        actors: the daemon of each, None for this one, and the actor.
+        total: how many there are in all.
+        unanswered: ids of the daemons whose actors are not all known.
+    """
+
+    actors: list[tuple[str | None, Actor[Any]]]
+    total: int
+    unanswered: list[str]
+
+
+class _Tally:
+    """The answers of all daemons to one request."""
+
+    def __init__(self, nodes: Sequence[str], done: Callable[[int, int, list[str]], None]) -> None:
+        self.nodes = dict.fromkeys(nodes)
+        self.delivered = self.failed = 0
+        self._done = done
+
+    def finish(self) -> None:
+        self._done(self.delivered, self.failed, list(self.nodes))
+
+
+class Federation:
+    """The hub's part in the mesh.
+
+    Args:
+        hub: the port.
+        directory, letters: of the daemon's mesh.
+
+    Attributes:
+        directory: of the daemon's mesh.
+        mirrors: daemon -> its actors.
+        waiting: requests to other daemons whose answers are waited for.
+    """
+
+    def __init__(self, hub: FederatedHost, directory: Directory, letters: Letters) -> None:
+        self._hub = hub
+        self.directory = directory
+        self._letters = letters
+        self.mirrors: dict[str, Registry[str]] = {}
+        self._details = 0  # bytes of all mirrors
+        self._serial = 0
+        self._waiting: OrderedDict[int, tuple[float, Answer | _Tally]] = OrderedDict()
+        self._buckets: dict[str, Bucket] = {}
+        hub.registry.changed = self._changed
+        letters.after = hub.flush
+        letters.kinds.update(
+            send=self._take_send,
+            done=self._take_answer,
+            unknown=self._take_answer,
+            broadcast=self._take_broadcast,
+            delivered=self._take_delivered,
+            displace=self._take_displace,
+            displaced=self._take_answer,
+            kept=self._take_answer,
+        )
+        directory.serve(self)
+
+    # What the directory asks and says
+
+    @property
+    def connections(self) -> int:
+        """Number of connections of the hub port."""
+        return len(self._hub.connections)
+
+    def _changed(self, actor: Actor[Connection], there: bool) -> None:
+        if there:
+            self.directory.claim(actor.key)
+        else:
+            self.directory.release(actor.key)
+
+    def describe(self, key: str) -> bytes | None:
+        """Return the details of an actor of this daemon, in one line."""
+        actor = self._hub.registry.get_any(key)
+        if actor is None:
+            return None
+        return _encode(_Details(actor.address, actor.capabilities, Raw(actor.metadata)))
+
+    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
+        """Take an actor of another daemon; return False if there is no room for it.
+
+        Raises:
+            ValueError: the details cannot be read.
+        """
+        told = _decode(_read_details, details)
+        metadata = bytes(told.metadata)
+        if (
+            canonical(told.address) != key
+            or len(told.capabilities) > MAX_CAPABILITIES
+            or metadata[:1] not in (b"{", b"n")
+        ):
+            raise ValueError(key)
+        mirror = self.mirrors.get(node)
+        if mirror is None:
+            mirror = self.mirrors[node] = Registry(_MOST_ACTORS)
+        before = mirror.details
+        most = ALL_DETAILS - self._details + before
+        try:
+            mirror.max_details = most
+            now = self._hub.ticks()
+            actor = mirror.register(told.address, told.capabilities, metadata, _FOREVER, node, now)
+        except RegistryFull:
+            return False
+        finally:
+            self._details += mirror.details - before
+            if not mirror:
+                del self.mirrors[node]
+        actor.registered_at = since
+        return True
+
+    def forget(self, node: str, key: str) -> None:
+        """Take note that an actor of another daemon is gone."""
+        mirror = self.mirrors.get(node)
+        if mirror is None:
+            return
+        before = mirror.details
+        mirror.unregister(key)
+        self._details += mirror.details - before
+        if not mirror:
+            del self.mirrors[node]
+
+    def lose(self, key: str, node: str) -> None:
+        """End a registration of this daemon: that at another one is earlier."""
+        actor = self._hub.registry.get_any(key)
+        if actor is not None:
+            self._hub.withdraw(actor, node)
+
+    # Finding
+
+    def look(
+        self,
+        find: Callable[[Registry[Any], int, int], Steps[Found[Any]]],
+        limit: int,
+        offset: int,
+    ) -> Steps[FoundInMesh]:
+        """Return a page of the actors of all daemons, sorted by address, in steps.
+
+        Args:
+            find: searches a registry, and returns so many actors after the first few.
+            limit: actors to return, after the first ``offset`` of them.
+            offset: see ``limit``.
+        """
+        unanswered = self.directory.unsettled
+        chunks: list[list[Actor[Any]]] = []
+        total = 0
+        registries: list[tuple[str | None, Registry[Any]]] = [(None, self._hub.registry)]
+        reached = set(self.directory.others)
+        registries += [(node, one) for node, one in self.mirrors.items() if node in reached]
+        for _, registry in registries:
+            found: list[Actor[Any]] = (yield from find(registry, _ALL, 0)).actors
+            total += len(found)
+            for start in range(0, len(found), _CHUNK):
+                chunks.append(sorted(found[start : start + _CHUNK], key=attrgetter("key")))
+                yield
+        page: list[tuple[str | None, Actor[Any]]] = []
+        for number, actor in enumerate(heapq.merge(*chunks, key=attrgetter("key"))):
+            if number >= offset + limit:
+                break
+            if number >= offset:
+                where = actor.connection
+                page.append((where if isinstance(where, str) else None, actor))
+            if number % _MERGED == 0:
+                yield
+        return FoundInMesh(page, total, unanswered)
+
+    # Asking others
+
+    def _expect(self, answer: Answer | _Tally) -> int:
+        """Return the number of a request that ``answer`` waits for; 0 if too many do already."""
+        if len(self._waiting) >= MAX_WAITING:
+            return 0
+        self._serial += 1
+        self._waiting[self._serial] = self._hub.clock() + PATIENCE, answer
+        return self._serial
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests whose answers are waited for."""
+        return len(self._waiting)
+
+    def expire(self) -> bool:
+        """Answer a request that has waited too long; return whether more may have."""
+        if not self._waiting:
+            return False
+        serial, (deadline, answer) = next(iter(self._waiting.items()))
+        if deadline > self._hub.clock():
+            return False
+        del self._waiting[serial]
+        if isinstance(answer, _Tally):
+            answer.finish()
+        else:
+            answer(None)
+        return True
+
+    def send(
+        self, node: str, key: str, delivery: r.Delivery, mode: str, answer: Answer | None
+    ) -> None:
+        """Send a message to an actor of another daemon.
+
+        Args:
+            node: the daemon.
+            key: the actor.
+            delivery: the message.
+            mode: which answers are wanted: ``ack`` for any, ``nak`` for one if the actor is not
+                there, ``no`` for none.
+            answer: takes it.
+        """
+        serial = 0
+        if answer is not None and mode != "no":
+            serial = self._expect(answer)
+            if not serial:
+                answer(None)
+                return
+        self._letters.send(node, f"send {mode} {serial} {key}", _encode(delivery))
+
+    def displace(self, node: str, key: str, user: str | None, answer: Answer) -> None:
+        """Ask another daemon to end the registration of an address, for a client who is ``user``.
+
+        The first word of the answer is ``displaced`` if it has, and the address is free then.
+        """
+
+        def take(words: list[str] | None) -> None:
+            if words is not None and words[0] == "displaced":
+                self.directory.disown(node, key)
+            answer(words)
+
+        if serial := self._expect(take):
+            body = _encode(_Displacement(key, user))
+            self._letters.send(node, f"displace {serial}", body)
+        else:
+            answer(None)
+
+    def broadcast(
+        self,
+        delivery: r.Delivery,
+        capability: str | None,
+        done: Callable[[int, int, list[str]], None],
+    ) -> None:
+        """Send a message to all actors of the other daemons.
+
+        Args:
+            delivery: the message.
+            capability: that they must have.
+            done: called with how many got it, how many could not, and which daemons do not say.
+        """
+        others = self.directory.others
+        tally = _Tally(others, done)
+        if not others or not (serial := self._expect(tally)):
+            tally.finish()
+            return
+        body = _encode(_Broadcast(capability, delivery))
+        self._letters.send(None, f"broadcast {serial}", body)
+
+    def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
+        entry = self._waiting.pop(int(words[1]), None)
+        if entry is not None and not isinstance(entry[1], _Tally):
+            entry[1]([words[0], *words[2:]])
+
+    def _take_delivered(self, node: str, words: list[str], _body: bytes) -> None:
+        serial, delivered, failed = map(int, words[1:4])
+        tally = self._waiting.get(serial, (0.0, None))[1]
+        if not isinstance(tally, _Tally) or node not in tally.nodes:
+            return
+        del tally.nodes[node]
+        tally.delivered += delivered
+        tally.failed += failed
+        if not tally.nodes:
+            del self._waiting[serial]
+            tally.finish()
+
+    # Asked by others
+
+    def _admit(self, node: str) -> bool:
+        """Return whether another daemon may ask for something that is dear, and count it."""
+        bucket = self._buckets.get(node)
+        if bucket is None:
+            if len(self._buckets) >= MAX_WAITING:
+                self._buckets.clear()
+            bucket = self._buckets[node] = Bucket(BROADCASTS, BURST)
+        if bucket.take(self._hub.clock()):
+            self._letters.refuse("rate")
+            return False
+        return True
+
+    def _take_send(self, node: str, words: list[str], body: bytes) -> None:
+        _, mode, serial, key = words
+        delivery = _check(_decode(_read_delivery, body))
+        hub = self._hub
+        actor = hub.registry.get(key, hub.ticks())
+        if actor is not None and hand(hub, actor, delivery):
+            if mode == "ack":
+                self._letters.send(node, f"done {int(serial)} {hub.now()}")
+        elif mode != "no":
+            self._letters.send(node, f"unknown {int(serial)}")
+
+    def _take_displace(self, node: str, words: list[str], body: bytes) -> None:
+        serial, wanted = int(words[1]), _decode(_read_displacement, body)
+        if not self._admit(node):
+            return
+        actor = self._hub.registry.get(wanted.key, self._hub.ticks())
+        if actor is not None and actor.connection.peer.identity != wanted.user:
+            self._letters.send(node, f"kept {serial}")
+            return
+        if actor is not None:
+            other = actor.connection
+            self._hub.broker.delivery.flush()
+            self._hub.registry.unregister(actor.key)
+            text = f"{actor.address} was registered by another connection"
+            self._hub.spare(other, lambda: other.end("duplicate-connection", text))
+        self._letters.send(node, f"displaced {serial}")
+
+    def _take_broadcast(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
+        serial, wanted = int(words[1]), _decode(_read_broadcast, body)
+        _check(wanted.delivery)
+        if not self._admit(node):
+            return None
+        return self._broadcasting(node, serial, wanted)
+
+    def _broadcasting(self, node: str, serial: int, wanted: _Broadcast) -> Steps[None]:
+        hub, halves = self._hub, Halves(wanted.delivery)
+        over = hub.broker.delivery.turn.over
+        delivered = failed = 0
+        for key in hub.registry.keys(wanted.capability):
+            if over():
+                yield
+            actor = hub.registry.get(key, hub.ticks())
+            if actor is None:
+                continue
+            if halves.hand(hub, actor):
+                delivered += 1
+            else:
+                failed += 1
+        self._letters.send(node, f"delivered {serial} {delivered} {failed}")
+
+
+def _decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
+    """Return what a JSON text of another daemon is; raise ValueError if it is not that."""
+    try:
+        return decoder(read(data)[1])
+    except (JsonError, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _check(delivery: r.Delivery) -> r.Delivery:
+    """Return a delivery that another daemon has sent; raise ValueError if none may be so."""
+    if delivery.type.startswith("hub:") or not delivery.payload:
+        raise ValueError(delivery.type)
+    return delivery

@@ -1,0 +1,565 @@
+"""Directory of claims: which daemon an address is registered at, in the whole mesh, without I/O.
+
+Strategy. Each daemon tells all others what is claimed at it, in letters (see
+:mod:`pubsubd.mesh.letters`): changes at once, or gathered for a moment if there are many;
+everything to one who asks. So whoever looks for an address finds it in its own memory. The letters
+with changes are numbered, and the adverts have the number of the last one: who has missed one
+notices, and asks for everything. So does who meets a daemon, for the first time or again.
+
+    claims <sequence>                       changes; lines of + or -
+    sync                                    the request for everything
+    whole <sequence> <part> <more>          the answer, in parts; lines of +
+    + <since> <key> <details>
+    - <key>
+
+Of two claims of one key, the earlier wins, and of two of the same millisecond that of the daemon
+with the lower id. All daemons decide so for themselves, and the loser withdraws its claim.
+
+Invariants:
+
+- ``_where[key]`` is the daemon with the earliest claim of ``key``, of those in the tables.
+- ``_rivals`` has the keys that several tables have, with these.
+- ``known`` is the number of claims in all tables; at most :data:`MAX_KNOWN`.
+- A daemon that cannot be reached has no table, or one that is being emptied and is not asked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from pubsubd.broker.turn import Steps
+from pubsubd.mesh.adverts import HubReport
+from pubsubd.mesh.letters import Letters
+from pubsubd.mesh.state import State
+from pubsubd.protocol.limits import KIB
+
+MAX_KNOWN = 200_000
+"""Claims of other daemons that are known at a time, some 300 bytes each, and their details."""
+
+MAX_KEY = 256
+"""Characters of a key."""
+
+PART = 64 * KIB
+"""Bytes of a letter, after which the rest goes into further ones."""
+
+GATHER = 0.05
+"""Seconds in which changes are gathered, if there was one just before."""
+
+RATE = 1_000_000.0
+"""Bytes a second that letters about changes may come to."""
+
+BEHIND = 0.25
+"""Seconds that one may know of a letter, from an advert, that has not come yet."""
+
+AGAIN = 1.0
+"""Seconds between two requests for everything, and between two answers to one daemon."""
+
+_STEP = 64  # claims between two looks at the clock
+_ASKED = 1_024  # daemons that wait for an answer
+
+
+class Registrar(Protocol):
+    """The part of a daemon's hub that its directory needs."""
+
+    @property
+    def connections(self) -> int:
+        """Number of connections of the hub port."""
+
+    def describe(self, key: str) -> bytes | None:
+        """Return the details of a claim of its own, in one line; None if it has none by now."""
+
+    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
+        """Take a claim of another daemon, or its new details; False if there is no room for it.
+
+        Raises:
+            ValueError: the details cannot be read.
+        """
+
+    def forget(self, node: str, key: str) -> None:
+        """Take note that another daemon's claim is gone."""
+
+    def lose(self, key: str, node: str) -> None:
+        """Withdraw a claim of its own: that of another daemon is earlier."""
+
+
+class _Table:
+    """The claims of another daemon.
+
+    Attributes:
+        incarnation: of the daemon.
+        sequence: of the last letter that is in it; None until everything was told once.
+        claims: key -> since when, in milliseconds.
+        fresh: the keys that were told since everything began to come; None if it does not come.
+        part: the number of the part that is to come next.
+        behind: since when an advert has told of a later letter; None if it has not.
+        asked: when everything was asked for last.
+        full: whether there was no room for a claim.
+    """
+
+    __slots__ = (
+        "asked",
+        "behind",
+        "claims",
+        "fresh",
+        "full",
+        "incarnation",
+        "part",
+        "sequence",
+    )
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+        self.sequence: int | None = None
+        self.claims: dict[str, int] = {}
+        self.fresh: set[str] | None = None
+        self.part = 0
+        self.behind: float | None = None
+        self.asked = float("-inf")
+        self.full = False
+
+
+class Directory:
+    """The claims of this daemon and of all others.
+
+    Args:
+        state: the daemon's.
+        letters: of the daemon.
+        wake: called with a time at which :meth:`acting` has something to do.
+
+    Attributes:
+        letters: of the daemon.
+        own: key -> since when, in milliseconds since the epoch, of this daemon's claims.
+        known: claims of other daemons.
+        sequence: of the last letter about this daemon's claims.
+        due: when :meth:`acting` has something to do.
+        lost: claims that were withdrawn for an earlier one.
+    """
+
+    def __init__(self, state: State, letters: Letters, wake: Callable[[float], None]) -> None:
+        self._state = state
+        self._wake_mesh = wake
+        self.letters = letters
+        self._registrar: Registrar | None = None
+        self.own: dict[str, int] = {}
+        self.known = 0
+        self.sequence = 0
+        self.lost = 0
+        self.due = float("inf")
+        self._tables: dict[str, _Table] = {}
+        self._where: dict[str, str] = {}
+        self._rivals: dict[str, set[str]] = {}
+        self._changes: dict[str, None] = {}  # keys that are to be told
+        self._doubtful: dict[str, None] = {}  # claims of its own that another may have, too
+        self._tell_at = float("-inf")  # not before
+        self._news: dict[str, None] = {}  # daemons to be looked at
+        self._behind: dict[str, None] = {}  # daemons of which something is missing
+        self._dropping: deque[tuple[str, dict[str, int]]] = deque()
+        self._asked: dict[str, float] = {}  # daemon -> when everything was sent to it last
+        self._asking: dict[str, None] = {}  # daemons that are to be sent everything
+        letters.kinds.update(claims=self._take_claims, sync=self._take_sync, whole=self._take_whole)
+
+    @property
+    def node(self) -> str:
+        """Id of this daemon."""
+        return self._state.node
+
+    def serve(self, registrar: Registrar) -> None:
+        """Take part, for this hub; to be called before anything is claimed."""
+        self._registrar = registrar
+        self.letters.open = True
+
+    # What the hub says and asks
+
+    def claim(self, key: str) -> int:
+        """Claim a key, or tell its new details; return since when it is claimed."""
+        since = self.own.get(key)
+        if since is None:
+            since = self.own[key] = int(self._state.wall() * 1000)
+            if key in self._where:  # at a daemon that could not be reached just now
+                self._doubtful[key] = None
+        self._change(key)
+        return since
+
+    def release(self, key: str) -> None:
+        """Withdraw a claim, if there is one."""
+        if self.own.pop(key, None) is not None:
+            self._change(key)
+
+    def find(self, key: str) -> str | None:
+        """Return the other daemon at which a key is claimed; None if it is at none."""
+        node = self._where.get(key)
+        return node if node in self._tables and node in self._state.table.hops else None
+
+    def disown(self, node: str, key: str) -> None:
+        """Take note that another daemon has withdrawn a claim, before its letter about that."""
+        table = self._tables.get(node)
+        if table is not None:
+            self._remove(node, table, key)
+
+    @property
+    def unsettled(self) -> list[str]:
+        """Ids of the other daemons that can be reached and whose claims are not all known."""
+        hops = self._state.table.hops
+        return sorted(
+            node
+            for node, table in self._tables.items()
+            if node in hops and (table.sequence is None or table.fresh is not None or table.full)
+        )
+
+    @property
+    def others(self) -> list[str]:
+        """Ids of the other daemons with a hub that can be reached."""
+        hops = self._state.table.hops
+        return sorted(node for node in self._tables if node in hops)
+
+    def count(self, node: str) -> int | None:
+        """Return how many claims of a daemon are known; None if it has no hub."""
+        if node == self._state.node:
+            return None if self._registrar is None else len(self.own)
+        table = self._tables.get(node)
+        return None if table is None or node not in self._state.table.hops else len(table.claims)
+
+    def report(self) -> HubReport | None:
+        """Return what the advert of this daemon says of its hub, if it has one."""
+        if self._registrar is None:
+            return None
+        return HubReport(self.sequence, len(self.own), self._registrar.connections)
+
+    # What the mesh says
+
+    def note(self, node: str) -> None:
+        """Look at a daemon: its advert is new, or it can be reached or no more."""
+        if self._registrar is not None and node != self._state.node:
+            self._news[node] = None
+            self._wake(self._state.now())
+
+    def note_all(self) -> None:
+        """Look at all daemons: the graph has changed."""
+        if self._registrar is not None:
+            self._news.update(dict.fromkeys(self._state.table.adverts))
+            self._news.update(dict.fromkeys(self._tables))
+            self._asking = {
+                node: None for node in self._asking if node in self._state.table.adverts
+            }
+            self._wake(self._state.now())
+
+    # Time
+
+    def _wake(self, at: float) -> None:
+        if at < self.due:
+            self.due = at
+            self._wake_mesh(at)
+
+    def acting(self) -> Steps[None]:
+        """Do what is due, in steps."""
+        now = self._state.now()
+        if now < self.due:
+            return
+        self.due = float("inf")
+        for number, node in enumerate(list(self._news), 1):
+            self._news.pop(node, None)
+            self._look(node)
+            if number % _STEP == 0:
+                yield
+        while self._doubtful:
+            self._compare(self._doubtful.popitem()[0])
+        if self._changes and now >= self._tell_at:
+            yield from self._telling()
+        for node in list(self._behind):
+            self._ask_if_behind(node)
+        for node in list(self._asking):
+            if self.letters.reaches(node):  # else one is woken when it can be reached
+                del self._asking[node]
+                yield from self._sending_all(node)
+        yield from self._emptying()
+        if self._changes:
+            self._wake(self._tell_at)
+        self.letters.post()
+
+    def _look(self, node: str) -> None:
+        """Make the table of a daemon, or drop it; ask for everything if something is missing."""
+        if node == self._state.node:
+            return
+        advert = self._state.table.adverts.get(node)
+        table = self._tables.get(node)
+        present = advert is not None and advert.hub is not None and node in self._state.table.hops
+        if table is not None and (
+            not present or advert is None or advert.incarnation != table.incarnation
+        ):
+            self._drop(node)
+            table = None
+        if not present or advert is None or advert.hub is None:
+            return
+        if table is None:
+            table = self._tables[node] = _Table(advert.incarnation)
+        if table.sequence is None:
+            self._miss(node, table, at_once=True)
+        elif advert.hub.sequence <= table.sequence:
+            table.behind = None
+        else:
+            self._miss(node, table)
+
+    def _miss(self, node: str, table: _Table, *, at_once: bool = False) -> None:
+        """Take note that something is missing in a table."""
+        now = self._state.now()
+        if table.behind is None:
+            table.behind = now
+        if at_once:
+            table.behind = float("-inf")
+        self._behind[node] = None
+        self._wake(max(now, table.behind + BEHIND))
+
+    def _ask_if_behind(self, node: str) -> None:
+        """Ask a daemon for everything, if it is time to."""
+        table, now = self._tables.get(node), self._state.now()
+        if table is None or table.behind is None:
+            del self._behind[node]
+            return
+        at = max(table.behind + BEHIND + self._state.spread, table.asked + AGAIN)
+        if table.behind == float("-inf"):
+            at = table.asked + AGAIN
+        if now >= at and not self.letters.reaches(node):
+            at = now + BEHIND
+        elif now >= at:
+            table.asked = now
+            self.letters.send(node, "sync")
+            at = now + AGAIN
+        self._wake(at)
+
+    # Out
+
+    def _change(self, key: str) -> None:
+        if self._registrar is not None:
+            self._changes[key] = None
+            self._wake(max(self._state.now(), self._tell_at))
+
+    def _line(self, key: str) -> bytes:
+        """Return the line about a key of this daemon's own."""
+        since = self.own.get(key)
+        details = None
+        if since is not None and self._registrar is not None:
+            details = self._registrar.describe(key)
+        if since is None or details is None:
+            return b"- %b\n" % key.encode()
+        return b"+ %d %b %b\n" % (since, key.encode(), details)
+
+    def _telling(self) -> Steps[None]:
+        """Tell all others what has changed, in steps."""
+        size = 0
+        while self._changes:
+            lines: list[bytes] = []
+            letter = 0
+            while self._changes and letter < PART:
+                key = next(iter(self._changes))
+                del self._changes[key]
+                lines.append(self._line(key))
+                letter += len(lines[-1])
+            self.sequence += 1
+            self.letters.send(None, f"claims {self.sequence}", b"".join(lines))
+            size += letter
+            yield
+            if size >= PART:
+                break
+        self._tell_at = self._state.now() + max(GATHER, size / RATE)
+
+    def _take_sync(self, node: str, _words: list[str], _body: bytes) -> None:
+        now = self._state.now()
+        if now - self._asked.get(node, float("-inf")) < AGAIN * 0.9 or len(self._asking) >= _ASKED:
+            self.letters.refused["rate"] += 1
+            return
+        self._asked[node] = now
+        self._asking[node] = None
+        self._wake(now)
+
+    def _sending_all(self, node: str) -> Steps[None]:
+        """Send a daemon everything, in steps; changes that are told meanwhile come in between."""
+        sequence, part = self.sequence, 0
+        lines: list[bytes] = []
+        size = 0
+        for number, key in enumerate(list(self.own)):
+            line = self._line(key)
+            if line.startswith(b"+"):
+                lines.append(line)
+                size += len(line)
+            if size >= PART:
+                self.letters.send(node, f"whole {sequence} {part} 1", b"".join(lines))
+                part, size = part + 1, 0
+                lines.clear()
+            if number % _STEP == 0:
+                yield
+        self.letters.send(node, f"whole {sequence} {part} 0", b"".join(lines))
+
+    # In
+
+    def _take_claims(self, node: str, words: list[str], body: bytes) -> None:
+        table = self._table(node)
+        sequence = _number(words[1])
+        if table is None or table.sequence is None or sequence <= table.sequence:
+            return  # all of it comes, or has come, otherwise
+        if sequence != table.sequence + 1:
+            table.fresh = None
+            self._miss(node, table)
+            return
+        table.sequence = sequence
+        self._apply(node, table, body)
+
+    def _take_whole(self, node: str, words: list[str], body: bytes) -> None:
+        table = self._table(node)
+        sequence, part, more = map(_number, words[1:4])
+        if table is None:
+            return
+        if part == 0:
+            table.fresh, table.part = set(), 0
+            table.sequence = sequence
+        if table.fresh is None or part != table.part:
+            table.fresh = None
+            self._miss(node, table)
+            return
+        table.part += 1
+        self._apply(node, table, body)
+        if not more:
+            gone = table.claims.keys() - table.fresh
+            table.fresh, table.behind = None, None
+            for key in gone:
+                self._remove(node, table, key)
+            self._look(node)
+
+    def _table(self, node: str) -> _Table | None:
+        """Return the table of a daemon, which may have to be made yet."""
+        if node not in self._tables:
+            self._look(node)
+        return self._tables.get(node)
+
+    def _apply(self, node: str, table: _Table, lines: bytes) -> None:
+        for line in lines.splitlines():
+            sign, _, rest = line.partition(b" ")
+            if sign == b"-":
+                key = rest.decode()
+                self._remove(node, table, key)
+                if table.fresh is not None:
+                    table.fresh.discard(key)
+                continue
+            since, word, details = rest.split(b" ", 2)
+            key = word.decode()
+            if sign != b"+" or not 0 < len(key) <= MAX_KEY:
+                raise ValueError(line)
+            self._add(node, table, key, _number(since.decode()), details)
+
+    def _add(self, node: str, table: _Table, key: str, since: int, details: bytes) -> None:
+        assert self._registrar is not None
+        new = key not in table.claims
+        if new and self.known >= MAX_KNOWN:
+            self._fill(node, table)
+            return
+        if not self._registrar.learn(node, key, since, details):
+            self._fill(node, table)
+            return
+        if table.fresh is not None:
+            table.fresh.add(key)
+        self.known += new
+        table.claims[key] = since
+        holder = self._where.setdefault(key, node)
+        if holder != node:
+            self._rivals.setdefault(key, {holder}).add(node)
+        if key in self._rivals:
+            self._choose(key)
+        if key in self.own:
+            self._compare(key)
+
+    def _compare(self, key: str) -> None:
+        """Withdraw a claim of this daemon's own if there is an earlier one."""
+        assert self._registrar is not None
+        mine, node = self.own.get(key), self.find(key)
+        if mine is None or node is None:
+            return
+        if (self._tables[node].claims[key], node) < (mine, self._state.node):
+            self.lost += 1
+            self._state.emit(
+                {
+                    "event": "registration-lost",
+                    "node": node,
+                    "peer": node,
+                    "reason": "registration-lost",
+                    "detail": f"{key} was registered there earlier than here",
+                }
+            )
+            self._registrar.lose(key, node)
+            self.release(key)
+
+    def _fill(self, node: str, table: _Table) -> None:
+        """Take note that there is no room for a claim of a daemon."""
+        if not table.full:
+            table.full = True
+            self._state.emit(
+                {
+                    "event": "directory-full",
+                    "node": node,
+                    "peer": node,
+                    "reason": "directory-full",
+                    "detail": f"{self.known} actors of other daemons are known, the rest is not",
+                }
+            )
+
+    def _remove(self, node: str, table: _Table | None, key: str) -> None:
+        if table is not None and table.claims.pop(key, None) is None:
+            return
+        self.known -= 1
+        rivals = self._rivals.get(key)
+        if rivals is not None:
+            rivals.discard(node)
+            self._choose(key)
+        elif self._where.get(key) == node:
+            del self._where[key]
+        assert self._registrar is not None
+        self._registrar.forget(node, key)
+
+    def _choose(self, key: str) -> None:
+        """Note which of several daemons has the earliest claim of a key."""
+        rivals = self._rivals[key]
+        claims = [
+            (table.claims[key], node)
+            for node in rivals
+            if (table := self._tables.get(node)) is not None and key in table.claims
+        ]
+        if len(claims) < 2:
+            del self._rivals[key]
+        if claims:
+            self._where[key] = min(claims)[1]
+        else:
+            self._where.pop(key, None)
+
+    # Daemons that are gone
+
+    def _drop(self, node: str) -> None:
+        table = self._tables.pop(node)
+        self._behind.pop(node, None)
+        self._asked.pop(node, None)
+        self._asking.pop(node, None)
+        if table.claims:
+            self._dropping.append((node, table.claims))
+            self._wake(self._state.now())
+
+    def _emptying(self) -> Steps[None]:
+        """Forget the claims of daemons that are gone, in steps."""
+        while self._dropping:
+            node, claims = self._dropping[0]
+            done = 0
+            while claims:
+                key, _ = claims.popitem()
+                table = self._tables.get(node)  # it may be back, and have told the key anew
+                if table is not None and key in table.claims:
+                    self.known -= 1
+                else:
+                    self._remove(node, None, key)
+                done += 1
+                if done % _STEP == 0:
+                    yield
+            self._dropping.popleft()
+
+
+def _number(digits: str) -> int:
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+        raise ValueError(digits)
+    return int(digits)

@@ -1,0 +1,91 @@
+"""Real daemons in a ring are one hub, also when one of them is killed and comes back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import DEADLINE, Daemon, Line, wait_until
+from tests.hubs import Lines, message_b
+
+BEAT = "0.2"
+
+
+def actors(line: Line) -> dict[str, int | None]:
+    """Return how many actors a daemon knows of each daemon that it can reach."""
+    line.say(b"pub //pubsubd/peers 0 \n")
+    daemons = json.loads(line.hear_frame()[1])["daemons"]
+    return {one["node"]: one["actors"] for one in daemons if one["hops"] is not None}
+
+
+@pytest.fixture
+def ring(start: Callable[..., Daemon]) -> list[Daemon]:
+    daemons = [start("--node", "a", "--mesh-heartbeat", BEAT)]
+    for node in "bc":
+        peers = [f"--peer=127.0.0.1:{one.address[1]}" for one in daemons]
+        daemons.append(start("--node", node, "--mesh-heartbeat", BEAT, *peers))
+    return daemons
+
+
+def test_actors_at_three_daemons_reach_each_other_and_leave_with_their_daemon(
+    ring: list[Daemon], start: Callable[..., Daemon]
+) -> None:
+    clients = [Lines(daemon) for daemon in ring]
+    lines = [Line(daemon.address) for daemon in ring]
+    for number, client in enumerate(clients):
+        me = f"x/{number}"
+        payload = {"actorAddress": me, "capabilities": ["ui"]}
+        assert client.ask(message_b("hub:register", payload, me=me))["type"] == "hub:registered"
+    for line in lines:
+        wait_until(lambda line=line: actors(line) == {"a": 1, "b": 1, "c": 1}, "all are known")  # type: ignore[misc]
+    first, second, third = clients
+    for number in range(50):
+        first.say(
+            message_b("hub:send", {"to": "x/2", "type": "t", "data": number}, me="x/0"),
+        )
+    for number in range(50):
+        assert third.hear()["payload"] == number
+    message = message_b("hub:send", {"to": "x/2", "type": "t", "data": 0}, me="x/1")
+    second.say(message | {"pattern": "ask", "correlationId": "7"})
+    assert third.hear()["correlationId"] == "7"
+    listed = second.ask(message_b("hub:discover", {"pattern": "x/"}, me="x/1"))["payload"]
+    assert [(one["address"], one["daemon"]) for one in listed["actors"]] == [
+        ("x/0", "a"),
+        ("x/1", "b"),
+        ("x/2", "c"),
+    ]
+    begun = time.monotonic()
+    ring[2].kill()
+    wait_until(lambda: actors(lines[0]) == {"a": 1, "b": 1}, "c is gone")
+    assert time.monotonic() - begun < DEADLINE
+    answer = first.ask(message_b("hub:send", {"to": "x/2", "type": "t", "data": 0}, me="x/0"))
+    assert answer["payload"]["code"] == "unknown_actor"
+    peers = [f"--peer=127.0.0.1:{one.address[1]}" for one in ring[:2]]
+    start("--node", "c", "--mesh-heartbeat", BEAT, *peers)
+    wait_until(lambda: actors(lines[0]) == {"a": 1, "b": 1, "c": 0}, "c is back, without ghosts")
+    for one in (*clients, *lines):
+        one.close()
+
+
+def test_a_daemon_without_the_secret_is_neither_asked_nor_answered(
+    start: Callable[..., Daemon], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    near = start("--node", "a", "--mesh-secret-file", str(secret))
+    far = start("--node", "b", "--peer", f"127.0.0.1:{near.address[1]}")
+    line, client = Line(near.address), Lines(near)
+    client.ask(message_b("hub:register", {"actorAddress": "x/ann", "capabilities": ["ui"]}))
+    line.say(b"pub //fwd/hub/default/a/ 4 sync\n")
+    name, data = line.hear_frame()
+    assert (name, data.split()[0]) == ("//pubsubd/error", b"forged-advert")
+    stranger = Lines(far)
+    answer = stranger.ask(message_b("hub:send", {"to": "x/ann", "type": "t", "data": 0}))
+    assert answer["payload"]["code"] == "unknown_actor"
+    assert actors(line) == {"a": 1}
+    for one in (client, stranger, line):
+        one.close()

@@ -1,0 +1,322 @@
+"""Claims of addresses: who has which, in the whole mesh."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from pubsubd.mesh import directory
+from pubsubd.protocol import wire
+from tests.webs import Node, Web, build
+
+
+class Hub:
+    """A hub of which only the claims are real."""
+
+    connections = 1
+
+    def __init__(self, node: Node) -> None:
+        self.directory = node.mesh.directory
+        self.known: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self.lost: list[tuple[str, str]] = []
+        self.room = 10_000
+        self.directory.serve(self)
+
+    def describe(self, key: str) -> bytes | None:
+        return b'{"of":"%b"}' % key.encode()
+
+    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
+        if (node, key) not in self.known and len(self.known) >= self.room:
+            return False
+        self.known[node, key] = since, details
+        return True
+
+    def forget(self, node: str, key: str) -> None:
+        del self.known[node, key]
+
+    def lose(self, key: str, node: str) -> None:
+        self.lost.append((key, node))
+
+
+Hubs = dict[str, Hub]
+
+
+def start(*edges: str) -> tuple[Web, Hubs]:
+    """Return a mesh of daemons with hubs."""
+    web = Web()
+    web.add(*sorted(set("".join(edges))))
+    hubs = {name: Hub(node) for name, node in web.nodes.items()}
+    web.link(*edges)
+    web.run()
+    return web, hubs
+
+
+def found(hubs: Hubs, key: str) -> list[str | None]:
+    """Return where each daemon says that a key is claimed elsewhere."""
+    return [hub.directory.find(key) for hub in hubs.values()]
+
+
+def check(web: Web, hubs: Hubs) -> None:
+    """Check that each daemon knows exactly what is claimed at those that it can reach."""
+    for name, hub in hubs.items():
+        reached = web[name].mesh.table.hops.keys() - {name}
+        claims = {
+            (other, key): since
+            for other in reached & hubs.keys()
+            for key, since in hubs[other].directory.own.items()
+        }
+        assert {one: since for one, (since, _) in hub.known.items()} == claims, name
+        assert hub.directory.known == len(claims)
+        assert hub.directory.unsettled == []
+        for _, key in claims:
+            where = min((since, other) for (other, one), since in claims.items() if one == key)
+            assert hub.directory.find(key) == where[1]
+
+
+def test_a_claim_is_known_everywhere_and_gone_everywhere() -> None:
+    web, hubs = start("ab", "bc", "cd")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.1)
+    assert found(hubs, "x/ann") == [None, "a", "a", "a"]
+    assert hubs["d"].known["a", "x/ann"][1] == b'{"of":"x/ann"}'
+    assert [hub.directory.count("a") for hub in hubs.values()] == [1] * 4
+    hubs["a"].directory.release("x/ann")
+    web.run(0.1)
+    assert found(hubs, "x/ann") == [None] * 4
+    check(web, hubs)
+
+
+def test_one_who_comes_later_is_told_everything() -> None:
+    web, hubs = start("ab")
+    for number in range(3_000):
+        hubs["a"].directory.claim(f"x/{number}")
+    web.run(0.5)
+    web.add("c")
+    hubs["c"] = Hub(web["c"])
+    web.link("cb")
+    web.run(1.0)
+    assert hubs["c"].directory.count("a") == 3_000
+    check(web, hubs)
+
+
+def test_many_changes_go_together() -> None:
+    web, hubs = start("ab")
+    for number in range(100):
+        hubs["a"].directory.claim(f"x/{number}")
+        hubs["a"].directory.claim(f"x/{number}")
+        web.run(0.005)
+    web.run(0.1)
+    assert hubs["a"].directory.sequence <= 0.5 / directory.GATHER + 2
+    check(web, hubs)
+
+
+@pytest.mark.parametrize("later", ["a", "b"])
+def test_of_two_claims_the_earlier_wins_on_both_sides_of_a_partition(later: str) -> None:
+    web, hubs = start("ab", "bc", "cd")
+    bc = next(one for one in web["b"].connections if web["c"] in one.nodes)
+    bc.close()
+    web.run(0.2)
+    first, second = ("d", "a") if later == "a" else ("a", "d")
+    hubs[first].directory.claim("x/ann")
+    web.run(0.2)
+    hubs[second].directory.claim("x/ann")
+    web.run(0.2)
+    assert hubs["b"].directory.find("x/ann") == "a"
+    assert hubs["c"].directory.find("x/ann") == "d"
+    web.link("bc")
+    web.run(2.0)  # heartbeats of a second
+    assert hubs[second].lost == [("x/ann", first)]
+    assert hubs[first].lost == []
+    assert hubs["b"].directory.find("x/ann") == hubs["c"].directory.find("x/ann") == first
+    check(web, hubs)
+
+
+def test_two_claims_at_one_moment_are_decided_by_the_ids() -> None:
+    web, hubs = start("ab", "bc")
+    hubs["c"].directory.claim("x/ann")
+    hubs["a"].directory.claim("x/ann")
+    web.run(1.0)
+    assert (hubs["a"].lost, hubs["c"].lost) == ([], [("x/ann", "a")])
+    assert hubs["b"].directory.find("x/ann") == "a"
+    check(web, hubs)
+
+
+def test_when_the_winner_is_gone_the_other_one_is_found() -> None:
+    web, hubs = start("ab", "bc")
+    hubs["c"].directory.claim("x/ann")
+    web.run(0.2)
+    letters = web["a"].mesh.letters
+    later = hubs["c"].directory.own["x/ann"] + 5
+    letters.send(None, "claims 1", b"+ %d x/ann {}\n" % later)  # and does not withdraw it
+    letters.post()
+    web.run(0.2)
+    assert hubs["b"].directory.find("x/ann") == "c"
+    hubs["c"].directory.release("x/ann")
+    web.run(0.2)
+    assert hubs["b"].directory.find("x/ann") == "a"
+    letters.send(None, "claims 2", b"- x/ann\n")
+    letters.post()
+    web.run(0.2)
+    assert hubs["b"].directory.find("x/ann") is None
+    check(web, hubs)
+
+
+def test_a_dead_daemon_takes_its_claims_with_it_and_brings_no_ghosts() -> None:
+    web, hubs = start("ab", "bc")
+    for key in ("x/ann", "x/bob"):
+        hubs["c"].directory.claim(key)
+    web.run(0.2)
+    web.kill("c")
+    del hubs["c"]
+    web.run(0.2)
+    assert hubs["a"].directory.find("x/ann") is None
+    check(web, hubs)
+    web.add("c")
+    hubs["c"] = Hub(web["c"])
+    hubs["c"].directory.claim("x/bob")
+    web.link("bc")
+    web.run(1.0)
+    assert found(hubs, "x/ann") == [None] * 3
+    assert found(hubs, "x/bob") == ["c", "c", None]
+    check(web, hubs)
+
+
+def test_a_letter_that_was_lost_is_noticed_by_the_next_or_by_an_advert() -> None:
+    for noticed in ("next", "advert"):
+        web, hubs = start("ab")
+        letters = web["a"].mesh.letters
+        hubs["a"].directory.claim("x/ann")
+        send, letters.send = letters.send, lambda *_: None  # type: ignore[method-assign]
+        web.run(0.1)
+        letters.send = send  # type: ignore[method-assign]
+        assert hubs["b"].directory.find("x/ann") is None
+        if noticed == "next":
+            hubs["a"].directory.claim("x/bob")
+            web.run(1.0)
+        else:
+            web.run(12.0)
+        assert hubs["b"].directory.find("x/ann") == "a"
+        check(web, hubs)
+
+
+def test_a_daemon_without_a_hub_gets_no_letters_and_carries_them() -> None:
+    web = build(["ab", "bc"])
+    hubs = {name: Hub(web[name]) for name in "ac"}
+    web.run(11.0)
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    assert hubs["c"].directory.find("x/ann") == "a"
+    assert web["b"].mesh.letters.received == 0
+    assert web["b"].mesh.directory.count("a") is None
+    assert hubs["a"].directory.others == ["c"]
+
+
+def test_nobody_but_the_daemons_sees_letters_or_draws_them_over_links() -> None:
+    web, hubs = start("ab", "bc")
+    for node in "ac":
+        for text in (b"//fwd/", b"hub", b"//fwd/hub/default/*/"):
+            web[node].say("spy", b"sub %b\n" % text)
+    web.run()
+    assert web["c"].mesh.broker.router.forwarded.keys() == {b"//fwd/"}
+    before = web["c"].mesh.counters.received
+    letters = web["a"].mesh.letters
+    letters.send("b", "sync")
+    letters.post()
+    web.run(0.2)
+    assert web["c"].mesh.counters.received == before
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    for node in "ac":
+        assert not [name for name, _ in web[node].hears("spy") if name.startswith(wire.HUB)]
+
+
+def test_letters_of_strangers_and_malformed_ones_change_nothing() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    letters = web["a"].mesh.letters
+    bad = [
+        "claims",
+        "claims x",
+        "claims 99999999999999999999",
+        "whole 1",
+        "whole 1 0 x",
+        "nonsense",
+        "x" * 5_000,
+    ]
+    for words in bad:
+        letters.send("b", words, b"")
+    letters.send("b", "claims 2", b"+ 5\n")
+    letters.send("b", "claims 3", b"? x\n")
+    letters.send("b", "claims 4", b"+ 5 %b {}\n" % (b"k" * 300))
+    letters.post()
+    web.run(2.5)
+    refused = web["b"].mesh.letters.refused
+    assert refused["malformed"] >= len(bad) - 1
+    assert refused["unknown"] == 1
+    check(web, hubs)
+    web["b"].mesh.table.adverts.pop("a")
+    letters.send("b", "claims 5", b"- x/ann\n")
+    letters.post()
+    web.run(0.05)
+    assert refused["stranger"] == 1
+
+
+def test_everything_is_told_once_a_second_at_most_to_each() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    letters = web["b"].mesh.letters
+    before = web["a"].mesh.letters.sent
+    for _ in range(50):
+        letters.send("a", "sync")
+    letters.post()
+    web.run(0.5)
+    assert web["a"].mesh.letters.sent - before == 1
+    assert web["a"].mesh.letters.refused["rate"] == 49
+
+
+def test_there_is_room_for_so_many_and_it_is_told_whose_are_missing() -> None:
+    web, hubs = start("ab")
+    hubs["b"].room = 10
+    for number in range(20):
+        hubs["a"].directory.claim(f"x/{number}")
+    web.run(0.5)
+    assert hubs["b"].directory.known == 10
+    assert hubs["b"].directory.unsettled == ["a"]
+    (event,) = [one for one in web["b"].events if one["event"] == "directory-full"]
+    assert event["node"] == "a"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_churn_ends_in_one_truth(seed: int) -> None:
+    rng = random.Random(seed)
+    web, hubs = start("ab", "bc", "cd", "de", "ea")
+    down: list[tuple[str, str]] = []
+    for _step in range(60):
+        what = rng.random()
+        hub = rng.choice(list(hubs.values()))
+        if what < 0.75:
+            key = f"x/{rng.randrange(12)}"
+            if key in hub.directory.own:
+                hub.directory.release(key)
+            elif hub.directory.find(key) is None or rng.random() < 0.3:
+                hub.directory.claim(key)
+        elif what < 0.85:
+            node = rng.choice(list(web.nodes.values()))
+            if node.connections:
+                one = rng.choice(node.connections)
+                one.close()
+                down.append((one.nodes[0].name, one.nodes[1].name))
+        elif down:
+            web.link("".join(down.pop()))
+        web.run(rng.choice((0.0, 0.01, 0.3)))
+    for near, far in down:
+        if far not in web[near].mesh.links:
+            web.link(near + far)
+    web.run(4.0)
+    check(web, hubs)
+    keys = list(itertools.chain.from_iterable(hub.directory.own for hub in hubs.values()))
+    assert len(keys) == len(set(keys))
