@@ -73,6 +73,7 @@ field("advert.start", "uint64", "Start", base.DEC)
 field("advert.version", "string", "Version")
 field("advert.site", "string", "Site")
 field("advert.rack", "string", "Rack")
+field("advert.hub", "string", "Hub")
 field("advert.link", "string", "Link")
 field("advert.want", "string", "Want")
 field("advert.other", "string", "Line of a later version")
@@ -336,6 +337,11 @@ local function advert(tree, tvb, at, data, mesh, node)
                 return nil, "a " .. verb .. " of an advert is not one word"
             end
             text_item(tree, f["advert_" .. verb], range, rest)
+        elseif verb == "hub" then
+            if #words < 4 then
+                return nil, "a hub of an advert is not: SEQUENCE ACTORS CONNECTIONS"
+            end
+            text_item(tree, f.advert_hub, range, rest)
         elseif range then
             text_item(tree, f.advert_other, range, line)
         end

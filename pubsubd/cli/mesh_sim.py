@@ -24,7 +24,15 @@ from pubsubd.cli.streams import echo
 from pubsubd.cli.tables import show
 from pubsubd.cli.values import seconds, some_seconds
 from pubsubd.mesh import graphs
-from pubsubd.mesh.sim import Delivery, Player, Results, ScriptError, Simulation, parse_script
+from pubsubd.mesh.sim import (
+    ActorResults,
+    Delivery,
+    Player,
+    Results,
+    ScriptError,
+    Simulation,
+    parse_script,
+)
 
 _WARM = 200  # from this many daemons on, a cold start takes long
 _BUSIEST = 5  # links that are shown
@@ -122,19 +130,13 @@ def command(
       at 12 cut n1 n2                 swallow: the link stays open, but loses all bytes
       at 20 heal n1 n2
       at 20 start n5
+      at 1 actors 10000 100           100 a second go to other daemons
 
     For each event, the report says how long it took until all living daemons agreed on the true
     state of the mesh. A message is stable if they agreed when it was published and for a second
     after; stable messages must arrive exactly once.
     """  # noqa: D301  (click wants the character)
     graph = _graph(graph_file, shapes, degree, seed)
-    simulation = Simulation(
-        graph,
-        seed=seed,
-        latency=latency,
-        heartbeat=heartbeat,
-        warm=len({node for edge in graph for node in edge}) >= _WARM if warm is None else warm,
-    )
     if script is not None:
         try:
             actions = parse_script(Path(script).read_text(encoding="utf-8"))
@@ -144,6 +146,14 @@ def command(
     else:
         length = duration or 60.0
         actions = parse_script(_default_script(length))
+    simulation = Simulation(
+        graph,
+        seed=seed,
+        latency=latency,
+        heartbeat=heartbeat,
+        warm=len({node for edge in graph for node in edge}) >= _WARM if warm is None else warm,
+        hubs=any(action.verb == "actors" for action in actions),
+    )
     Player(simulation).play(actions)
     begun = time.monotonic()
     with _undisturbed(), _progress(length) as bar:
@@ -246,6 +256,8 @@ def _show(results: Results, took: float) -> None:
         )
     show(table)
     _show_deliveries(results.stable, results.unstable)
+    if results.actors is not None:
+        _show_actors(results.actors)
     busiest = sorted(results.link_messages.items(), key=lambda item: -item[1][0])[:_BUSIEST]
     table = Table(box=box.SIMPLE)
     table.add_column("busiest links", style="cyan")
@@ -288,6 +300,23 @@ def _show_deliveries(stable: Delivery, unstable: Delivery) -> None:
     for title, name in rows:
         table.add_row(title, *(f"{getattr(one, name):,}" for one in (stable, unstable)))
     table.add_row("ratio", *(f"{one.excess:.3f}" for one in (stable, unstable)))
+    show(table)
+
+
+def _show_actors(actors: ActorResults) -> None:
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_column(style="cyan")
+    table.add_column(justify="right")
+    for title, count in (
+        ("actors", actors.actors),
+        ("registrations", actors.changes),
+        ("looked up at another daemon", actors.looked_up),
+        ("not found there", actors.not_found),
+        ("not known at the end", actors.missing),
+        ("known where they are not", actors.ghosts),
+        ("letters", actors.letters),
+    ):
+        table.add_row(title, f"{count:,}")
     show(table)
 
 

@@ -101,6 +101,11 @@ class HubCore:
         """The check of signed tokens; None where there are none."""
         return self.broker.access.authority
 
+    @property
+    def daemon(self) -> dict[str, str]:
+        """What answers about this daemon alone have more in a mesh: its id, as ``daemon``."""
+        return {} if self.federation is None else {"daemon": self.federation.directory.node}
+
     # Time
 
     def now(self) -> int:

@@ -218,6 +218,7 @@ class QueueStats(Struct, rename="camel"):
     processed: int
     failed: int
     paused: bool
+    daemon: str | UnsetType = UNSET
 
 
 class Metrics(Struct, rename="camel"):
@@ -236,12 +237,16 @@ class Metrics(Struct, rename="camel"):
 
 
 class TopicSummary(Struct, rename="camel"):
-    """A topic: how many connections get it, and how many messages it has had on this port."""
+    """A topic: how many connections get it, and how many messages it has had on this port.
+
+    ``daemon``, in a mesh, is the id of the daemon that answers, as in other answers about it alone.
+    """
 
     topic: str
     subscriber_count: int
     message_count: int
     created_at: int
+    daemon: str | UnsetType = UNSET
 
 
 class TopicList(Struct, rename="camel"):
@@ -253,6 +258,7 @@ class TopicList(Struct, rename="camel"):
     offset: int
     limit: int
     has_more: bool
+    daemon: str | UnsetType = UNSET
 
 
 class TokenRefreshed(Struct, rename="camel"):

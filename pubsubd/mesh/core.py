@@ -129,7 +129,12 @@ class Mesh:
         self.remotes = self.remote_interests.remotes
         self.letters = Letters(state, broker)
         self.forwarding.letters = self.letters
-        self.directory = Directory(state, self.letters, self._wake_at)
+        self.directory = Directory(
+            state,
+            self.letters,
+            wake=self._wake_at,
+            advertise=lambda: self.advertising.links_changed(),  # noqa: PLW0108  (made below)
+        )
         self.advertising = Advertising(
             state,
             broker,

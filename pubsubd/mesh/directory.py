@@ -4,7 +4,8 @@ Strategy. Each daemon tells all others what is claimed at it, in letters (see
 :mod:`pubsubd.mesh.letters`): changes at once, or gathered for a moment if there are many;
 everything to one who asks. So whoever looks for an address finds it in its own memory. The letters
 with changes are numbered, and the adverts have the number of the last one: who has missed one
-notices, and asks for everything. So does who meets a daemon, for the first time or again.
+notices, and asks for everything. So does who meets a daemon, for the first time or again, unless
+nothing was ever claimed there.
 
     claims <sequence>                       changes; lines of + or -
     sync                                    the request for everything
@@ -26,7 +27,8 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
+from sys import intern
 from typing import Protocol
 
 from pubsubd.broker.turn import Steps
@@ -127,6 +129,7 @@ class Directory:
         state: the daemon's.
         letters: of the daemon.
         wake: called with a time at which :meth:`acting` has something to do.
+        advertise: called when this daemon has to advertise at once.
 
     Attributes:
         letters: of the daemon.
@@ -137,9 +140,17 @@ class Directory:
         lost: claims that were withdrawn for an earlier one.
     """
 
-    def __init__(self, state: State, letters: Letters, wake: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        letters: Letters,
+        *,
+        wake: Callable[[float], None],
+        advertise: Callable[[], None],
+    ) -> None:
         self._state = state
         self._wake_mesh = wake
+        self._advertise = advertise
         self.letters = letters
         self._registrar: Registrar | None = None
         self.own: dict[str, int] = {}
@@ -227,6 +238,11 @@ class Directory:
             return None
         return HubReport(self.sequence, len(self.own), self._registrar.connections)
 
+    def keys(self, node: str) -> KeysView[str]:
+        """Return what is known to be claimed at another daemon."""
+        table = self._tables.get(node)
+        return ({} if table is None else table.claims).keys()
+
     # What the mesh says
 
     def note(self, node: str) -> None:
@@ -294,6 +310,8 @@ class Directory:
             return
         if table is None:
             table = self._tables[node] = _Table(advert.incarnation)
+            if advert.hub.sequence == 0:
+                table.sequence = 0  # the first claim is followed by an advert at once
         if table.sequence is None:
             self._miss(node, table, at_once=True)
         elif advert.hub.sequence <= table.sequence:
@@ -356,6 +374,8 @@ class Directory:
                 del self._changes[key]
                 lines.append(self._line(key))
                 letter += len(lines[-1])
+            if self.sequence == 0:
+                self._advertise()
             self.sequence += 1
             self.letters.send(None, f"claims {self.sequence}", b"".join(lines))
             size += letter
@@ -367,7 +387,7 @@ class Directory:
     def _take_sync(self, node: str, _words: list[str], _body: bytes) -> None:
         now = self._state.now()
         if now - self._asked.get(node, float("-inf")) < AGAIN * 0.9 or len(self._asking) >= _ASKED:
-            self.letters.refused["rate"] += 1
+            self.letters.ignored["rate"] += 1
             return
         self._asked[node] = now
         self._asking[node] = None
@@ -442,7 +462,7 @@ class Directory:
                     table.fresh.discard(key)
                 continue
             since, word, details = rest.split(b" ", 2)
-            key = word.decode()
+            key = intern(word.decode())  # it is in two tables, and in the hub's
             if sign != b"+" or not 0 < len(key) <= MAX_KEY:
                 raise ValueError(line)
             self._add(node, table, key, _number(since.decode()), details)

@@ -84,7 +84,7 @@ class Letters:
         kinds: kind of a letter -> what takes it.
         open: whether this daemon has a hub, so that it is sent letters.
         sent, received: letters.
-        refused: letters that were not taken, by the reason: ``stranger`` for one from a daemon
+        ignored: letters that were not taken, by the reason: ``stranger`` for one from a daemon
             that has no hub, ``unknown`` for a kind of a later version, ``malformed``, and
             ``rate``.
         after: called when letters were taken.
@@ -97,7 +97,7 @@ class Letters:
         self.kinds: dict[str, Take] = {}
         self.open = False
         self.sent = self.received = 0
-        self.refused: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
         self.after: Callable[[], None] = broker.delivery.flush
         self._steps: tuple[str, Steps[None]] | None = None  # of the letter that is being taken
         delivery = broker.delivery
@@ -126,7 +126,7 @@ class Letters:
         try:
             targets = router.receivers_of_letter(name)
         except Unfinished:  # so many substrings are like its name; the next letter goes on
-            self.refused["unfinished"] += 1
+            self.ignored["unfinished"] += 1
             return
         delivery.end_run()
         frame = wire.frame(name, b"%b\n%b" % (words.encode(), body))
@@ -152,7 +152,7 @@ class Letters:
 
     def refuse(self, reason: str) -> None:
         """Count a letter that is not taken."""
-        self.refused[reason] += 1
+        self.ignored[reason] += 1
 
     def work(self) -> bool:
         """Work off letters until the turn is over; return whether some are left."""
@@ -183,7 +183,7 @@ class Letters:
             call(*arguments)
         except (ValueError, IndexError):
             self._steps = None
-            self.refused["malformed"] += 1
+            self.ignored["malformed"] += 1
         except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
             self._steps = None
             self._broker.faults.note(error, f"mesh/{node}")
@@ -198,7 +198,7 @@ class Letters:
         """Take one letter."""
         advert = self._state.table.adverts.get(node)
         if advert is None or advert.hub is None or not self.open:
-            self.refused["stranger"] += 1
+            self.ignored["stranger"] += 1
             return
         line, _, body = letter.partition(b"\n")
         if len(line) > MAX_WORDS:
@@ -206,7 +206,7 @@ class Letters:
         words = line.decode("utf-8", "replace").split(" ")
         take = self.kinds.get(words[0])
         if take is None:  # of a later version
-            self.refused["unknown"] += 1
+            self.ignored["unknown"] += 1
             return
         self.received += 1
         steps = take(node, words, body)

@@ -164,6 +164,9 @@ class Report:
         counters = asdict(mesh.counters)
         counters["dropped"] += sum(link.dropped for link in mesh.links.values())
         counters["refused"] = dict(mesh.counters.refused)
+        counters["letters_sent"] = mesh.letters.sent
+        counters["letters_received"] = mesh.letters.received
+        counters["letters_ignored"] = sum(mesh.letters.ignored.values())
         head = json.dumps(
             {
                 "node": mesh.state.node,

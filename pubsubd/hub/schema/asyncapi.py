@@ -19,6 +19,7 @@ _PUSHED = {
     "message": ["daemon_message", "daemon_broadcast"],
     "displaced": ["daemon_hub_disconnect"],
     "close_reason": ["daemon_hub_error"],
+    "registration_lost": ["daemon_hub_registration_lost"],
     "synap": ["daemon_pubsub_message"],
     "envelope": ["daemon_envelope"],
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from pubsubd.hub.messages import WORD
 from pubsubd.hub.schema.parts import (
@@ -49,6 +49,7 @@ class Topics(Struct):
 
     topics: list[str]
     count: int
+    daemon: str | UnsetType = UNSET
 
 
 class TopicInfo(Struct):
@@ -58,6 +59,7 @@ class TopicInfo(Struct):
     subscriber_count: int
     message_count: int
     created_at: int
+    daemon: str | UnsetType = UNSET
 
 
 class TopTopic(Struct):
@@ -80,6 +82,7 @@ class Stats(Struct):
     delivery_failures: int
     avg_delivery_latency_ms: float
     top_topics: list[TopTopic]
+    daemon: str | UnsetType = UNSET
 
 
 COMMANDS: dict[str, tuple[type[Struct], type[Struct]]] = {

@@ -163,6 +163,7 @@ def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> Non
         processed=signal.processed,
         failed=signal.failed,
         paused=pending > most // 2,
+        **connection.hub.daemon,
     )
     name = "hub:queue_stats_response" if signal.dialect == "A" else "hub:queue_stats_result"
     signal.reply(message, name, stats)

@@ -218,6 +218,7 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
             offset=offset,
             limit=limit,
             has_more=offset + looked < total,
+            **hub.daemon,
         ),
     )
 
@@ -228,7 +229,9 @@ def topic_info(signal: Signal, message: m.Incoming, payload: m.TopicInfo) -> Non
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
     if name not in hub.topics or not (rights is None or rights.may_receive(name)):
         raise RefusedError("internal_error", f"Topic {shown(payload.topic or '')} not found")
-    signal.reply(message, "hub:topic_info", _summary(signal, name))
+    summary = _summary(signal, name)
+    summary.daemon = hub.daemon.get("daemon", UNSET)
+    signal.reply(message, "hub:topic_info", summary)
 
 
 def _summary(signal: Signal, name: bytes) -> r.TopicSummary:

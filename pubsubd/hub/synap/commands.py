@@ -245,7 +245,7 @@ class Synap:
             room -= len(name) + 8
             if room < 0:
                 break
-        return {"topics": found, "count": total}
+        return {"topics": found, "count": total, **self._hub.daemon}
 
     def _info(
         self,
@@ -264,6 +264,7 @@ class Synap:
             "subscriber_count": self._hub.broker.delivery.count_receivers(name),
             "message_count": topic.message_count,
             "created_at": int(topic.created_at + self._hub.wall() - self._hub.clock()),
+            **self._hub.daemon,
         }
 
     def _stats(
@@ -292,6 +293,7 @@ class Synap:
                 for name, topic in self._hub.topics.top()
                 if rights is None or rights.may_receive(name)
             ],
+            **self._hub.daemon,
         }
 
 

@@ -11,17 +11,44 @@ from pubsubd.mesh.state import MeshConfig
 from pubsubd.protocol import wire
 
 
+class _Hub:
+    """A hub port of which only the registrations are played."""
+
+    connections = 0
+
+    def describe(self, _key: str) -> bytes:
+        """Return the details of an actor."""
+        return b"{}"
+
+    def learn(self, _node: str, _key: str, _since: int, _details: bytes) -> bool:
+        """Take an actor of another daemon; there is always room."""
+        return True
+
+    def forget(self, node: str, key: str) -> None:
+        """Take note that an actor of another daemon is gone."""
+
+    def lose(self, key: str, node: str) -> None:
+        """End a registration; the directory has noted it."""
+
+
 class Member(Daemon):
     """A daemon of a simulation.
+
+    Args:
+        world: where it runs.
+        config: how it takes part in the mesh.
+        mail: counts messages.
+        hub: whether it has a hub port.
 
     Attributes:
         subscribed: the substrings that its client subscribes; they outlive it.
         asked: those of them that it asks other daemons for.
     """
 
-    def __init__(self, world: World, config: MeshConfig, mail: Mail) -> None:
+    def __init__(self, world: World, config: MeshConfig, mail: Mail, *, hub: bool = False) -> None:
         super().__init__(world, config)
         self._mail = mail
+        self._hub = hub
         self.subscribe(frozenset())
 
     @property
@@ -32,6 +59,8 @@ class Member(Daemon):
     def run(self, asleep_until: float = 0.0) -> None:
         """Start it; its client subscribes as before."""
         super().run(asleep_until)
+        if self._hub:
+            self.mesh.directory.serve(_Hub())
         self.send(b"".join(b"sub %b\n" % substring for substring in sorted(self.subscribed)))
 
     def send(self, data: bytes) -> None:

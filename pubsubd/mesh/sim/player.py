@@ -30,6 +30,8 @@ class Player:
         for action in actions:
             if action.verb in ("cut", "swallow", "heal"):
                 self._sim.find_pair(*action.args)
+            elif action.verb == "actors":
+                pass
             elif not action.args[0].endswith("%") and action.args[0] not in ("all", "any"):
                 self._sim.find(action.args[0])
             self._sim.schedule(action.at, self._act, action)
@@ -44,6 +46,9 @@ class Player:
                 getattr(self._sim, verb)(*args)
             elif verb == "publish":
                 self._publish(args[0], args[1], read_times(*args[2:3]), read_seconds(*args[3:]))
+            elif verb == "actors":
+                rate = read_seconds(args[1]) if len(args) > 1 else 0.0
+                self._sim.register(read_times(args[0]), rate)
             elif verb == "start" and args[0] == "all":
                 self._sim.start_all()
             else:

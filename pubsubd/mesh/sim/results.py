@@ -72,6 +72,30 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class ActorResults:
+    """Registered actors, and what the daemons know of them.
+
+    Attributes:
+        actors: registered at daemons that run at the end.
+        changes: registrations, at first and elsewhere.
+        looked_up: how often a daemon was asked for an actor that was registered at another one
+            that it could reach, for a second or longer, in a mesh that had settled.
+        not_found: how often it did not know that.
+        missing, ghosts: pairs of a daemon and an actor at the end that it does not know, and that
+            it takes to be where it is not; without those that have come or gone in the last second.
+        letters: that the daemons have sent.
+    """
+
+    actors: int
+    changes: int
+    looked_up: int
+    not_found: int
+    missing: int
+    ghosts: int
+    letters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """The results of a simulation; times in seconds.
 
@@ -88,6 +112,7 @@ class Results:
         advert_rate_stable: the mean while everything has converged; None if it never has.
         counters: those of the meshes, added up.
         refused: code -> connections refused.
+        actors: see :class:`ActorResults`; None if there were none.
     """
 
     daemons: int
@@ -105,3 +130,4 @@ class Results:
     advert_rate_stable: float | None
     counters: dict[str, int]
     refused: dict[str, int]
+    actors: ActorResults | None

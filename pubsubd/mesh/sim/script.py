@@ -37,6 +37,7 @@ _ARGS = {
     "unsubscribe": (2, 2),
     "publish": (2, 4),
     "skew": (2, 2),
+    "actors": (1, 2),
 }
 
 
@@ -51,6 +52,7 @@ def parse_script(text: str) -> list[Action]:
     subscribe NODE SUBSTRING              a client of the daemon subscribes; ``unsubscribe`` so too
     publish NODE NAME [TIMES [SECONDS]]   a client publishes, so often, so far apart (1, 0.1)
     skew NODE SECONDS                     its clock is so much ahead of the others, or behind
+    actors COUNT [RATE]                   so many are registered; RATE a second go to other daemons
     ====================================  ==========================================================
 
     In the place of a NODE may stand ``any``, for one of the living daemons by chance, ``N%``, for
@@ -93,6 +95,9 @@ def _parse_action(words: list[str]) -> Action:
     if verb == "publish" and len(args) > 2:
         read_times(args[2])
         read_seconds(*args[3:])
+    if verb == "actors":
+        read_times(args[0])
+        read_seconds(*args[1:])
     return Action(at, verb, args)
 
 

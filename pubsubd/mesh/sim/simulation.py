@@ -26,6 +26,7 @@ from pubsubd import __version__
 from pubsubd.mesh.adverts import Advert, format_advert
 from pubsubd.mesh.graphs import Edge, Graph, neighbours
 from pubsubd.mesh.report import Report
+from pubsubd.mesh.sim.actors import Actors
 from pubsubd.mesh.sim.convergence import Convergence
 from pubsubd.mesh.sim.daemon import Connection
 from pubsubd.mesh.sim.dialler import Dialler
@@ -51,8 +52,10 @@ class Simulation(World):
         heartbeat: of the daemons.
         warm: whether they know each other's adverts at the start; see the module.
         mesh: its name.
+        hubs: whether the daemons have hub ports, for :meth:`register`.
 
     Attributes:
+        actors: those of all daemons.
         daemons: id -> daemon.
         convergence: the truth, and whether all tables agree with it.
         mail: the messages and their deliveries.
@@ -68,6 +71,7 @@ class Simulation(World):
         heartbeat: float = 1.0,
         warm: bool = False,
         mesh: str = "sim",
+        hubs: bool = False,
     ) -> None:
         super().__init__(seed=seed, latency=latency, jitter=jitter)
         self.graph = sorted(set(graph))
@@ -78,7 +82,9 @@ class Simulation(World):
         for i, node in enumerate(nodes, 1):
             host = f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}"
             config = MeshConfig(node=node, mesh=mesh, host=host, heartbeat=heartbeat)
-            self.daemons[node] = Member(self, config, self.mail)
+            self.daemons[node] = Member(self, config, self.mail, hub=hubs)
+        self.actors = Actors(self, self.daemons, self._is_settled)
+        self._patience = 2 * heartbeat
         pairs = [(self.daemons[src], self.daemons[dst]) for src, dst in self.graph]
         self._diallers = [(src, Dialler(src, dst)) for src, dst in pairs]
         self.convergence = Convergence(self, self.daemons, self.graph, self.mail, grace)
@@ -89,6 +95,11 @@ class Simulation(World):
     def converged(self) -> bool:
         """Whether all agree, as far as has been looked."""
         return self.convergence.converged
+
+    def _is_settled(self) -> bool:
+        """Return whether all daemons have agreed on the mesh for two heartbeats."""
+        last = self.convergence.changes[-1]
+        return last.took is not None and self.now > last.at + last.took + self._patience
 
     def _begin(self, warm: bool) -> None:
         self.convergence.note_change(f"start of {len(self.daemons)} daemons")
@@ -112,11 +123,18 @@ class Simulation(World):
         for node, daemon in self.daemons.items():
             state, config = daemon.mesh.state, daemon.config
             links = tuple(link.report() for link in daemon.mesh.links.values())
-            interests = tuple(sorted(daemon.asked))
+            interests = (*sorted(daemon.asked), *daemon.mesh.letters.interests)
             stamp = (state.incarnation, 1, state.start)
             adverts.append(
                 Advert(
-                    node, config.host, config.port, *stamp, links, interests, version=__version__
+                    node,
+                    config.host,
+                    config.port,
+                    *stamp,
+                    links,
+                    interests,
+                    version=__version__,
+                    hub=daemon.mesh.directory.report(),
                 )
             )
         for daemon in self.daemons.values():
@@ -246,6 +264,10 @@ class Simulation(World):
         data = self.mail.post(self.now, node, due, edges, stable=quiet, size=size)
         daemon.send(wire.frame(text, data))
 
+    def register(self, count: int, rate: float) -> None:
+        """Register actors at random daemons, ``rate`` of which a second go to others."""
+        self.actors.register(count, rate, list(self.living()))
+
     def choose(self, share: float) -> list[str]:
         """Return this share of the living daemons, at least one, by chance."""
         living = [daemon.node for daemon in self.living()]
@@ -312,6 +334,7 @@ class Simulation(World):
             advert_rate_stable=adverts.sizes[True] / calm if calm else None,
             counters=dict(counters),
             refused=dict(refused),
+            actors=self.actors.results(set(map(frozenset, convergence.parts.values()))),
         )
 
 

@@ -381,7 +381,7 @@ def test_another_daemon_may_ask_for_so_many_broadcasts(
     wings["a"].say("ann", *[message] * 9)
     web.run(0.05)
     assert len(wings["c"].hears("cid")) == 5
-    assert web["c"].mesh.letters.refused["rate"] == 4
+    assert web["c"].mesh.letters.ignored["rate"] == 4
 
 
 def test_bad_letters_change_nothing(mesh: tuple[Web, Wings]) -> None:
@@ -419,7 +419,7 @@ def test_bad_letters_change_nothing(mesh: tuple[Web, Wings]) -> None:
     web.run(0.2)
     heard = wings["c"].hears("cid")
     assert [one["type"] for one in heard] == ["t"]  # whose answer alone could not be sent
-    assert web["c"].mesh.letters.refused["malformed"] >= len(bad) - 2
+    assert web["c"].mesh.letters.ignored["malformed"] >= len(bad) - 2
     sequence = web["a"].mesh.directory.sequence
     for number, line in enumerate(
         [
@@ -433,6 +433,32 @@ def test_bad_letters_change_nothing(mesh: tuple[Web, Wings]) -> None:
     letters.post()
     web.run(0.2)
     assert web["c"].mesh.directory.find("x/eve") is None
+
+
+# Answers about one daemon
+
+
+def test_answers_about_topics_and_queues_name_the_daemon_that_they_are_about(
+    mesh: tuple[Web, Wings],
+) -> None:
+    _web, wings = mesh
+    wings["a"].ask("ann", message_b("hub:subscribe", {"topic": "t"}))
+    for kind, payload in (
+        ("hub:list_topics", {}),
+        ("hub:topic_info", {"topic": "t"}),
+        ("hub:queue_stats", {}),
+    ):
+        assert wings["a"].ask("ann", message_b(kind, payload))["payload"]["daemon"] == "a"
+    for command, payload in (
+        ("pubsub.topics", {}),
+        ("pubsub.info", {"topic": "t"}),
+        ("pubsub.stats", {}),
+    ):
+        answer = wings["a"].ask("ann", {"command": command, "payload": payload})
+        assert answer["payload"]["daemon"] == "a"
+    room = Room()
+    room.join("ann")
+    assert "daemon" not in room.ask("ann", message_b("hub:list_topics", {}))["payload"]
 
 
 class Nine:

@@ -253,15 +253,15 @@ def test_letters_of_strangers_and_malformed_ones_change_nothing() -> None:
     letters.send("b", "claims 4", b"+ 5 %b {}\n" % (b"k" * 300))
     letters.post()
     web.run(2.5)
-    refused = web["b"].mesh.letters.refused
-    assert refused["malformed"] >= len(bad) - 1
-    assert refused["unknown"] == 1
+    ignored = web["b"].mesh.letters.ignored
+    assert ignored["malformed"] >= len(bad) - 1
+    assert ignored["unknown"] == 1
     check(web, hubs)
     web["b"].mesh.table.adverts.pop("a")
     letters.send("b", "claims 5", b"- x/ann\n")
     letters.post()
     web.run(0.05)
-    assert refused["stranger"] == 1
+    assert ignored["stranger"] == 1
 
 
 def test_everything_is_told_once_a_second_at_most_to_each() -> None:
@@ -275,7 +275,7 @@ def test_everything_is_told_once_a_second_at_most_to_each() -> None:
     letters.post()
     web.run(0.5)
     assert web["a"].mesh.letters.sent - before == 1
-    assert web["a"].mesh.letters.refused["rate"] == 49
+    assert web["a"].mesh.letters.ignored["rate"] == 49
 
 
 def test_there_is_room_for_so_many_and_it_is_told_whose_are_missing() -> None:

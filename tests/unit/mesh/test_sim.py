@@ -335,3 +335,30 @@ def test_the_command_tells_which_line_of_a_script_is_wrong(tmp_path: Path) -> No
     done = CliRunner().invoke(command, ["--ring", "5", "--script", str(path)])
     assert done.exit_code == 1
     assert 'script, line 2: "hit" is none of' in done.output
+
+
+def test_actors_are_known_everywhere_while_daemons_fail_and_come_back() -> None:
+    sim = Simulation(ring(7), seed=5, hubs=True)
+    script = "at 1 actors 60 20\nat 4 kill-random 20%\nat 8 cut n1 n2\nat 11 start all\nat 11 heal n1 n2"
+    Player(sim).play(parse_script(script))
+    sim.run_until(60)
+    actors = sim.results().actors
+    assert actors is not None
+    assert actors.actors > 40
+    assert actors.changes > 300
+    assert actors.looked_up > 100
+    assert (actors.not_found, actors.missing, actors.ghosts) == (0, 0, 0)
+
+
+def test_without_actors_there_are_no_letters() -> None:
+    sim = Simulation(ring(5))
+    sim.run_until(5)
+    assert sim.results().actors is None
+    assert all(one.mesh.letters.sent == 0 for one in sim.daemons.values())
+
+
+def test_a_script_says_how_many_actors() -> None:
+    assert parse_script("at 1 actors 10 2.5")[0].args == ("10", "2.5")
+    for line_ in ("at 1 actors", "at 1 actors x", "at 1 actors 1 x", "at 1 actors 1 2 3"):
+        with pytest.raises(ScriptError):
+            parse_script(line_)
