@@ -77,7 +77,7 @@ AUTH_CODES = (
 
 _CLOSING = (*CLOSES, *HUB_CLOSES, *MESH_CLOSES)
 _CODES = (*STAYS, *_CLOSING, *(f"hub:{code}" for code in HUB_ERRORS))
-_REFUSED = (*MESH_CLOSES, "bad-address", "bad-advert", "forged-advert")
+_REFUSED = (*MESH_CLOSES, "bad-address", "bad-advert", "forged-advert", "trace")
 _openmetrics: Callable[[CollectorRegistry], bytes] = generate_openmetrics  # which has no types
 _AT_ONCE = 256  # connections counted without looking at the clock
 _PLACES = 100  # functions that faults are told of, those with the most

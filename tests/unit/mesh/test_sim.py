@@ -339,9 +339,11 @@ def test_the_command_tells_which_line_of_a_script_is_wrong(tmp_path: Path) -> No
 
 def test_actors_are_known_everywhere_while_daemons_fail_and_come_back() -> None:
     sim = Simulation(ring(7), seed=5, hubs=True)
-    script = "at 1 actors 60 20\nat 4 kill-random 20%\nat 8 cut n1 n2\nat 11 start all\nat 11 heal n1 n2"
+    script = (
+        "at 1 actors 60 20\nat 4 kill-random 20%\nat 8 cut n1 n2\nat 11 start all\nat 11 heal n1 n2"
+    )
     Player(sim).play(parse_script(script))
-    sim.run_until(60)
+    sim.run_until(45)
     actors = sim.results().actors
     assert actors is not None
     assert actors.actors > 40
