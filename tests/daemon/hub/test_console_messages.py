@@ -176,6 +176,21 @@ def test_what_the_page_does_not_show_is_told(shared: Daemon, page: Page, line: L
     assert page.run("document.querySelectorAll('.msg').length") <= 500
 
 
+BEHIND = """(async () => {
+  const { messageList } = await import("/console/message-list.js");
+  const list = messageList(() => {}), now = Date.now();
+  list.watch("It", () => new Promise(() => {}));
+  Date.now = () => now + 3000;
+  list.watch("It");
+  return list.node.textContent;
+})()"""
+
+
+def test_it_says_how_far_it_is_behind(shared: Daemon, page: Page) -> None:
+    open_console(page, shared, "messages")
+    assert "0 received · It is 3 s behind" in page.run(BEHIND)
+
+
 def test_what_a_connection_loses_is_told_and_it_subscribes_again(
     shared: Daemon, page: Page, line: Line
 ) -> None:

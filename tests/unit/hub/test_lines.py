@@ -168,6 +168,12 @@ def test_a_token_that_allows_less_than_the_line_protocol_is_refused() -> None:
     assert ann.answer.startswith(b"HTTP/1.1 403 ")
 
 
+def test_a_page_from_elsewhere_is_refused(room: Room) -> None:
+    assert Browser(room, "eve", header=b"Origin: https://attacker.example\r\n").answer.startswith(
+        b"HTTP/1.1 403 "
+    )
+
+
 def test_frames_are_counted_and_cut_inside_of_the_messages() -> None:
     frames = [b"pub a 1 x\n" * 3, b"pub a 200 %b\n" % (b"y" * 200), b"pub b 0 \n"]
     chunk = b"".join(map(LINES_IN_WEBSOCKET.frame, frames)) + b"\x8a\x00"
