@@ -18,11 +18,11 @@ export class LineError extends Error {
 /**
  * A connection that comes back by itself.
  *
- * Events: "state" when `state` changes, and "message", whose detail is {name, data}, for every
- * message that is no answer to a request.
+ * Events: "state" when `state` changes; "message" for every message that is no answer, with the
+ * detail {name, data}; "fault" for an error that is nobody's.
  *
  * `login` returns what to log in with: null, {user, password} or {token}. What the daemon refuses
- * is told to `refused` and never sent again by itself.
+ * is told to `refused`, and never sent again by itself. Nothing is tried unless `may` allows it.
  */
 export class Connection extends EventTarget {
 	#socket = null;
@@ -32,25 +32,24 @@ export class Connection extends EventTarget {
 	#timer = 0;
 	#since = 0;
 	#handlers = new Map(); // substring -> set of functions
-	#ended = false;
 	#login;
 	#refused;
+	#may;
 
 	state = "connecting"; // or login, ready, waiting, closed
 	reason = ""; // why it is not connected
 	retryAt = 0; // when the next try is due, by Date.now()
 	user = null; // the name it has logged in with
 
-	constructor({ login = () => null, refused = () => {} } = {}) {
+	constructor({ login = () => null, refused = () => {}, may = () => true } = {}) {
 		super();
-		this.#login = login;
-		this.#refused = refused;
+		[this.#login, this.#refused, this.#may] = [login, refused, may];
 	}
 
 	/** Connect now, whatever has been waited for. */
 	open() {
 		this.#drop();
-		this.#ended = false;
+		if (!this.#may()) return this.#retry();
 		this.#become("connecting");
 		const url = new URL("line", location.href);
 		url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
@@ -66,7 +65,6 @@ export class Connection extends EventTarget {
 
 	/** Disconnect, until `open` is called. */
 	close() {
-		this.#ended = true;
 		this.#drop();
 		this.#become("closed");
 	}
@@ -91,21 +89,12 @@ export class Connection extends EventTarget {
 		const login = this.#login();
 		this.user = null;
 		try {
-			if (login) {
-				const words = login.token ?? `${login.user} ${login.password}`;
-				const answer = decode(await this.request("auth", words)) ?? "";
-				this.user = answer.replace(/^ok ?/, "") || null;
-			} else {
-				await this.request("help");
-			}
+			if (!login) await this.request("help");
+			else this.user = decode(await this.request("auth",
+				login.token ?? `${login.user} ${login.password}`)).replace(/^ok ?/, "");
 		} catch (error) {
 			if (socket !== this.#socket) return;
-			if (login || error.code === "login-required") {
-				this.#drop();
-				if (login) this.#refused(error);
-				this.#become("login");
-				return;
-			}
+			if (login || error.code === "login-required") return this.#stayOut(login && error);
 			// Somebody who may not even ask for help is connected all the same.
 		}
 		if (socket !== this.#socket) return;
@@ -115,17 +104,23 @@ export class Connection extends EventTarget {
 		this.#become("ready");
 	}
 
+	#stayOut(error) {
+		this.#drop();
+		if (error) this.#refused(error);
+		this.#become("login");
+	}
+
 	#lost(reason) {
 		if (this.state === "ready" && Date.now() - this.#since > STEADY) this.#wait = FIRST_WAIT;
-		const unsure = this.state === "connecting" && this.#queue.length > 0 && this.#login();
 		this.reason = reason || this.reason;
+		// Nobody knows whether a login that was under way was good, so it is not sent again.
+		if (this.state === "connecting" && this.#queue.length && this.#login())
+			return this.#stayOut(new LineError("lost", this.reason || "the connection ended during the login"));
 		this.#drop();
-		if (unsure) {
-			// Nobody knows whether the login was good, so it is not tried again by itself.
-			this.#refused(new LineError("lost", this.reason || "the connection ended during the login"));
-			this.#become("login");
-			return;
-		}
+		this.#retry();
+	}
+
+	#retry() {
 		const wait = this.#wait * (0.75 + Math.random() / 2);
 		this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
 		this.retryAt = Date.now() + wait;
@@ -156,8 +151,7 @@ export class Connection extends EventTarget {
 	}
 
 	#send(bytes) {
-		for (let at = 0; at < bytes.length; at += PIECE)
-			this.#socket.send(bytes.subarray(at, at + PIECE));
+		for (let at = 0; at < bytes.length; at += PIECE) this.#socket.send(bytes.subarray(at, at + PIECE));
 	}
 
 	/** Bytes that the browser has not sent yet. */
@@ -174,7 +168,7 @@ export class Connection extends EventTarget {
 				return;
 			}
 			const id = String(++this.#asked);
-			this.#queue.push({ id, name, resolve, reject, answer: undefined, error: null });
+			this.#queue.push({ id, name, resolve, reject });
 			this.#send(bytes);
 			this.#send(frame(OWN + "ping", id));
 		});

@@ -13,8 +13,7 @@ import overview from "./view-overview.js";
 
 const VIEWS = [overview, connections, events, messages, explain, mesh];
 const STATES = {
-	closed: "not connected", connecting: "connecting", login: "log in to go on", ready: "connected",
-	waiting: "not connected",
+	connecting: "connecting", login: "log in to go on", ready: "connected", waiting: "not connected",
 };
 const $ = id => document.getElementById(id);
 
@@ -31,9 +30,11 @@ const app = {
 		return login.given;
 	},
 
-	/** Open a further connection, logged in like the first; it ends with the login. */
+	/** Open a further connection, logged in like the first, whenever that is there. */
 	open() {
-		const connection = new Connection({ login: () => login.given });
+		const first = app.connection, ready = () => first.state === "ready";
+		const connection = new Connection({ login: () => login.given, may: ready });
+		first.addEventListener("state", () => ready() && connection.state === "waiting" && connection.open());
 		opened.add(connection);
 		connection.open();
 		return connection;
@@ -82,8 +83,16 @@ const panels = VIEWS.map(view => el("section.view", {
 const made = new Map();
 let current = null;
 
+function decode(text) {
+	try {
+		return decodeURIComponent(text);
+	} catch {
+		return text;
+	}
+}
+
 function route() {
-	const [id, ...rest] = decodeURIComponent(location.hash.slice(1)).split("/");
+	const [id, ...rest] = location.hash.slice(1).split("/");
 	if (id === "main") return; // the skip link
 	const view = VIEWS.find(one => one.id === id) ?? VIEWS[0], at = VIEWS.indexOf(view);
 	if (current !== view) {
@@ -94,11 +103,11 @@ function route() {
 			tab.tabIndex = i === at ? 0 : -1;
 		});
 		document.title = `${view.title} \u2013 pubsubd`;
-		tabs[at].scrollIntoView?.({ block: "nearest", inline: "nearest" });
+		tabs[at].scrollIntoView({ block: "nearest", inline: "nearest" });
 	}
 	current = view;
 	if (!made.has(view)) made.set(view, view.create(panels[at], app) ?? {});
-	made.get(view).shown?.(rest.join("/"));
+	made.get(view).shown?.(decode(rest.join("/")));
 }
 
 $("tabs").append(...tabs);
@@ -153,9 +162,7 @@ async function learn() {
 		$("about").textContent = app.about.version;
 		$("enter").hidden = Boolean(login.given) || !app.about.logins;
 		dispatchEvent(new Event("about"));
-	} catch {
-		// The connection's state tells that the daemon cannot be reached.
-	}
+	} catch {} // the connection's state tells that the daemon cannot be reached
 }
 
 app.connection.addEventListener("state", showState);
