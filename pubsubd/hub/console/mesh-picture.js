@@ -38,22 +38,22 @@ export function meshPicture(choose) {
 		const own = id === mesh.node, away = hops === null;
 		const label = [id, own && "this daemon", away && "cannot be reached", some(links, "link"),
 			articulation && WEAK].filter(Boolean).join(", ");
-		const before = drawn.get(id), node = before?.node ?? svg("g", { role: "button", "data-node": id });
-		if (before?.label === label) return;
-		drawn.set(id, { node, label });
+		const node = drawn.get(id) ?? svg("g", { role: "button", "data-node": id });
+		if (node.ariaLabel === label) return;
+		drawn.set(id, node);
 		node.setAttribute("class", kind("node", own && "own", away && "away", articulation && "articulation"));
-		node.setAttribute("aria-label", label);
+		node.ariaLabel = label;
 		node.replaceChildren(own ? dot(12, { class: "ring" }) : "", articulation ? diamond() : dot(7),
 			svg("title", {}, label),
 			svg("text", { x: 12, y: 4 }, id.length > 24 ? id.slice(0, 23) + "\u2026" : id));
 		points.append(node);
 	}
 
-	function keep(map, keys, node) {
-		for (const [key, one] of map)
+	function keep(nodes, keys) {
+		for (const [key, node] of nodes)
 			if (!keys.has(key)) {
-				node(one).remove();
-				map.delete(key);
+				node.remove();
+				nodes.delete(key);
 			}
 	}
 
@@ -62,8 +62,8 @@ export function meshPicture(choose) {
 		const names = new Set(mesh.daemons.map(one => one.node));
 		mesh.links = mesh.links.filter(one => names.has(one.a) && names.has(one.b));
 		layout.update(names, mesh.links.map(one => [one.a, one.b]));
-		keep(drawn, names, one => one.node);
-		keep(lines, new Set(mesh.links.map(one => one.link)), one => one);
+		keep(drawn, names);
+		keep(lines, new Set(mesh.links.map(one => one.link)));
 		mesh.daemons.forEach(drawDaemon);
 		for (const link of mesh.links) {
 			const line = lines.get(link.link) ?? svg("line");
@@ -74,17 +74,16 @@ export function meshPicture(choose) {
 		}
 		picture.classList.toggle("crowded", drawn.size > NAMED);
 		picture.classList.toggle("dense", drawn.size > ANIMATED);
-		picture.setAttribute("aria-label", `Mesh of ${some(drawn.size, "daemon")} and ` +
-			`${some(lines.size, "link")}; arrow keys go from one to the next`);
+		picture.ariaLabel = "Mesh: arrow keys go from one daemon to the next";
 		if (!drawn.has(active)) active = mesh.node;
 		mark();
 		run();
 	}
 
 	function mark() {
-		for (const [id, { node }] of drawn) {
-			node.setAttribute("tabindex", id === active ? 0 : -1);
-			node.setAttribute("aria-pressed", String(id === chosen));
+		for (const [id, node] of drawn) {
+			node.tabIndex = id === active ? 0 : -1;
+			node.ariaPressed = String(id === chosen);
 		}
 	}
 
@@ -100,7 +99,7 @@ export function meshPicture(choose) {
 		const at = (value, { middle, room }) => (room / 2 + (value - middle) * factor).toFixed(1);
 		for (const node of nodes) {
 			node.at = [at(node.x, across), at(node.y, down)];
-			drawn.get(node.id).node.setAttribute("transform", `translate(${node.at.join(" ")})`);
+			drawn.get(node.id).setAttribute("transform", `translate(${node.at.join(" ")})`);
 		}
 		for (const { a, b, link } of mesh.links) {
 			const ends = [...layout.nodes.get(a).at, ...layout.nodes.get(b).at];
@@ -125,7 +124,7 @@ export function meshPicture(choose) {
 
 	points.addEventListener("click", event => {
 		active = event.target.closest("[data-node]").dataset.node;
-		drawn.get(active).node.focus();
+		drawn.get(active).focus();
 		choose(active);
 	});
 	points.addEventListener("keydown", event => {
@@ -135,7 +134,7 @@ export function meshPicture(choose) {
 		else return;
 		event.preventDefault();
 		mark();
-		drawn.get(active).node.focus();
+		drawn.get(active).focus();
 	});
 	new ResizeObserver(() => {
 		({ width, height } = picture.getBoundingClientRect());
