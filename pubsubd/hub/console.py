@@ -1,14 +1,12 @@
 """The console: a page for a browser that shows the daemon at work, subscribes and publishes.
 
-The files in ``console/`` are served as they are, or compressed for browsers that ask for it; there
-is no build step, and nothing else is served. Their names are looked up in a table, so no path leads
-anywhere else.
+The files in ``console/`` are served as they are; there is no build step, and nothing else is
+served. Their names are looked up in a table, so no path leads anywhere else.
 """
 
 from __future__ import annotations
 
 import functools
-import gzip
 from importlib import resources
 from typing import NamedTuple
 
@@ -54,21 +52,6 @@ def files() -> dict[str, File]:
             path = "/" if file.name == _INDEX else f"/console/{file.name}"
             found[path] = File(file.read_bytes(), kind)
     return found
-
-
-@functools.cache
-def pack(path: str) -> bytes:
-    """Return the content of a file in the format of gzip; one takes under a millisecond."""
-    return gzip.compress(files()[path].content, mtime=0)
-
-
-def takes_gzip(accepted: str) -> bool:
-    """Return whether an Accept-Encoding header asks for gzip (RFC 9110, section 12.5.3)."""
-    for part in accepted.lower().split(","):
-        name, _, weight = part.partition(";")
-        if name.strip() == "gzip":
-            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
 
 
 def headers(host: str | None) -> list[tuple[str, str]]:

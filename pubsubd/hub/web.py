@@ -88,7 +88,7 @@ def answer(hub: Hub, connection: HubConnection, request: Request, events: deque[
             _answer(connection, 200 if state == "ok" else 503, _health(hub, state), cors)
     elif (file := console.files().get(request.path)) is not None:
         if _reads(connection, request, cors):
-            _tell_file(connection, request, file)
+            _tell_file(connection, file, host)
     elif request.path == ABOUT:
         if _reads(connection, request, cors):
             _answer(connection, 200, _about(hub), cors)
@@ -167,12 +167,9 @@ def _health(hub: Hub, status: str) -> dict[str, Any]:
     return {"status": status, "service": "pubsubd", "version": __version__, "timestamp": stamp}
 
 
-def _tell_file(connection: HubConnection, request: Request, file: console.File) -> None:
+def _tell_file(connection: HubConnection, file: console.File, host: str | None) -> None:
     text, kind = file
-    headers = [*console.headers(request.headers.get("host")), ("Vary", "Accept-Encoding")]
-    if console.takes_gzip(request.headers.get("accept-encoding", "")):
-        text = console.pack(request.path)
-        headers.append(("Content-Encoding", "gzip"))
+    headers = console.headers(host)
     connection.put_raw(connection.http.respond(200, text, content_type=kind, headers=headers))
 
 
