@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
@@ -82,16 +84,31 @@ def test_a_browser_subscribes_substrings_and_makes_requests(room: Room) -> None:
     assert room.connections["ann"].spoken == ("websocket", "line")
 
 
-def test_where_a_message_of_the_websocket_ends_means_nothing(room: Room) -> None:
-    commands = b"sub a\npub abc 5 hello\nbogus\npub a 0 \npub //pubsubd/ping 1 x\nunsub a\n"
-    pieces = [commands], [bytes((one,)) for one in commands], [commands[:9], b"", commands[9:]]
-    heard = []
-    for number, parts in enumerate(pieces):
-        browser = Browser(room, f"b{number}")
-        browser.say(*parts)
-        heard.append(browser.hears())
-    assert heard[0] == heard[1] == heard[2]
-    assert [name for name, _ in heard[0]][:4] == [b"abc", ERROR, b"a", b"//pubsubd/ping"]
+COMMANDS = (
+    b"sub a", b"sub", b"unsub a", b"unsub", b"pub a 1 x", b"pub ab 0 ", b"pub b 300 " + b"y" * 300,
+    b"pub a - typed", b"pub //pubsubd/ping 1 x", b"pub //pubsubd/nothing 0 ", b"bogus", b"sub a b",
+    b"help", b"", b"pub a 1 wrong", b"quit",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(COMMANDS), max_size=12), st.lists(st.integers(0, 80), max_size=8))
+@example([*COMMANDS[:-2]], [1] * 40)
+def test_whatever_is_said_is_answered_as_on_the_line_port(
+    commands: list[bytes], sizes: list[int]
+) -> None:
+    """Wherever the messages of the WebSocket end: that means nothing."""
+    stream = b"".join(command + b"\n" for command in commands)
+    plain, room = Room(), Room()
+    plain.join_line("ann")
+    ann = Browser(room, "ann")
+    plain.say_raw("ann", stream)
+    parts = []
+    for size in sizes:
+        part, stream = stream[:size], stream[size:]
+        parts.append(part)
+    ann.say(*parts, stream)
+    frames = [one for one in ann.hears() if isinstance(one[0], bytes)]
+    assert frames == plain.hears("ann")
 
 
 def test_a_message_that_names_another_sender_is_not_believed(room: Room) -> None:
