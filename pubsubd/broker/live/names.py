@@ -41,7 +41,7 @@ NAMES = 20
 """Names in one state if the asker gives no number."""
 
 _KEPT = 4_096  # names that are counted
-_BURST = 0.000_5  # seconds of looking after which fewer reads are looked at
+_BURST = 0.002  # seconds of looking after which fewer reads are looked at
 _LESS = 4  # times
 _RUNS = 128  # runs of equal headers looked at in one read
 _FEW_RUNS = 16  # if it is one of many: a few messages of many reads say more than many of a few
@@ -59,6 +59,7 @@ class Sampler:
         cost: returns seconds of processor's time.
 
     Attributes:
+        cost: the argument.
         every: one in so many reads is looked at.
         names: name -> messages, faded.
         total: messages that these counts stand for.
@@ -72,7 +73,7 @@ class Sampler:
         clock: Callable[[], float] = perf_counter,
         cost: Callable[[], float] = thread_time,
     ) -> None:
-        self._clock, self._cost = clock, cost
+        self._clock, self.cost = clock, cost
         self._countdown = 1
         self._debt = 0.0  # seconds that looking has taken more than it may
         self._at = clock()
@@ -94,9 +95,9 @@ class Sampler:
         every = self.every
         # At random, or who sends one message of each kind in turn could be met at one of them.
         self._countdown = 1 if every == 1 else random.randint(1, 2 * every - 1)
-        begun = self._cost()
+        begun = self.cost()
         self._look(peer, data, count)
-        took = self._cost() - begun
+        took = self.cost() - begun
         now = self._clock()
         self.spent += took
         self._debt = max(0.0, self._debt - SHARE * (now - self._at)) + took

@@ -135,6 +135,7 @@ class Live:
         self.woken: Callable[[], None] = lambda: None
         self.spent: Callable[[], float] = lambda: 0.0
         self._observers: dict[int, _Observer] = {}
+        self._watching: dict[str, int] = {}  # section -> observers
         self._rest = 0.0  # seconds that a tick like the last one is followed by
         self._rested = float("-inf")  # when the next one may begin
 
@@ -155,17 +156,22 @@ class Live:
             if len(self._observers) >= MAX_OBSERVERS:
                 text = f"there are {MAX_OBSERVERS} observers already"
                 raise ProtocolError("too-many-observers", text)
+        before = self._observers.get(asker.number)
         observer = _Observer(asker, interval, wanted, self._clock())
         self._observers[asker.number] = observer
-        self._watch()
+        self._watch(observer, 1)
+        if before is not None:
+            self._watch(before, -1)
         self.woken()
         return self._head(observer, 0) + b"}"
 
     def stop(self, asker: Peer, _data: bytes) -> bytes:
         """Show somebody no more; return how many messages it was sent."""
         observer = self._observers.pop(asker.number, None)
-        self._watch()
-        return b'{"messages": %d}' % (0 if observer is None else observer.count)
+        if observer is None:
+            return b'{"messages": 0}'
+        self._watch(observer, -1)
+        return b'{"messages": %d}' % observer.count
 
     def _read(self, data: bytes) -> tuple[float, dict[str, Hashable]]:
         try:
@@ -318,7 +324,7 @@ class Live:
         else:
             return True
         del self._observers[peer.number]
-        self._watch()
+        self._watch(observer, -1)
         if error is not None:
             self._delivery.push(peer, wire.error_frame(error))
         return False
@@ -327,9 +333,13 @@ class Live:
         for observer in list(self._observers.values()):
             self._holds(observer)
 
-    def _watch(self) -> None:
-        for name, section in self.sections.items():
-            section.watch(any(name in one.wanted for one in self._observers.values()))
+    def _watch(self, observer: _Observer, change: int) -> None:
+        """Count who looks at each section, and tell it when the first comes or the last goes."""
+        for name in observer.wanted:
+            watching = self._watching.get(name, 0) + change
+            self._watching[name] = watching
+            if watching in (0, change):
+                self.sections[name].watch(watching > 0)
 
 
 def read_number(name: str, value: object, least: float, most: float) -> float:

@@ -206,6 +206,17 @@ def test_while_nobody_looks_nothing_is_computed(place: Theatre) -> None:
     assert place.broker.live.due == float("inf")
 
 
+def test_reads_are_looked_at_until_the_last_who_wants_names_is_gone(place: Theatre) -> None:
+    ann, bob = place.join(), place.join()
+    for peer in (ann, bob, ann):
+        place.watch(peer, names=True)
+    sampler = place.broker.delivery.sampler
+    place.broker.receive(ann, b"pub //pubsubd/live/stop 0 \n" * 2)
+    assert place.broker.delivery.sampler is sampler is not None
+    place.watch(bob, totals=True)
+    assert place.broker.delivery.sampler is None
+
+
 def test_observers_of_the_same_share_what_it_costs(place: Theatre) -> None:
     made = 0
     describe = place.broker.connections.describe
@@ -344,6 +355,9 @@ def test_events_come_in_order_and_what_is_lost_is_counted(place: Theatre) -> Non
 def test_names_are_counted_exactly_while_that_costs_little(place: Theatre) -> None:
     ann, bob = place.join(), place.join()
     place.watch(ann, names={"limit": 10})
+    sampler = place.broker.delivery.sampler
+    assert isinstance(sampler, Sampler)
+    sampler.cost = lambda: 0.0
     mixed = b"pub a 1 1\npub b 1 2\n" * 10
     for _ in range(10):
         place.broker.receive(bob, b"pub chat 2 hi\n" * 30 + mixed + b"pub half 5 12")
@@ -427,6 +441,15 @@ def test_each_section_needs_the_right_of_its_own(place: Theatre) -> None:
     assert message["mesh"] == {
         "error": {"code": "no-mesh", "text": "this daemon is not part of a mesh"}
     }
+
+
+def test_names_that_were_refused_are_not_among_the_busiest(place: Theatre) -> None:
+    ann, bob = place.join(user="ann"), place.join(user="bob")
+    rules = AclRule(("ann",), ("//pubsubd/",), ("#",)), AclRule(("bob",), ("chat",))
+    rules_in(place.broker, *rules, ann="a" * 8, bob="b" * 8)
+    place.watch(ann, names=True)
+    place.broker.receive(bob, b"pub chat 1 1\npub secret 1 1\n")
+    assert [row["name"] for row in place.next(ann)["names"]["rows"]] == ["chat"]
 
 
 def test_with_logins_and_no_rules_one_sees_what_is_ones_own(place: Theatre) -> None:
