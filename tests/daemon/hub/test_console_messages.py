@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.browser import Page
 from tests.daemon.hub.test_console import HOSTILE, open_console, write_users
-from tests.daemons import Daemon, Line, frame
+from tests.daemons import ROOT, Daemon, Line, frame, wait_until
 from tests.rights import PASSWORD
 
 SUBSCRIBE = "#view-messages form:not(:has(textarea))"
@@ -271,3 +272,28 @@ def test_explain_tells_who_would_receive_a_name_and_why(
     page.type("#view-explain [name=name]", "a b")
     page.press("Enter")
     page.wait_text("#view-explain p[role=status]", "bad-request: a space in the name")
+
+
+def test_the_examples_for_browsers_do_what_the_pages_say(
+    shared: Daemon, page: Page, line: Line
+) -> None:
+    host, port = shared.hub
+    manual = (ROOT / "man" / "pubsubd-hub.7").read_text(encoding="utf-8").replace("\\e", "\\")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = (manual, "line"), (manual, "socket"), (readme, "socket")
+    for text, name in pages:
+        found = re.search(rf"const {name} = new WebSocket.*?\)\)?;\n(?=\.Ed|```)", text, re.DOTALL)
+        assert found is not None
+        script = re.sub(r"(localhost|127\.0\.0\.1):9015", f"{host}:{port}", found[0])
+        page.open("about:blank")  # what the one before has opened is closed
+        open_console(page, shared)
+        page.run(f"{{ const console = {{ log: said => window.said = said }}; {script} }}")
+        if name == "line":
+            page.wait("window.said === 'pub chat/main 5 hello\\n'")
+            continue
+        wait_until(lambda: line.say(b"pub chat:1 5 hello\n") or page.run("said"), "a message")
+        assert page.run("said") == {
+            "type": "chat",
+            "id": "1",
+            "payload": {"name": "chat:1", "data": "hello"},
+        }
