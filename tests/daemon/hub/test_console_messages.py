@@ -291,8 +291,8 @@ def test_the_examples_for_browsers_do_what_the_pages_say(
         if name == "line":
             page.wait("window.said === 'pub chat/main 5 hello\\n'")
             continue
-        wait_until(lambda: line.say(b"pub chat:1 5 hello\n") or page.run("said"), "a message")
-        assert page.run("said") == {
+        wait_until(lambda: line.say(b"pub chat:1 5 hello\n") or page.run("window.said"), "a message")
+        assert page.run("window.said") == {
             "type": "chat",
             "id": "1",
             "payload": {"name": "chat:1", "data": "hello"},
