@@ -132,6 +132,13 @@ def _ends(least: int) -> Callable[[str], tuple[str, ...]]:
     metavar="src=N,dst=N[,weight=N]",
     help="Columns of tables, by number or name, that have the ends of a link.",
 )
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Write the mesh as a graph, by the ending .graphml, .gexf, .json (NetJSON) or .dot.",
+)
 @click.option("--strict", is_flag=True, help="Fail if a row is rejected, or a file vanishes.")
 @click.option(
     "--lenient", is_flag=True, help="Read lists with many bad rows, or rows of several widths."

@@ -24,6 +24,8 @@ from pubsubd.topology.cleaning import (
 )
 from pubsubd.topology.distributed.whole import analyse as analyse_spread
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.exporting import check_one_mesh, export_links, read_graph
+from pubsubd.topology.exports import write_graph
 from pubsubd.topology.formats.links import MOST_REJECTED
 from pubsubd.topology.history import (
     CHURN,
@@ -207,6 +209,8 @@ def _analyse(
     counts = _count(seen.get["rows"], bad, job)
     if not graphs:
         raise TopologyError(f"there is nothing to analyse: {_why_nothing(counts)}")
+    if job.export:
+        check_one_mesh(graphs)
     stage("writing the history")
     for table in _tables_of(history, bad):
         write_table(table, store, made)
@@ -220,6 +224,12 @@ def _analyse(
     meshes = assemble(made, store.scratch / "kinds", listed, take_arcs, job.seed)
     gone = gone_table((one.mesh, one.incident) for one in meshes if one.incident is not None)
     write_table(Table("gone", gone, ("mesh", "id")), store, made)
+    if job.export:
+        stage("writing the graph")
+        (mesh,) = meshes
+        links = export_links(store, arcs, checked, history, mesh.mesh, mesh.window)
+        for path in job.export:
+            write_graph(path, read_graph(made, links, mesh.mesh, mesh.window))
     return Report(
         made_of=list(job.inputs),
         rows=counts.pop("", 0) + counts.get(SELF_LOOP, 0),

@@ -44,6 +44,7 @@ class Job:
     strict: bool = False
     lenient: bool = False
     columns: Columns | None = None
+    export: Sequence[Path] = ()
     seed: int = 0
     local_edges: int = 10_000_000
     log_file: Path | None = None

@@ -228,7 +228,7 @@ class _Stream:
         if key in taken:
             raise TopologyError(f"{self.path}: it is named twice, and can be read once")
         taken.add(key)
-        stage(f"reading {self.path}")
+        stage(f"reading {self.name}")
         try:
             with self._open() as source:
                 self._check(source)

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.exports import check_ending
 from pubsubd.topology.failures import explain_failure
 from pubsubd.topology.parameters import Job, Outcome, Stage
 from pubsubd.topology.preparing import prepare
@@ -29,9 +30,11 @@ def run(job: Job, stage: Stage) -> Outcome:
         TopologyError: the analysis cannot go on; the message is one line.
         OSError: a file could not be written.
     """
-    for file in (job.json, job.textfile):
+    for file in (job.json, job.textfile, *job.export):
         if file not in (None, "-"):
             _check_folder(Path(file))
+    for path in job.export:
+        check_ending(path)
     with _one_line(), Scratch(job.out) as scratch:
         prepared = prepare(job, scratch, stage)
         stage("starting Spark")

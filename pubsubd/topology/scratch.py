@@ -25,7 +25,7 @@ class Scratch:
     """
 
     def __init__(self, out: Path | None) -> None:
-        self._out = Path(tempfile.gettempdir()) if out is None else out
+        self._out = Path(tempfile.gettempdir()) if out is None else out.absolute()
         self._path: Path | None = None
         self._made = False
         self._count = 0

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -210,16 +211,36 @@ def examples() -> list[list[str]]:
     """Return the words of the manual's examples that need neither a cluster nor a browser."""
     page = (ROOT / "man" / "pubsubd-topology.1").read_text(encoding="utf-8")
     shown = page.split(".Sh EXAMPLES")[1].replace(" \\e\n", " ")
-    lines = re.findall(r"^pubsubd topology (.*)$", shown, flags=re.MULTILINE)
+    lines = re.findall(r"^(?:zcat \S+ \| )?pubsubd topology (.*)$", shown, flags=re.MULTILINE)
     commands = [shlex.split(line.partition(" || ")[0]) for line in lines]
     return [words for words in commands if "--master" not in words and words[0][0] != "/"]
 
 
 def test_there_are_these_examples() -> None:
-    assert [words[0] for words in examples()] == ["edges/", "--explain", "p2p-Gnutella31.txt.gz"]
+    assert [words[0] for words in examples()] == [
+        "edges/",
+        "--explain",
+        "p2p-Gnutella31.txt.gz",
+        "-",
+    ]
 
 
-@pytest.mark.parametrize("words", examples(), ids=lambda words: words[0].strip("-/"))
+@pytest.fixture
+def table_in_a_pipe() -> Iterator[None]:
+    """Standard input, as a pipe makes it: a table with links in its third and fourth column."""
+    reading, writing = os.pipe()
+    os.write(writing, b"1,x,a,b\n2,x,b,c\n3,x,c,a\n4,x,c,d\n")
+    os.close(writing)
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    os.close(reading)
+    yield
+    os.dup2(before, 0)
+    os.close(before)
+
+
+@pytest.mark.parametrize("words", examples(), ids=lambda words: words[0].strip("-/") or "pipe")
+@pytest.mark.usefixtures("table_in_a_pipe")
 def test_the_examples_of_the_manual_work(
     place: Path, words: list[str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +258,8 @@ def test_the_examples_of_the_manual_work(
         monkeypatch.chdir(place)
         result = CliRunner().invoke(group, ["topology", *words])
         assert (result.exit_code, result.stdout.count("\n") > 1) == (0, True), result.output
+    if "--export" in words:
+        assert '"c" -- "d" [bridge="true"' in (place / "routers.dot").read_text()
     if "--out" in words:
         assert (place / words[words.index("--out") + 1] / "report.html").exists()
 

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ import networkx as nx
 import pytest
 
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.exporting import check_one_mesh
 from pubsubd.topology.formats.tables import Columns
 from pubsubd.topology.hypothetical import suppose
 from pubsubd.topology.job import run_in
@@ -332,7 +334,8 @@ def once(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple
     before = Path.cwd()
     os.chdir(directory)
     try:
-        return directory / "out", analyse(spark, Path("exports"), directory / "out")
+        graphs = [directory / f"mesh.{ending}" for ending in ("graphml", "gexf", "json", "dot")]
+        return directory / "out", analyse(spark, Path("exports"), directory / "out", export=graphs)
     finally:
         os.chdir(before)
 
@@ -426,24 +429,25 @@ def test_listed_daemons_exist_and_have_addresses(tmp_path: Path, spark: SparkSes
 def test_a_file_that_vanishes_is_told_and_an_error_if_strict(
     tmp_path: Path, spark: SparkSession
 ) -> None:
-    exports = write_exports(tmp_path / "exports")
-    first, second = sorted(exports.iterdir())[:2]
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "stays.txt").write_text("a b\nb c\nc a\n")
+    gone = lists / "vanishes.txt"
 
     def vanish(stage: str) -> None:
-        """Delete one before it is read, and one maybe after."""
         if stage == "reading":
-            first.unlink(missing_ok=True)
-        elif stage.startswith("reconciling"):
-            second.unlink(missing_ok=True)
+            gone.unlink()
 
-    job = Job([str(exports)], tmp_path / "out")
-    outcome = run_in(spark, job, vanish)
-    told = f"2 files have vanished while the inputs were read: {first}, {second}"
-    assert outcome.notes == (told,)
-    for path in (first, second):
-        path.write_text(row(0, "a", "a", "b") + "\n")
-    with pytest.raises(TopologyError, match=f"^--strict: {told}$"):
-        run_in(spark, Job(job.inputs, tmp_path / "strict", strict=True), vanish)
+    told = f"1 file has vanished while the inputs were read: {gone}"
+    for strict in (False, True):
+        gone.write_text("x y\n")
+        job = Job([str(lists)], tmp_path / "out", strict=strict)
+        if strict:
+            with pytest.raises(TopologyError, match=f"^--strict: {told}$"):
+                run_in(spark, job, vanish)
+        else:
+            assert run_in(spark, job, vanish).notes == (told,)
+            assert set(metrics_of(tmp_path / "out")) == {"stays"}
 
 
 def test_graphs_in_foreign_formats_and_lists_are_meshes_beside_each_other(
@@ -482,10 +486,44 @@ def test_a_list_with_many_bad_rows_is_none_unless_lenient(
 ) -> None:
     """Its beginning, which is looked at before, is good."""
     lists = tmp_path / "long.txt"
-    good = "".join(f"{number % 9} {number % 5}\n" for number in range(20_000))
+    good = "".join(f"{number % 9} {number % 5} 2.5\n" for number in range(20_000))
     lists.write_text(good + "alone\n" * 4_000)
     with pytest.raises(TopologyError, match="4,000 of its 24,000 rows are no links: --lenient"):
         analyse(spark, lists, tmp_path / "out")
-    analyse(spark, lists, tmp_path / "out", lenient=True)
+    graph = tmp_path / "graph.json"
+    columns = Columns("1", "2", "3")
+    analyse(spark, lists, tmp_path / "out", lenient=True, columns=columns, export=[graph])
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert report["rejects"]["short"] == 4_000
+    links = json.loads(graph.read_text())["links"]
+    assert len(links) == 30
+    assert {link["cost"] for link in links} == {2.5}
+
+
+def test_the_latest_window_is_written_as_a_graph(once: tuple[Path, Outcome]) -> None:
+    folder = once[0].parent
+    graph = nx.read_graphml(folder / "mesh.graphml")
+    assert {frozenset(ends) for ends in graph.edges} == set(map(frozenset, ("ab", "bc", "cd")))
+    states = {name: values["state"] for name, values in graph.nodes(data=True)}
+    assert states == dict.fromkeys("abcd", "up") | {"e": "gone"}
+    points = {name for name, values in graph.nodes(data=True) if values.get("articulation")}
+    assert points == set(nx.articulation_points(graph))
+    assert {values["degree"] for _, values in graph.nodes(data=True) if "degree" in values} == {
+        1,
+        2,
+    }
+    for _, _, link in graph.edges(data=True):
+        assert (link["bridge"], link["one_sided"], link["rtt_ms"]) == (True, False, 1.5)
+        assert link["messages"] > 0
+    assert nx.is_isomorphic(graph, nx.read_gexf(folder / "mesh.gexf"))
+    assert len(json.loads((folder / "mesh.json").read_text())["links"]) == 3
+    drawn = subprocess.run(
+        ["dot", "-Tsvg", folder / "mesh.dot"], capture_output=True, check=True, text=True
+    )
+    assert (drawn.stdout.count('class="edge"'), drawn.stderr) == (3, "")
+
+
+def test_a_graph_has_one_mesh() -> None:
+    check_one_mesh([{"mesh": "m", "window": 1}, {"mesh": "m", "window": 2}])
+    with pytest.raises(TopologyError, match=r"there are 2 \(m, n\): choose one with --mesh"):
+        check_one_mesh([{"mesh": "n"}, {"mesh": "m"}])

@@ -176,6 +176,15 @@ def test_a_mesh_is_called_after_its_file(name: str, mesh: str) -> None:
     assert mesh_of(name) == mesh
 
 
+def test_copies_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path, x__gml=GML)
+    with Scratch(Path("out")) as made:
+        (copy,) = prepared(made, "x.gml").files
+        assert Path(copy).is_absolute()
+    assert os.listdir(tmp_path) == ["x.gml"]
+
+
 def test_lists_that_spark_cannot_unpack_are_unpacked(scratch: Scratch, tmp_path: Path) -> None:
     put(tmp_path, a__txt__bz2=bz2.compress(b"a b\n"), b__txt=gzip.compress(b"a b\n"))
     put(tmp_path, c__txt__gz=gzip.compress(b"a b\n"), d__txt__gz=b"a b\n")
