@@ -272,7 +272,11 @@ def test_a_login_is_tried_once_in_five_seconds_and_kept_for_the_tab(
         other.open(f"http://{host}:{port}/")
         other.wait("document.querySelector('#login')?.checkVisibility()")
 
-    # What is taken back is tried once more, when the page comes back, and then never again.
+    # What is taken back is tried once more, when the page comes back, and then never again; not
+    # by its other connection either.
+    page.click("#tab-messages")
+    page.click("#view-messages form:not(:has(textarea)) button.main")
+    page.wait_text("#view-messages [role=status]", "Subscribed")
     write_users(tmp_path / "users", ann="another one", boss=BOSS_LINE)
     guarded.signal(signal.SIGHUP)
     page.wait_text("#login .fault", "login-failed")
@@ -325,3 +329,8 @@ def test_it_waits_longer_after_each_try(shared: Daemon, page: Page) -> None:
     )
     assert all(0.7 * 500 * 2**i < wait < 1.3 * 500 * 2**i for i, wait in enumerate(waits[:6]))
     assert all(20_000 < wait < 40_000 for wait in waits[7:])
+    held = page.run(
+        "import('/console/connection.js').then(({Connection}) => {"
+        " const held = new Connection({may: () => false}); held.open(); return held.state; })"
+    )
+    assert held == "waiting"
