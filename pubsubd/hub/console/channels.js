@@ -114,6 +114,8 @@ export class HubChannel {
 	}
 
 	async #again() {
+		// What the first connection logs in with may have been refused.
+		if (this.app.connection.state !== "ready") return setTimeout(() => this.#again(), this.#wait);
 		try {
 			await (this.#ready ??= this.#open());
 			for (const make of this.#kept.values()) await this.#send(make, this.answered);

@@ -15,6 +15,8 @@ export class LineError extends Error {
 	}
 }
 
+const lost = (why = "not connected") => new LineError("lost", why);
+
 /**
  * A connection that comes back by itself.
  *
@@ -32,24 +34,22 @@ export class Connection extends EventTarget {
 	#timer = 0;
 	#since = 0;
 	#handlers = new Map(); // substring -> set of functions
-	#login;
-	#refused;
-	#may;
+	#options;
 
 	state = "connecting"; // or login, ready, waiting, closed
 	reason = ""; // why it is not connected
 	retryAt = 0; // when the next try is due, by Date.now()
 	user = null; // the name it has logged in with
 
-	constructor({ login = () => null, refused = () => {}, may = () => true } = {}) {
+	constructor(options = {}) {
 		super();
-		[this.#login, this.#refused, this.#may] = [login, refused, may];
+		this.#options = options;
 	}
 
 	/** Connect now, whatever has been waited for. */
 	open() {
 		this.#drop();
-		if (!this.#may()) return this.#retry();
+		if (this.#options.may?.() === false) return this.#retry();
 		this.#become("connecting");
 		const url = new URL("line", location.href);
 		url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
@@ -57,9 +57,7 @@ export class Connection extends EventTarget {
 		const socket = this.#socket = new WebSocket(url);
 		socket.binaryType = "arraybuffer";
 		socket.onopen = () => this.#enter(socket);
-		socket.onmessage = event => {
-			for (const message of parseFrames(event.data)) this.#hear(message);
-		};
+		socket.onmessage = event => parseFrames(event.data).forEach(one => this.#hear(one));
 		socket.onclose = event => this.#lost(event.reason);
 	}
 
@@ -77,7 +75,7 @@ export class Connection extends EventTarget {
 			socket.onopen = socket.onmessage = socket.onclose = null;
 			socket.close();
 		}
-		for (const one of this.#queue.splice(0)) one.reject(new LineError("lost", "not connected"));
+		for (const one of this.#queue.splice(0)) one.reject(lost());
 	}
 
 	#become(state) {
@@ -86,7 +84,7 @@ export class Connection extends EventTarget {
 	}
 
 	async #enter(socket) {
-		const login = this.#login();
+		const login = this.#options.login?.();
 		this.user = null;
 		try {
 			if (!login) await this.request("help");
@@ -98,7 +96,7 @@ export class Connection extends EventTarget {
 			// Somebody who may not even ask for help is connected all the same.
 		}
 		if (socket !== this.#socket) return;
-		for (const substring of this.#handlers.keys()) this.#send(encode(subscribe(substring)));
+		for (const substring of this.#handlers.keys()) this.#send(encode(`sub ${substring}\n`));
 		this.#since = Date.now();
 		this.reason = "";
 		this.#become("ready");
@@ -106,7 +104,7 @@ export class Connection extends EventTarget {
 
 	#stayOut(error) {
 		this.#drop();
-		if (error) this.#refused(error);
+		if (error) this.#options.refused?.(error);
 		this.#become("login");
 	}
 
@@ -114,8 +112,8 @@ export class Connection extends EventTarget {
 		if (this.state === "ready" && Date.now() - this.#since > STEADY) this.#wait = FIRST_WAIT;
 		this.reason = reason || this.reason;
 		// Nobody knows whether a login that was under way was good, so it is not sent again.
-		if (this.state === "connecting" && this.#queue.length && this.#login())
-			return this.#stayOut(new LineError("lost", this.reason || "the connection ended during the login"));
+		if (this.state === "connecting" && this.#queue.length && this.#options.login?.())
+			return this.#stayOut(lost(this.reason || "the connection ended during the login"));
 		this.#drop();
 		this.#retry();
 	}
@@ -130,13 +128,12 @@ export class Connection extends EventTarget {
 
 	#hear(message) {
 		const { name, data } = message, head = this.#queue[0];
-		if (name === OWN + "ping" && head && decode(data) === head.id) {
+		if (name === OWN + "ping" && decode(data) === head?.id) {
 			this.#queue.shift();
 			if (head.error) head.reject(head.error);
 			else head.resolve(head.answer);
 		} else if (name === OWN + "error") {
-			const [, code, text] = /^(\S+) ?([^]*)/.exec(decode(data) ?? "error");
-			const error = new LineError(code, text);
+			const [, code, text] = /^(\S+) ?([^]*)/.exec(decode(data)), error = new LineError(code, text);
 			this.reason = `${code}: ${text}`;
 			if (head) head.error ??= error;
 			else this.dispatchEvent(new CustomEvent("fault", { detail: error }));
@@ -154,19 +151,10 @@ export class Connection extends EventTarget {
 		for (let at = 0; at < bytes.length; at += PIECE) this.#socket.send(bytes.subarray(at, at + PIECE));
 	}
 
-	/** Bytes that the browser has not sent yet. */
-	get unsent() {
-		return this.#socket?.bufferedAmount ?? 0;
-	}
-
-	// A ping follows each command: its answer tells that the command has been carried out, and
-	// which error was whose.
+	// The answer to the ping behind it tells that a command has been carried out, and whose an error was.
 	#ask(bytes, name) {
 		return new Promise((resolve, reject) => {
-			if (this.#socket?.readyState !== WebSocket.OPEN) {
-				reject(new LineError("lost", "not connected"));
-				return;
-			}
+			if (this.#socket?.readyState !== WebSocket.OPEN) return reject(lost());
 			const id = String(++this.#asked);
 			this.#queue.push({ id, name, resolve, reject });
 			this.#send(bytes);
@@ -179,9 +167,8 @@ export class Connection extends EventTarget {
 		return this.#ask(frame(OWN + name, data), OWN + name);
 	}
 
-	/** Make a request whose data and answer are JSON. */
-	async json(name, value = "") {
-		const data = typeof value === "string" ? value : JSON.stringify(value);
+	/** Make a request whose answer is JSON. */
+	async json(name, data) {
 		return JSON.parse(decode(await this.request(name, data)));
 	}
 
@@ -190,22 +177,18 @@ export class Connection extends EventTarget {
 		await this.#ask(typeof commands === "string" ? encode(commands) : commands, null);
 	}
 
-	/** Receive the messages whose names contain a substring; return a function that ends it. */
+	/** Receive messages whose names contain a substring, which is not empty; return what ends it. */
 	listen(substring, handler) {
 		let handlers = this.#handlers.get(substring);
 		if (!handlers) {
 			this.#handlers.set(substring, handlers = new Set());
-			if (this.state === "ready") this.#send(encode(subscribe(substring)));
+			if (this.state === "ready") this.#send(encode(`sub ${substring}\n`));
 		}
 		handlers.add(handler);
 		return () => {
 			if (!handlers.delete(handler) || handlers.size) return;
 			this.#handlers.delete(substring);
-			if (this.state === "ready") this.#send(encode("un" + subscribe(substring)));
+			if (this.state === "ready") this.#send(encode(`unsub ${substring}\n`));
 		};
 	}
-}
-
-function subscribe(substring) {
-	return substring === "" ? "sub\n" : `sub ${substring}\n`;
 }

@@ -2,10 +2,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 // Control characters, and those that are invisible or change the direction of what follows.
-const ODD = new RegExp(
-	"[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f" +
-	"\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb" +
-	"\\u{e0000}-\\u{e0fff}]", "gu");
+const ODD = /[\0-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
 function fill(node, properties, children) {
 	for (const [key, value] of Object.entries(properties)) {
@@ -26,8 +23,7 @@ export function el(what, properties, ...children) {
 		if (properties !== undefined) children.unshift(properties);
 		properties = {};
 	}
-	const [tag, ...classes] = what.split(".");
-	const node = document.createElement(tag);
+	const [tag, ...classes] = what.split("."), node = document.createElement(tag);
 	if (classes.length) node.className = classes.join(" ");
 	return fill(node, properties, children);
 }
@@ -55,24 +51,22 @@ export function show(text, most = 200) {
 	return node;
 }
 
-const whole = new Intl.NumberFormat("en"), UNITS = ["", "k", "M", "G", "T"];
+const whole = new Intl.NumberFormat("en");
 
 /** Return a whole number with its thousands apart. */
 export const count = number => whole.format(Math.round(number));
 
-function scaled(number, base, units, unit) {
-	let step = 0, value = number;
-	while (Math.abs(value) >= base * 0.9995 && step < units.length - 1) value /= base, step++;
-	const digits = step === 0 && Number.isInteger(number) || value >= 100 ? 0 : 1;
-	return value.toFixed(digits).replace(/\.0$/, "") + (units[step] + unit ? " " : "") + units[step] + unit;
+function scaled(value, base, units) {
+	let step = 0;
+	for (; value >= base * 0.9995 && step < units.length - 1; step++) value /= base;
+	return value.toFixed(value < 100 ? 1 : 0).replace(/\.0$/, "") + units[step];
 }
 
-/** Return a rate a second in three digits or so: 1.2 k/s. */
-export const rate = number => scaled(number, 1000, UNITS, "/s").replace(/ \/s$/, "/s");
+/** Return a rate in three digits or so: 1.2 k/s. */
+export const rate = number => scaled(number, 1000, ["/s", " k/s", " M/s", " G/s"]);
 
 /** Return bytes: 1.2 MiB. */
-export const bytes = number =>
-	scaled(number, 1024, ["", "Ki", "Mi", "Gi", "Ti"], "B").replace(/ ([KMGT]i)/, " $1");
+export const bytes = number => scaled(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);
 
 /** Return the time of day of seconds since the epoch. */
 export function clock(seconds) {
@@ -83,11 +77,8 @@ export function clock(seconds) {
 
 /** Return a duration in its largest units: 3 m 20 s. */
 export function age(seconds) {
-	if (!(seconds >= 0)) return "0 s";
-	if (seconds < 60) return `${Math.floor(seconds)} s`;
-	if (seconds < 3600) return `${Math.floor(seconds / 60)} m ${Math.floor(seconds % 60)} s`;
-	if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ${Math.floor(seconds / 60 % 60)} m`;
-	return `${Math.floor(seconds / 86_400)} d ${Math.floor(seconds / 3600 % 24)} h`;
+	const s = Math.max(0, Math.floor(seconds)), [m, h, d] = [60, 3600, 86_400].map(unit => Math.floor(s / unit));
+	return d ? `${d} d ${h % 24} h` : h ? `${h} h ${m % 60} m` : m ? `${m} m ${s % 60} s` : `${s} s`;
 }
 
 /** Return a function that lets `draw` run once before the next frame, however often it is called. */

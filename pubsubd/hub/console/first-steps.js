@@ -7,11 +7,9 @@ const KEPT = "pubsubd.steps", TOPIC = "hello", MOST = 50;
 
 /** Return where nc finds the line port, as seen from where this page was loaded. */
 export function lineAddress(about) {
-	const plain = about.line.find(one => !one.tls) ?? about.line[0];
-	if (!plain) return null;
-	const everywhere = ["0.0.0.0", "::", ""].includes(plain.host);
-	const host = everywhere ? location.hostname.replace(/^\[|\]$/g, "") : plain.host;
-	return { host, port: plain.port, tls: plain.tls };
+	const at = about.line.find(one => !one.tls) ?? about.line[0];
+	const everywhere = ["0.0.0.0", "::"].includes(at?.host);
+	return everywhere ? { ...at, host: location.hostname.replace(/^\[|\]$/g, "") } : at;
 }
 
 /** Make the panel; `hear` takes the totals, which tell whether it is of use. */
@@ -42,14 +40,8 @@ export function firstSteps(app) {
 	node.hidden = true;
 	let stop, heard = 0, decided = localStorage.getItem(KEPT);
 
-	// What else comes is for the view that is made for it.
 	function hear({ data, name }) {
-		if (++heard > MOST) {
-			stop?.();
-			nothing.textContent = `These were ${MOST} messages; the view Messages shows more.`;
-			nothing.hidden = false;
-			return;
-		}
+		if (++heard > MOST) return stop(); // Messages is the view for more
 		nothing.hidden = true;
 		received.prepend(el("li", el("b", show(name, 60)), " ", show(decode(data) ?? `${data.length} bytes`)));
 		while (received.children.length > 5) received.lastChild.remove();

@@ -12,29 +12,21 @@ function mergeRows(into, news, key) {
 }
 
 function merge(state, section, news) {
-	if (news.error) {
-		state[section] = { error: news.error };
-		return;
-	}
+	if (news.error) return state[section] = { error: news.error };
 	const into = state[section] = state[section]?.error ? {} : state[section] ?? {};
 	for (const [key, value] of Object.entries(news)) {
 		if (key === "rows" || key === "gone") continue;
 		if (key in KEYS && typeof value === "object") mergeRows(into[key] ??= {}, value, KEYS[key]);
 		else into[key] = value;
 	}
-	if (section === "events") {
-		into.rows = [...into.rows ?? [], ...news.rows ?? []].slice(-EVENTS);
-		if (!news.missed) delete into.missed;
-	} else if (news.rows || news.gone || section in KEYS) {
-		mergeRows(into, news, KEYS[section]);
+	if (section in KEYS) mergeRows(into, news, KEYS[section]);
+	else if (section === "events") {
+		const rows = into.rows ?? [], last = rows.at(-1)?.id ?? 0;
+		into.rows = [...rows, ...(news.rows ?? []).filter(row => row.id > last)].slice(-EVENTS);
 	}
 }
 
-/**
- * What the views want of //pubsubd/live, asked for in one request, and what has come of it.
- *
- * A view that is hidden wants nothing; if nobody wants anything, the daemon is told to stop.
- */
+/** What the views want of //pubsubd/live, asked for in one request, and what has come of it. */
 export class Live {
 	#wanted = new Map(); // view -> {sections, handler}
 	#asked = "";
@@ -48,8 +40,10 @@ export class Live {
 		this.connection = connection;
 		this.lost = lost;
 		connection.addEventListener("state", () => {
-			if (connection.state !== "ready") this.#asked = "";
-			else this.#ask();
+			if (connection.state !== "ready") return;
+			this.state = {};
+			this.#asked = "";
+			this.#ask();
 		});
 		connection.addEventListener("message", ({ detail: { name, data } }) => {
 			if (name === "//pubsubd/live") this.#hear(JSON.parse(decode(data)));
@@ -87,42 +81,32 @@ export class Live {
 			this.#due = false;
 			if (this.connection.state !== "ready") return;
 			const sections = Object.assign({}, ...[...this.#wanted.values()].map(one => one.sections));
-			const idle = document.hidden || !Object.keys(sections).length;
+			const idle = document.hidden || !this.#wanted.size;
 			const request = idle ? "" : JSON.stringify({ interval: 1, ...sections });
 			if (request === this.#asked) return;
-			const before = this.#asked;
 			this.#asked = request;
 			try {
 				if (request) await this.connection.command(frame("//pubsubd/live", request));
-				else if (before) await this.connection.request("live/stop");
-			} catch (error) {
-				if (error.code === "lost") return;
-				const told = { error: { code: error.code, text: error.message } };
-				for (const section of Object.keys(sections)) this.state[section] = told;
+				else await this.connection.request("live/stop");
+			} catch ({ code, message }) {
+				if (code === "lost") return;
+				for (const section in sections) this.state[section] = { error: { code, text: message } };
 				this.#tell({ n: 0 });
 			}
 		});
 	}
 
 	#hear(message) {
-		if (message.n === 1) {
-			const { events, own, may_kill } = this.state; // what is told before, and events, stay
-			this.state = { own, may_kill, ...events?.rows && { events: { rows: events.rows } } };
-			if (events?.rows && message.events?.rows) {
-				const known = new Set(events.rows.map(row => `${row.id} ${row.at}`));
-				message.events.rows = message.events.rows.filter(row => !known.has(`${row.id} ${row.at}`));
-			}
-		}
-		for (const key of ["own", "may_kill", "interval"])
-			if (key in message) this.state[key] = message[key];
-		if (message.missed) this.lost(message.missed.updates, message.missed.why);
-		for (const section of ["totals", "connections", "names", "events", "mesh"])
-			if (message[section]) merge(this.state, section, message[section]);
-			else if (section === "events") delete this.state.events?.missed;
+		const { n, at, missed, ...news } = message, { events, own, may_kill } = this.state;
+		if (n === 1) this.state = { own, may_kill, ...events && { events } }; // what was there before
+		if (missed) this.lost(missed.updates, missed.why);
+		for (const [key, value] of Object.entries(news))
+			if (typeof value === "object") merge(this.state, key, value);
+			else this.state[key] = value;
 		this.#tell(message);
 	}
 
 	#tell(message) {
-		for (const { handler } of [...this.#wanted.values()]) handler(this.state, message);
+		for (const { handler } of this.#wanted.values()) handler(this.state, message);
 	}
 }

@@ -25,20 +25,17 @@ export class Login {
 		});
 		const input = (label, name, type, autocomplete) => field(label,
 			el("input", { name, type, autocomplete, spellcheck: false, maxLength: 8192 }));
-		this.#form = el("form",
-			input("Name", "user", "text", "username"),
+		this.#form = el("form", input("Name", "user", "text", "username"),
 			input("Password", "password", "password", "current-password"),
 			el("details", el("summary", "Use a token instead"), input("Token", "token", "password", "off")),
-			this.#error,
-			el("div.row", this.#button, this.#cancel));
+			this.#error, el("div.row", this.#button, this.#cancel));
 		root.append(el("h2", { id: "login-title" }, "Log in"),
 			el("p.note", "Kept in this tab only, until you log out or close it."), this.#form);
 		this.#form.onsubmit = event => {
 			event.preventDefault();
 			const { user, password, token } = this.#form.elements;
 			const words = token.value.trim();
-			if (!words && (!user.value || !password.value))
-				return this.#tell("Enter a name and a password, or a token.");
+			if (!words && !(user.value && password.value)) return this.#tell("Enter a name and a password, or a token.");
 			if (/\s/.test(words || user.value)) return this.#tell("A name or a token has no spaces.");
 			if (this.#left() > 0) return this.#hold();
 			sessionStorage.setItem(TRIED, String(Date.now()));
@@ -81,7 +78,7 @@ export class Login {
 		this.root.hidden = !outside;
 		if (!outside) return;
 		this.#tell(this.about().logins ? "" :
-			"This port asks for a certificate of the browser's; the daemon knows no passwords or tokens.");
+			"The daemon knows no passwords or tokens: this port asks for a certificate.");
 		this.#hold();
 		this.#form.elements.user.focus();
 	}

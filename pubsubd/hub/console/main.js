@@ -22,10 +22,10 @@ const opened = new Set();
 
 /** What the views share. */
 const app = {
-	about: { version: "", line: [], logins: false },
+	about: { line: [] },
 	connection: new Connection({ login: () => login.given, refused: error => login.refuse(error) }),
 
-	/** The name and password, or the token, that the daemon has accepted; null for none. */
+	/** What the daemon has accepted: null, {user, password} or {token}. */
 	get login() {
 		return login.given;
 	},
@@ -63,25 +63,23 @@ const app = {
 app.live = new Live(app.connection, (number, why) => app.lost(number, "updates", why));
 const said = [], missed = new Map();
 
-function bar(node, text, dismissed = () => {}) {
+function bar(node, text, dismissed) {
 	node.replaceChildren(el("span", text), button("Dismiss", () => {
 		node.hidden = true;
-		dismissed();
+		dismissed?.();
 	}, "small"));
 	node.hidden = false;
 }
 
 // Views: each is made when it is shown first.
 
-const tabs = VIEWS.map(view => el("a.tab", {
-	id: `tab-${view.id}`, role: "tab", href: `#${view.id}`, tabIndex: -1,
-	"aria-controls": `view-${view.id}`, ariaSelected: "false",
-}, view.title));
-const panels = VIEWS.map(view => el("section.view", {
-	id: `view-${view.id}`, role: "tabpanel", "aria-labelledby": `tab-${view.id}`, hidden: true,
-}));
+const tabs = VIEWS.map(({ id, title }) => el("a.tab", {
+	id: `tab-${id}`, role: "tab", href: `#${id}`, "aria-controls": `view-${id}`,
+}, title));
+const panels = VIEWS.map(({ id }) =>
+	el("section.view", { id: `view-${id}`, role: "tabpanel", "aria-labelledby": `tab-${id}` }));
 const made = new Map();
-let current = null;
+let current;
 
 function decode(text) {
 	try {
@@ -96,13 +94,13 @@ function route() {
 	if (id === "main") return; // the skip link
 	const view = VIEWS.find(one => one.id === id) ?? VIEWS[0], at = VIEWS.indexOf(view);
 	if (current !== view) {
-		if (current) made.get(current)?.hidden?.();
+		made.get(current)?.hidden?.();
 		panels.forEach((panel, i) => panel.hidden = i !== at);
 		tabs.forEach((tab, i) => {
 			tab.ariaSelected = String(i === at);
 			tab.tabIndex = i === at ? 0 : -1;
 		});
-		document.title = `${view.title} \u2013 pubsubd`;
+		document.title = `${view.title} – pubsubd`;
 		tabs[at].scrollIntoView({ block: "nearest", inline: "nearest" });
 	}
 	current = view;
@@ -113,9 +111,7 @@ function route() {
 $("tabs").append(...tabs);
 $("tabs").onkeydown = event => {
 	const at = tabs.indexOf(document.activeElement), last = tabs.length - 1;
-	const to = {
-		ArrowRight: at === last ? 0 : at + 1, ArrowLeft: at === 0 ? last : at - 1, Home: 0, End: last,
-	}[event.key];
+	const to = { ArrowRight: (at + 1) % tabs.length, ArrowLeft: at ? at - 1 : last, Home: 0, End: last }[event.key];
 	if (at < 0 || to === undefined) return;
 	event.preventDefault();
 	tabs[to].focus();
@@ -131,7 +127,7 @@ function showState() {
 	$("state").className = state === "ready" ? "good" : state === "connecting" ? "" : "bad";
 	$("user").textContent = user ?? "";
 	$("leave").hidden = !login.given;
-	$("enter").hidden = state !== "ready" || Boolean(login.given) || !app.about.logins;
+	offer();
 	if (state === "ready") login.accept();
 	askLogin(state === "login" || (Boolean(login.given) && !login.accepted), state === "login");
 	$("retry").hidden = !away;
@@ -140,6 +136,10 @@ function showState() {
 		countDown();
 	}
 	if (state === "ready") learn();
+}
+
+function offer() {
+	$("enter").hidden = app.connection.state !== "ready" || Boolean(login.given) || !app.about.logins;
 }
 
 function askLogin(outside, needed) {
@@ -160,7 +160,7 @@ async function learn() {
 	try {
 		app.about = await (await fetch("console/about.json")).json();
 		$("about").textContent = app.about.version;
-		$("enter").hidden = Boolean(login.given) || !app.about.logins;
+		offer();
 		dispatchEvent(new Event("about"));
 	} catch {} // the connection's state tells that the daemon cannot be reached
 }

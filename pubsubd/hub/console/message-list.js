@@ -2,7 +2,6 @@
 
 import { button, bytes, clock, count, el, field, panel, show } from "./dom.js";
 import { DIALECTS, dialectOf, parse, some } from "./dialects.js";
-import { decode } from "./line.js";
 import { payload } from "./payload.js";
 
 const ROWS = 500, ROOM = 16 * 2 ** 20; // messages that are kept, and bytes of them
@@ -120,22 +119,13 @@ export function messageList(say) {
 			removed && `${count(removed)} older rows removed: at most ${ROWS} rows and ${bytes(ROOM)} are kept`,
 			...late.map(([title, time]) => `${title} is ${count(time / 1000)} s behind`),
 			paused && `paused, ${waiting.length} wait`,
-		].filter(Boolean).join(" \u00b7 ");
+		].filter(Boolean).join(" · ");
 	}
 	tell();
 
 	function row({ raw, at }) {
 		const json = typeof raw === "string" ? parse(raw) : null, of = json ? dialectOf(json) : "line";
 		const { name, type, from, value } = DIALECTS[of].read(json ?? raw), size = sizeOf(raw);
-		const asIs = el("div.msg-raw", { hidden: true });
-		const toggle = button("as received", () => {
-			if (!asIs.hasChildNodes())
-				asIs.append(...(json ? [raw] : [`pub ${raw.name} ${size} `, decode(raw.data) ?? raw.data])
-					.map(payload));
-			asIs.hidden = !asIs.hidden;
-			toggle.ariaExpanded = String(!asIs.hidden);
-		}, "small");
-		toggle.ariaExpanded = "false";
 		const text = json ? raw : new TextDecoder().decode(raw.data.subarray(0, SEARCHED));
 		return {
 			size: size * (json ? 2 : 1), text: `${name} ${text.slice(0, SEARCHED)}`.toLowerCase(),
@@ -143,8 +133,8 @@ export function messageList(say) {
 				el("div.msg-head", clock(at / 1000), " ", el("b.msg-name", show(name, 300)), " ",
 					type ? el("span.tag", show(type, 80)) : "",
 					el("small", ` ${DIALECTS[of].title}`, ...from ? [" from ", show(from, 100)] : [],
-						` \u00b7 ${bytes(size)} `), toggle),
-				payload(value), asIs),
+						` · ${bytes(size)}`)),
+				payload(value)),
 		};
 	}
 

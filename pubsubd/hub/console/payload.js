@@ -47,13 +47,13 @@ function hexOf(data) {
 function brief(value, room = BRIEF, depth = 0) {
 	if (value instanceof Exact) return value.source;
 	if (typeof value === "string")
-		return JSON.stringify(value.length > room ? value.slice(0, whole(value, room)) + "\u2026" : value);
+		return JSON.stringify(value.length > room ? value.slice(0, whole(value, room)) + "…" : value);
 	if (value === null || typeof value !== "object") return String(value);
 	const list = Array.isArray(value), parts = [];
 	let left = room;
 	for (const key in value) {
 		if (left <= 0 || depth > 3) {
-			parts.push("\u2026");
+			parts.push("…");
 			break;
 		}
 		const name = list ? "" : `${JSON.stringify(key.slice(0, left))}: `;

@@ -80,15 +80,14 @@ export default {
 
 		function place(row, i, keep) {
 			let one = rows.get(row.connection);
-			const known = one;
-			if (!known) {
+			if (!one) {
 				const who = el("td.who"), last = el("td");
 				const cells = COLUMNS.map(([, , className]) => el("td", { className }));
 				rows.set(row.connection, one = { tr: el("tr", who, ...cells, last), who, cells, last });
+				body.append(one.tr);
 			}
 			fill(one, row);
-			const next = keep ? null : body.children[i] ?? null;
-			if (keep ? !known : next !== one.tr) body.insertBefore(one.tr, next);
+			if (!keep && body.children[i] !== one.tr) body.insertBefore(one.tr, body.children[i]);
 		}
 
 		const draw = frames(() => {

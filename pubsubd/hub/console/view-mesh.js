@@ -7,9 +7,9 @@ import { legend, meshPicture, SCALES } from "./mesh-picture.js";
 const ROWS = 500; // of a table
 const LINK = ["Round trip", "Messages", "Traffic", "Bridge"];
 
-const known = (value, make) => value === null || value === undefined ? "\u2013" : make(value);
+const known = (value, make) => value === null || value === undefined ? "–" : make(value);
 const yes = value => known(value, () => value ? "yes" : "no");
-const address = ({ host, port }) => host ? `${host}:${port}` : "\u2013";
+const address = ({ host, port }) => host ? `${host}:${port}` : "–";
 const way = ({ hops }) => hops === null ? "cannot be reached" : some(hops, "hop");
 const { compare } = new Intl.Collator("en", { numeric: true });
 const sorted = (section, key) =>
@@ -100,7 +100,7 @@ export default {
 		function hear(state, message) {
 			totals = state.totals ?? {};
 			const section = state.mesh;
-			if (!section || (message?.n && !message.mesh && mesh.node)) return;
+			if (!section || (message.n && !message.mesh && mesh.node)) return;
 			body.hidden = Boolean(section.error);
 			why.textContent = section.error?.code === "no-mesh" ? "This daemon is not part of a mesh. " +
 				"Daemons that are linked by --peer appear here; see pubsubd-mesh(7)." :
@@ -119,18 +119,14 @@ export default {
 		};
 		legends.append(legend("rtt"));
 
-		let stop = null;
+		const view = app.live.view("mesh", () => ({ mesh: true, totals: true }), hear);
 		return {
+			...view,
 			shown(node) {
 				chosen = node;
 				picture.select(node);
-				stop ??= app.live.want("mesh", { mesh: true, totals: true }, hear);
-				hear(app.live.state);
+				view.shown();
 				draw();
-			},
-			hidden() {
-				stop?.();
-				stop = null;
 			},
 		};
 	},

@@ -131,7 +131,7 @@ export default {
 
 		function drawChips() {
 			chips.replaceChildren(...[...held].map(([key, { of, topic }]) => {
-				const name = topic || "everything", end = button("\u00d7", async () => {
+				const name = topic || "everything", end = button("×", async () => {
 					await channel(of).drop(key, id => DIALECTS[of].unsubscribe(topic, id)).catch(app.fail);
 					held.delete(key);
 					drawChips();
@@ -143,7 +143,7 @@ export default {
 
 		async function submit(event, result, act) {
 			event.preventDefault();
-			result.textContent = "\u2026";
+			result.textContent = "…";
 			try {
 				result.textContent = await act(dialect());
 			} catch (error) {

@@ -143,7 +143,7 @@ def test_json_unfolds_bytes_are_digits_and_nothing_is_executed(
     text, hostile, folded, binary = received(page)
     assert len(text) < 600
     assert text.endswith("Show more: 999,600 characters left")
-    page.click(".msg button.small:not(.msg-head button)")
+    page.click(".msg button.small")
     page.wait_text(".msg", "Show more: 989,600 characters left")
     assert hostile.endswith("| <img src=x onerror=alert(1)>\u241b[31mU+202EgnpU+2066\u2400")
     assert folded.endswith('"n": 12345678901234567890}')
@@ -153,8 +153,6 @@ def test_json_unfolds_bytes_are_digits_and_nothing_is_executed(
     page.wait_text(".msg-tree .msg-tree", '{"b": null}')
     assert "binary 200 B" in binary
     assert binary.count("ff 00") == 32
-    page.click(".msg:last-child .msg-head button")
-    page.wait_text(".msg:last-child .msg-raw", " 200 ")
     page.type("[type=search]:not([hidden])[placeholder='in name or text']", "WORD")
     page.wait("document.querySelectorAll('.msg:not([hidden])').length === 1")
 
