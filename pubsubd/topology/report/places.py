@@ -73,9 +73,7 @@ def _figure(kind: DomainKind) -> Figure:
     if kind.why:
         return Figure(label, NOTHING, "0", Status.UNKNOWN, note=kind.why)
     parting = len(kind.parting)
-    note = (
-        f"{count(kind.placed, 'daemon')} are in one" if kind.placed != 1 else "1 daemon is in one"
-    )
+    note = f"{count(kind.placed, 'daemon')} placed"
     value = f"{number(parting)} of {number(kind.domains)}"
     return Figure(label, value, "0", judge(not parting), note=note)
 
