@@ -1,10 +1,9 @@
-// What messages go through: a connection for each dialect, as one may have wildcards of one only.
-// None of them is that of the other views, which must go on when too much comes here.
+// The connections of messages: one for each dialect, as one may have wildcards of one only, and
+// none for the other views, which must go on when too much comes here.
 //
-// Of each: send(make) sends what `make(id)` returns, and returns what the answer says; keep(key,
-// make) does so again after each reconnect, until drop(key, make); catchUp() returns when all that
-// waited for the page has come. `hear` is told each message, null if it is not to be shown, and
-// `changed` whether the connection is there, and why not.
+// send(make) sends what `make(id)` returns, and returns what the answer says; keep(key, make) does
+// so again after each reconnect, until drop(key, make); catchUp() returns when all that waited for
+// the page has come. `hear` is told messages, null for those not to be shown.
 
 import { answerIn, signal } from "./dialects.js";
 

@@ -42,19 +42,10 @@ function unplain(name, payload) {
 	}
 }
 
-/** A number as it was written, where JavaScript's would be another one. */
-export class Exact {
-	constructor(source) {
-		this.source = source;
-	}
-}
-
 /** Return the value of a JSON text; undefined if it is none. */
 export function parse(text) {
 	try {
-		return JSON.parse(text, (_key, value, context) =>
-			typeof value === "number" && context?.source && String(value) !== context.source ?
-				new Exact(context.source) : value);
+		return JSON.parse(text);
 	} catch {
 		return undefined;
 	}
@@ -63,10 +54,7 @@ export function parse(text) {
 const unfold = value =>
 	typeof value === "string" && /^\s*[[{]/.test(value) ? parse(value) ?? value : value;
 
-/**
- * The dialects. Of each: `topic`, an example of one to subscribe, and `name`, of one to publish to;
- * what is sent, an object for JSON, else text or bytes; `read` what has come.
- */
+/** What is sent in each dialect, an object for JSON, else text or bytes; how to read what comes. */
 export const DIALECTS = {
 	line: {
 		title: "Line protocol",
@@ -107,8 +95,7 @@ export const DIALECTS = {
 	},
 	envelope: {
 		title: "Envelopes",
-		about: "Exactly one topic, TYPE:ID. There are no wildcards and no answers, and a publisher " +
-			"does not receive its own messages.",
+		about: "One topic, TYPE:ID. There are no answers, and nobody receives what they publish.",
 		topic: "chat:1",
 		name: "chat:1",
 		subscribe: topic => ({ type: "__subscribe", id: "", payload: { topic } }),

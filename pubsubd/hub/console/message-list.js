@@ -116,7 +116,7 @@ export function messageList(say) {
 			.filter(([, time]) => time > LATE);
 		figures.textContent = [
 			`${count(received)} received`, missed && `${count(missed)} missed`,
-			removed && `${count(removed)} older rows removed: at most ${ROWS} rows and ${bytes(ROOM)} are kept`,
+			removed && `${count(removed)} older ones removed, as at most ${ROWS} and ${bytes(ROOM)} are kept`,
 			...late.map(([title, time]) => `${title} is ${count(time / 1000)} s behind`),
 			paused && `paused, ${waiting.length} wait`,
 		].filter(Boolean).join(" · ");

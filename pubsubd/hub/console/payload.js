@@ -1,6 +1,5 @@
 // What a message carries: text, JSON that unfolds, or bytes. It is shown, never executed.
 
-import { Exact } from "./dialects.js";
 import { button, bytes, count, el, show } from "./dom.js";
 
 const TEXT = 400, MORE_TEXT = 10_000; // characters shown at first, and by each click
@@ -45,7 +44,6 @@ function hexOf(data) {
 
 /** Return a value in about so many characters, without looking at all of it. */
 function brief(value, room = BRIEF, depth = 0) {
-	if (value instanceof Exact) return value.source;
 	if (typeof value === "string")
 		return JSON.stringify(value.length > room ? value.slice(0, whole(value, room)) + "…" : value);
 	if (value === null || typeof value !== "object") return String(value);
@@ -67,7 +65,7 @@ function brief(value, room = BRIEF, depth = 0) {
 function fold(value, depth) {
 	if (typeof value === "string") return el("span.msg-string", textOf(value));
 	const keys = Object.keys(value ?? {}), folded = show(brief(value), BRIEF * 2);
-	if (value instanceof Exact || !keys.length || depth > DEPTH) return folded;
+	if (!keys.length || depth > DEPTH) return folded;
 	const node = el("details", el("summary", folded));
 	node.ontoggle = () => {
 		if (node.childElementCount > 1) return;

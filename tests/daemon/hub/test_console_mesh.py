@@ -86,7 +86,8 @@ MANY = """(async () => {
   const nodes = [...two.nodes.values()], length = ([a, b]) => Math.hypot(a.x - b.x, a.y - b.y);
   const mean = all => all.reduce((sum, pair) => sum + length(pair), 0) / all.length;
   const any = nodes.map((node, at) => [node, nodes[(at + 97) % 200]]);
-  return { steps, same, again, rest, near, warm: settle(one), closer: mean(two.links) / mean(any) };
+  const linked = pairs.map(pair => pair.map(id => two.nodes.get(id)));
+  return { steps, same, again, rest, near, warm: settle(one), closer: mean(linked) / mean(any) };
 })()"""
 
 
