@@ -26,12 +26,17 @@ import pytest
 from pubsubd.access.users import hash_password
 from pubsubd.broker import connections
 from pubsubd.broker.broker import Broker
+from pubsubd.broker.events import KEPT
+from pubsubd.broker.live import names, observers
+from pubsubd.broker.live import sections as sections_module
 from pubsubd.broker.statistics import Statistics
 from pubsubd.broker.traffic import INTERVAL
+from pubsubd.broker.turn import finish
 from pubsubd.cli import COMMANDS, group, profiles
 from pubsubd.cli.formats import FIELDS
 from pubsubd.cli.options import NAMES
 from pubsubd.daemon import run as daemon_module
+from pubsubd.daemon.lag import RECENT
 from pubsubd.protocol import errors, limits
 from pubsubd.protocol.limits import KIB, MIB, Limits
 from pubsubd.settings.load import load
@@ -409,6 +414,32 @@ def test_the_protocol_page_tells_every_column_of_the_connections() -> None:
         f"An answer ends after {connections.MAX_ANSWER // KIB} KiB",
     ):
         assert sentence in rendered(PROTOCOL)
+
+
+def test_the_protocol_page_tells_what_is_shown_live() -> None:
+    broker = Broker(Limits())
+    text = section(PROTOCOL, "Live")
+    sections = [*broker.live.sections, "interval"]
+    assert [name for name in items(text, "Li") if name in sections][: len(sections)] == sections
+    totals = finish(broker.live.sections["totals"].look([(None, None)]))[None, None]
+    for key in totals.difference(None):
+        assert re.search(rf"^\.(Li|It Li) ([\w ,]+ )?{key}\b", text, re.MULTILINE), key
+    for sentence in (
+        f"JSON object of at most {observers.MAX_REQUEST} bytes",
+        f"limit, 1 to {sections_module.MAX_ROWS}, default {sections_module.ROWS}",
+        f"limit, 1 to {names.MAX_NAMES}, default {names.NAMES}",
+        f"has, up to {KEPT}, default 100",
+        "seconds from one message to the next, {:g} to {:g}, default 1".format(
+            *observers.INTERVALS
+        ),
+        f"more than {observers.ROOM // KIB} KiB waited",
+        f"take {observers.SHARE:.0%} of a core at most".replace("%", " %"),
+        f"an average of some {names.FADING:g} seconds",
+        f"the most in the last {RECENT:g} seconds",
+    ):
+        assert sentence in rendered(PROTOCOL)
+    assert observers.MAX_OBSERVERS == 100
+    assert "A hundred connections have asked" in rendered(PROTOCOL)
 
 
 def test_the_protocol_page_tells_every_request() -> None:
