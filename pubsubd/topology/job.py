@@ -39,7 +39,7 @@ from pubsubd.topology.history import (
 )
 from pubsubd.topology.hypothetical import suppose
 from pubsubd.topology.incident import gone_table
-from pubsubd.topology.inputs import check_window, is_remote
+from pubsubd.topology.inputs import check_window
 from pubsubd.topology.parameters import Job, Outcome, Stage
 from pubsubd.topology.preparing import Prepared, prepare
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
@@ -203,7 +203,7 @@ def _analyse(
         arcs = store.compute(suppose(store.frame(arcs), job.without, job.added))
     graphs = list_graphs(arcs)
     bad = store.keep(rejects(checked)) if seen.get["bad"] else None
-    notes += _tell_vanished(inputs, job)
+    notes += _tell_vanished(prepared, job)
     if bad is not None and not job.lenient:
         _check_lists(checked, bad)
     counts = _count(seen.get["rows"], bad, job)
@@ -292,13 +292,14 @@ def _check_lists(checked: DataFrame, bad: DataFrame) -> None:
             )
 
 
-def _tell_vanished(inputs: Inputs, job: Job) -> list[str]:
+def _tell_vanished(prepared: Prepared, job: Job) -> list[str]:
     """Tell which files are gone by now, so that maybe not all of their rows were read.
 
     Raises:
         TopologyError: there are some, and that is an error.
     """
-    gone = [file for file in inputs.files if not is_remote(file) and not Path(file).exists()]
+    read_in_place = sorted(prepared.files.keys() - prepared.origins.keys())
+    gone = [file for file in read_in_place if not Path(file).exists()]
     if not gone:
         return []
     some = ", ".join(gone[:_NAMED]) + (", ..." if len(gone) > _NAMED else "")

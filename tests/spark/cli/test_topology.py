@@ -258,6 +258,7 @@ def test_the_examples_of_the_manual_work(
         monkeypatch.chdir(place)
         result = CliRunner().invoke(group, ["topology", *words])
         assert (result.exit_code, result.stdout.count("\n") > 1) == (0, True), result.output
+        assert "vanished" not in result.output
     if "--export" in words:
         assert '"c" -- "d" [bridge="true"' in (place / "routers.dot").read_text()
     if "--out" in words:
