@@ -31,6 +31,7 @@ from pubsubd.hub.handover import Halves, hand
 from pubsubd.hub.interfaces import Connection, FederatedHost
 from pubsubd.hub.registry import ALL_DETAILS, MAX_CAPABILITIES, Found, Registry, RegistryFull
 from pubsubd.hub.strict import JsonError, read
+from pubsubd.protocol.limits import MIB
 
 PATIENCE = 5.0
 """Seconds after which another daemon that has not answered is taken not to have."""
@@ -38,11 +39,14 @@ PATIENCE = 5.0
 MAX_WAITING = 10_000
 """Requests to other daemons whose answers are waited for; more are answered as if none came."""
 
-BROADCASTS = 6_000
+BROADCASTS = 600
 """Broadcasts and displacements a minute that another daemon may ask for in the long run."""
 
-BURST = 1_000
+BURST = 100
 """Those that it may ask for at once."""
+
+MAX_TEXT = 16 * MIB
+"""Bytes of a JSON text of another daemon; reading one takes as long as the densest of 1 MiB."""
 
 _FOREVER = 10**15  # milliseconds that a registration at another daemon holds, as far as this knows
 _MOST_ACTORS = 10**9
@@ -465,11 +469,17 @@ class Federation:
                 delivered += 1
             else:
                 failed += 1
+            connection = actor.connection
+            if connection.peer.outbox.size > connection.max_pending // 2:
+                hub.broker.delivery.turn.end()  # it may have to be waited for
+                yield
         self._letters.send(node, f"delivered {serial} {delivered} {failed}")
 
 
 def _decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
     """Return what a JSON text of another daemon is; raise ValueError if it is not that."""
+    if len(data) > MAX_TEXT:
+        raise ValueError(f"{len(data)} bytes")
     try:
         return decoder(read(data)[1])
     except (JsonError, msgspec.MsgspecError) as error:

@@ -46,6 +46,12 @@ MAX_KEY = 256
 PART = 64 * KIB
 """Bytes of a letter, after which the rest goes into further ones."""
 
+MAX_LINES = 4 * PART
+"""Bytes of the lines of a letter: a part, and an actor with many details."""
+
+MAX_RIVALS = 64
+"""Daemons that may claim one key at a time; all but one of them withdraw it soon."""
+
 GATHER = 0.05
 """Seconds in which changes are gathered, if there was one just before."""
 
@@ -59,6 +65,7 @@ AGAIN = 1.0
 """Seconds between two requests for everything, and between two answers to one daemon."""
 
 _STEP = 64  # claims between two looks at the clock
+_LINES = 16  # lines of a letter, each of which may have many details
 _ASKED = 1_024  # daemons that wait for an answer
 
 
@@ -413,38 +420,48 @@ class Directory:
 
     # In
 
-    def _take_claims(self, node: str, words: list[str], body: bytes) -> None:
+    def _take_claims(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         table = self._table(node)
         sequence = _number(words[1])
         if table is None or table.sequence is None or sequence <= table.sequence:
-            return  # all of it comes, or has come, otherwise
+            return None  # all of it comes, or has come, otherwise
         if sequence != table.sequence + 1:
             table.fresh = None
             self._miss(node, table)
-            return
+            return None
         table.sequence = sequence
-        self._apply(node, table, body)
+        return self._applying(node, table, body)
 
-    def _take_whole(self, node: str, words: list[str], body: bytes) -> None:
+    def _take_whole(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         table = self._table(node)
         sequence, part, more = map(_number, words[1:4])
         if table is None:
-            return
+            return None
         if part == 0:
             table.fresh, table.part = set(), 0
             table.sequence = sequence
         if table.fresh is None or part != table.part:
             table.fresh = None
             self._miss(node, table)
-            return
+            return None
         table.part += 1
-        self._apply(node, table, body)
-        if not more:
-            gone = table.claims.keys() - table.fresh
-            table.fresh, table.behind = None, None
-            for key in gone:
+        return self._completing(node, table, body, last=not more)
+
+    def _completing(self, node: str, table: _Table, body: bytes, *, last: bool) -> Steps[None]:
+        """Take a part of everything; with the last one, forget what was not told."""
+        yield from self._applying(node, table, body)
+        fresh = table.fresh
+        if not last or fresh is None or self._tables.get(node) is not table:
+            return
+        table.fresh, table.behind = None, None
+        for number, key in enumerate(list(table.claims), 1):
+            if key not in fresh:
                 self._remove(node, table, key)
-            self._look(node)
+            if number % _STEP == 0:
+                yield
+                if self._tables.get(node) is not table:
+                    return
+        self._look(node)
 
     def _table(self, node: str) -> _Table | None:
         """Return the table of a daemon, which may have to be made yet."""
@@ -452,8 +469,15 @@ class Directory:
             self._look(node)
         return self._tables.get(node)
 
-    def _apply(self, node: str, table: _Table, lines: bytes) -> None:
-        for line in lines.splitlines():
+    def _applying(self, node: str, table: _Table, lines: bytes) -> Steps[None]:
+        """Take lines about claims, in steps, unless the daemon is gone meanwhile."""
+        if len(lines) > MAX_LINES:
+            raise ValueError(f"{len(lines)} bytes")
+        for number, line in enumerate(lines.splitlines(), 1):
+            if number % _LINES == 0:
+                yield
+            if self._tables.get(node) is not table:
+                return
             sign, _, rest = line.partition(b" ")
             if sign == b"-":
                 key = rest.decode()
@@ -470,7 +494,8 @@ class Directory:
     def _add(self, node: str, table: _Table, key: str, since: int, details: bytes) -> None:
         assert self._registrar is not None
         new = key not in table.claims
-        if new and self.known >= MAX_KNOWN:
+        rivals = self._rivals.get(key, ())
+        if new and (self.known >= MAX_KNOWN or len(rivals) >= MAX_RIVALS):
             self._fill(node, table)
             return
         if not self._registrar.learn(node, key, since, details):

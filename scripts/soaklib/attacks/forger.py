@@ -86,6 +86,18 @@ class Forger:
         head = b"%b@%d %d 255 %d\n" % ((node or self.node).encode(), self._life, number, count)
         return frame(b"//pubsubd/relay", head + frames)
 
+    def settle_hub(self) -> None:
+        """Advertise a hub port, so that letters are taken."""
+        said = wanting([b"//fwd/hub/%b/" % MESH.encode()]) + b"\nhub 1 1 1"
+        self.say(self.advert(self.node, [VICTIM], said))
+        self.settle()
+
+    def letters(self, number: int, letters: Iterable[bytes], whom: str = VICTIM) -> bytes:
+        """Return a batch of letters to the victim, or ``*`` to all."""
+        name = b"//fwd/hub/%b/%b/" % (MESH.encode(), whom.encode())
+        frames = [frame(name, letter) for letter in letters]
+        return self.batch(number, b"".join(frames), len(frames))
+
     def probe(self, number: int) -> bytes:
         """Return 100 probes of names of their own, and a hop for each."""
         said = []

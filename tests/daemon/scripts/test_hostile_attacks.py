@@ -37,7 +37,7 @@ from soaklib.scenarios import hostile
 from soaklib.wires import MIB, Address
 from soaklib.workers import Worker
 
-MESH = {"advert", "batch", "heartbeat", "trace"}
+MESH = {"advert", "batch", "heartbeat", "letter", "trace"}
 """What a link carries."""
 
 LIMITS = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 
 import pytest
 
+from pubsubd.broker.turn import Turn, finish
 from pubsubd.mesh import directory
 from pubsubd.protocol import wire
 from tests.webs import Node, Web, build
@@ -38,6 +40,20 @@ class Hub:
 
     def lose(self, key: str, node: str) -> None:
         self.lost.append((key, node))
+
+
+class Counted(Turn):
+    """A turn that is over whenever one looks.
+
+    Attributes:
+        looks: how often one has.
+    """
+
+    looks = 0
+
+    def over(self) -> bool:
+        self.looks += 1
+        return True
 
 
 Hubs = dict[str, Hub]
@@ -262,6 +278,41 @@ def test_letters_of_strangers_and_malformed_ones_change_nothing() -> None:
     letters.post()
     web.run(0.05)
     assert ignored["stranger"] == 1
+
+
+def test_a_letter_is_no_larger_than_a_part_and_taken_in_steps() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    letters, others = web["a"].mesh.letters, web["b"].mesh.letters
+    lines = b"".join(b"+ 5 x/%d {}\n" % number for number in range(2_000))
+    letters.send("b", "claims 2", lines)
+    turns = Counted()
+    web["b"].broker.delivery.turn = turns
+    letters.post()
+    web.run(0.2)
+    assert turns.looks > 2_000 / 16
+    assert hubs["b"].directory.count("a") == 2_001
+    letters.send("b", "claims 3", b"+ 5 x/y {}\n" * 30_000)
+    letters.post()
+    web.run(0.2)
+    assert others.ignored["malformed"] == 1
+
+
+def test_so_many_may_claim_one_key() -> None:
+    web, hubs = start("ab")
+    known = hubs["b"].directory
+    for number in range(directory.MAX_RIVALS + 9):
+        node = f"n{number}"
+        letter = b"+ %d x/ann {}\n" % (500 - number)
+        advert = dataclasses.replace(web["b"].mesh.table.adverts["a"], node=node)
+        web["b"].mesh.table.adverts[node] = advert
+        web["b"].mesh.table.hops[node] = 1
+        take = web["b"].mesh.letters.kinds
+        for kind, words in (("whole", ["whole", "0", "0", "0"]), ("claims", ["claims", "1"])):
+            finish(take[kind](node, words, letter if kind == "claims" else b""))  # type: ignore[arg-type]
+    assert known.known == directory.MAX_RIVALS
+    assert known.find("x/ann") == f"n{directory.MAX_RIVALS - 1}"
 
 
 def test_everything_is_told_once_a_second_at_most_to_each() -> None:
