@@ -4,7 +4,6 @@ import { el, svg } from "./dom.js";
 
 const POINTS = 60, WIDTH = 240, HEIGHT = 48;
 
-/** Make a tile: a title, the present value and a line of those before. */
 export function tile(title, format) {
 	const values = [], value = el("p.value", "–"), more = el("p.more", "\u00a0");
 	const area = svg("path", { class: "area" }), line = svg("path", { class: "line" });

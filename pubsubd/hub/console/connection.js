@@ -18,13 +18,11 @@ export class LineError extends Error {
 const lost = (why = "not connected") => new LineError("lost", why);
 
 /**
- * A connection that comes back by itself.
+ * A connection that comes back by itself. Events: "state"; "message", {name, data}, for all but
+ * answers; "fault" for an error that is nobody's.
  *
- * Events: "state" when `state` changes; "message" for every message that is no answer, with the
- * detail {name, data}; "fault" for an error that is nobody's.
- *
- * `login` returns what to log in with: null, {user, password} or {token}. What the daemon refuses
- * is told to `refused`, and never sent again by itself. Nothing is tried unless `may` allows it.
+ * Options, functions: `login` returns what to log in with, null, {user, password} or {token};
+ * `refused` is told the error if it is not accepted, and it is not sent again; `may` allows to try.
  */
 export class Connection extends EventTarget {
 	#socket = null;

@@ -8,7 +8,6 @@ export const signal = (type, payload, id) =>
 	({ type, from: "browser/console", to: HUB, correlationId: id, payload });
 const synap = (command, payload, id) => ({ command, request_id: id, payload });
 
-/** Return a number with its unit. */
 export const some = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
 /** Return what somebody has typed as text, JSON or hexadecimal digits, for `publish` below. */
@@ -126,6 +125,5 @@ export function answerIn({ correlationId, error, from, payload, request_id: id, 
 	return { id: correlationId, error: failed, text };
 }
 
-/** Return what is sent as text to look at. */
 export const written = sent => typeof sent === "string" ? sent.trimEnd() :
 	sent instanceof Uint8Array ? new TextDecoder().decode(sent.subarray(0, -1)) : JSON.stringify(sent);

@@ -28,7 +28,6 @@ export function el(what, properties, ...children) {
 	return fill(node, properties, children);
 }
 
-/** Make an element of SVG. */
 export function svg(tag, properties = {}, ...children) {
 	return fill(document.createElementNS(SVG, tag), properties, children);
 }
@@ -65,7 +64,6 @@ function scaled(value, base, units) {
 /** Return a rate in three digits or so: 1.2 k/s. */
 export const rate = number => scaled(number, 1000, ["/s", " k/s", " M/s", " G/s"]);
 
-/** Return bytes: 1.2 MiB. */
 export const bytes = number => scaled(number, 1024, [" B", " KiB", " MiB", " GiB", " TiB"]);
 
 /** Return the time of day of seconds since the epoch. */
@@ -81,7 +79,7 @@ export function age(seconds) {
 	return d ? `${d} d ${h % 24} h` : h ? `${h} h ${m % 60} m` : m ? `${m} m ${s % 60} s` : `${s} s`;
 }
 
-/** Return a function that lets `draw` run once before the next frame, however often it is called. */
+/** Return what lets `draw` run once before the next frame, however often it is called. */
 export function frames(draw) {
 	let due = 0;
 	return () => due ||= requestAnimationFrame(() => {
@@ -90,14 +88,11 @@ export function frames(draw) {
 	});
 }
 
-/** Make a button; `kind` are its classes. */
 export const button = (text, onclick, kind = "") =>
 	el("button", { type: "button", className: kind, onclick }, text);
 
-/** Make a field with its label. */
 export const field = (label, input, kind = "") => el(`label.field${kind}`, el("span", label), input);
 
-/** Make a line of fields. */
 export const fields = (...children) =>
 	el("form.row", { onsubmit: event => event.preventDefault() }, ...children);
 
@@ -108,7 +103,6 @@ export function table(caption, columns, body, kind = "") {
 		el(`table.table${kind}`, el("caption.unseen", caption), el("thead", el("tr", ...heads)), body));
 }
 
-/** Make a panel with its title. */
 export function panel(title, ...children) {
 	const id = title.replaceAll(" ", "-").toLowerCase();
 	return el("section.panel", { "aria-labelledby": id }, el("h3", { id }, title), ...children);

@@ -5,8 +5,8 @@ import { decode, frame } from "./line.js";
 
 const KEPT = "pubsubd.steps", TOPIC = "hello", MOST = 50;
 
-/** Return where nc finds the line port, as seen from where this page was loaded. */
-export function lineAddress(about) {
+// Where nc finds the line port, as seen from where this page was loaded.
+function lineAddress(about) {
 	const at = about.line.find(one => !one.tls) ?? about.line[0];
 	const everywhere = ["0.0.0.0", "::"].includes(at?.host);
 	return everywhere ? { ...at, host: location.hostname.replace(/^\[|\]$/g, "") } : at;
@@ -67,7 +67,7 @@ export function firstSteps(app) {
 
 	return {
 		node,
-		/** Show it on a daemon that has carried no message yet, as far as one may know. */
+		// It is for a daemon that has carried no message yet.
 		hear(totals) {
 			if (decided || (!totals.error && totals.messages_in === undefined)) return;
 			decided = true;

@@ -51,25 +51,21 @@ export class Live {
 		document.addEventListener("visibilitychange", () => this.#ask());
 	}
 
-	/** Want sections, such as {totals: true}; `handler(state, message)` is told what comes. */
-	want(name, sections, handler) {
-		this.#wanted.set(name, { sections, handler });
-		this.#ask();
-		return () => {
-			this.#wanted.delete(name);
-			this.#ask();
-		};
-	}
-
-	/** Return a view that wants what `sections` returns, while it is shown. */
+	/**
+	 * Return a view that wants what `sections` returns while it is shown, such as {totals: true};
+	 * `handler(state, message)` is told what comes.
+	 */
 	view(name, sections, handler) {
-		let stop;
 		return {
 			shown: () => {
-				stop = this.want(name, sections(), handler);
+				this.#wanted.set(name, { sections: sections(), handler });
+				this.#ask();
 				handler(this.state, {});
 			},
-			hidden: () => stop(),
+			hidden: () => {
+				this.#wanted.delete(name);
+				this.#ask();
+			},
 		};
 	}
 

@@ -5,7 +5,6 @@ import { button, el, field } from "./dom.js";
 const KEPT = "pubsubd.login", TRIED = "pubsubd.tried";
 const PAUSE = 5000; // milliseconds between two tries
 
-/** The login of this tab. */
 export class Login {
 	#form;
 	#error = el("p.fault", { role: "alert", hidden: true });
@@ -62,7 +61,7 @@ export class Login {
 		this.#error.hidden = !text;
 	}
 
-	/** Take note that the daemon has accepted it: it is kept for this tab. */
+	/** Keep what the daemon has accepted, for this tab. */
 	accept() {
 		if (!this.given || this.accepted) return;
 		this.accepted = true;
@@ -83,7 +82,6 @@ export class Login {
 		this.#form.elements.user.focus();
 	}
 
-	/** Take note that the daemon has refused it. */
 	refuse(error) {
 		this.forget();
 		queueMicrotask(() => {
@@ -92,7 +90,6 @@ export class Login {
 		});
 	}
 
-	/** Forget it. */
 	forget() {
 		this.given = null;
 		this.accepted = false;

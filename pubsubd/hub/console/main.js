@@ -12,9 +12,6 @@ import messages from "./view-messages.js";
 import overview from "./view-overview.js";
 
 const VIEWS = [overview, connections, events, messages, explain, mesh];
-const STATES = {
-	connecting: "connecting", login: "log in to go on", ready: "connected", waiting: "not connected",
-};
 const $ = id => document.getElementById(id);
 
 const login = new Login($("login"), { enter: () => app.connection.open(), about: () => app.about });
@@ -30,7 +27,7 @@ const app = {
 		return login.given;
 	},
 
-	/** Open a further connection, logged in like the first, whenever that is there. */
+	/** Open a further connection, whenever the first one is there. */
 	open() {
 		const first = app.connection, ready = () => first.state === "ready";
 		const connection = new Connection({ login: () => login.given, may: ready });
@@ -45,7 +42,7 @@ const app = {
 		if (said.push(text) === 1) setTimeout(() => $("said").textContent = said.splice(0).join(". "), 1000);
 	},
 
-	/** Show an error, until it is dismissed or another one comes. */
+	/** Show an error. */
 	fail(error) {
 		bar($("fault"), error.code ? `${error.code}: ${error.message}` : String(error.message ?? error));
 	},
@@ -71,7 +68,7 @@ function bar(node, text, dismissed) {
 	node.hidden = false;
 }
 
-// Views: each is made when it is shown first.
+// Views, each made when it is shown first
 
 const tabs = VIEWS.map(({ id, title }) => el("a.tab", {
 	id: `tab-${id}`, role: "tab", href: `#${id}`, "aria-controls": `view-${id}`,
@@ -123,7 +120,8 @@ $("panels").append(...panels);
 
 function showState() {
 	const { state, reason, user } = app.connection, away = state === "waiting";
-	$("state").textContent = STATES[state] + (away && reason ? `: ${reason}` : "");
+	const text = { connecting: state, login: "log in to go on", ready: "connected" }[state] ?? "not connected";
+	$("state").textContent = text + (away && reason ? `: ${reason}` : "");
 	$("state").className = state === "ready" ? "good" : state === "connecting" ? "" : "bad";
 	$("user").textContent = user ?? "";
 	$("leave").hidden = !login.given;

@@ -140,11 +140,10 @@ export function messageList(say) {
 
 	return {
 		node, take,
-		/** Whether more is thrown away than shown at present. */
 		get full() {
 			return full();
 		},
-		/** Watch how far the page is behind what a connection has for it. */
+		/** Watch how far the page is behind a connection. */
 		async watch(title, caughtUp) {
 			if (behind.has(title)) return tell();
 			behind.set(title, Date.now());
@@ -152,7 +151,7 @@ export function messageList(say) {
 			behind.delete(title);
 			tell();
 		},
-		/** Tell in the list that messages were missed: how many, null if nobody knows, and why. */
+		/** Tell how many messages were missed, null if nobody knows, and why. */
 		lose(number, reason) {
 			missed += number ?? 0;
 			add([lossRow(number, reason)]);

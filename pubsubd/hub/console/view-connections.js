@@ -52,7 +52,7 @@ export default {
 				el("th.end", { scope: "col" }, el("span.unseen", "End it"))], body, ".connections"),
 			panel("Closed of late", table("Closed of late", EVENT, recent, ".events"), note), dialog);
 
-		// Rows stay where they are while somebody points at them or has come there with the keyboard.
+		// Rows keep their places while somebody points at them or has come there with the keyboard.
 		const rows = new Map(), held = () => body.contains(document.activeElement) ||
 			(matchMedia("(hover: hover)").matches && body.matches(":hover"));
 

@@ -5,7 +5,6 @@ import { clock, denied, el, field, fields, frames, show, table } from "./dom.js"
 const BAD = /fail|refused|down|closed|dropped/;
 const GAPS = 50; // places where some were missed
 
-/** Heads of the columns of `eventRow`. */
 export const EVENT = ["Time", "Event", "Who", "Reason", "Details"];
 
 /** Return the row of an event; a brief one has two cells. */

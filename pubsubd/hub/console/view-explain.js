@@ -1,6 +1,7 @@
 // Who would receive a name, and why.
 
-import { count, el, field, panel, show, table } from "./dom.js";
+import { some } from "./dialects.js";
+import { count, denied, el, field, panel, show, table } from "./dom.js";
 
 function row({ as, connection, exact, matching, patterns = [], peer, substrings }) {
 	const reasons = [
@@ -31,9 +32,7 @@ export default {
 		const found = table("Receivers", ["Connection", "Address", "Receives it as", "Because of"], body);
 		found.hidden = true;
 		root.append(panel("Who would receive a message",
-			el("p.note", "Nothing is published. The daemon tells which connections and daemons would " +
-				"receive a message with this name, and which of their subscriptions match."),
-			form, answer, found));
+			el("p.note", "Nothing is published."), form, answer, found));
 
 		async function ask() {
 			const asked = name.value;
@@ -42,15 +41,11 @@ export default {
 				const { count: number, receivers } = await connection.json("explain", asked);
 				body.replaceChildren(...receivers.map(row));
 				found.hidden = !number;
-				const daemons = receivers.some(one => one.connection === null) ? " and daemons" : "";
-				const noun = number === 1 ? "connection" : `connections${daemons}`;
 				const more = receivers.length < number ? `; ${count(receivers.length)} are listed` : "";
-				answer.replaceChildren(`${number ? `${count(number)} ${noun}` : "Nobody"} would receive `,
-					el("code", show(asked, 300)), more);
+				answer.replaceChildren(`${some(number, "receiver")} of `, el("code", show(asked, 300)), more);
 			} catch (error) {
-				answer.textContent = error.code === "not-allowed" ?
-					"You cannot see who receives a name: your rights do not include it." :
-					`${error.code}: ${error.message}`;
+				const { code, message } = error;
+				answer.textContent = /^not|^login/.test(code) ? denied("who receives it", error) : `${code}: ${message}`;
 			}
 		}
 
@@ -58,18 +53,18 @@ export default {
 			event.preventDefault();
 			ask();
 		};
-		let waiting = false;
-		connection.addEventListener("state", () => {
-			if (!waiting || connection.state !== "ready") return;
-			waiting = false;
+		let part;
+		const take = () => {
+			if (!part || connection.state !== "ready") return;
+			name.value = part;
+			part = "";
 			ask();
-		});
+		};
+		connection.addEventListener("state", take);
 		return {
-			shown(part) {
-				if (!part) return;
-				name.value = part;
-				waiting = connection.state !== "ready";
-				if (!waiting) ask();
+			shown(wanted) {
+				part = wanted;
+				take();
 			},
 		};
 	},

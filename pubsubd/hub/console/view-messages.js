@@ -31,13 +31,13 @@ export default {
 		const [subscribes, publishes] = [1, 2].map(() => el("code.msg-sent"));
 		const subscribe = el("form",
 			el("div.row", words("Topic", "topic"), el("button.main", "Subscribe")),
-			el("p.msg-sends", "Sends: ", subscribes), subscribed);
+			el("p.note", "Sends: ", subscribes), subscribed);
 		const type = words("Type", "type", "note");
 		const publish = el("form",
 			el("div.row", words("Topic", "name"), type),
 			choice("kind", "Data", KINDS),
 			field("Message", el("textarea", { name: "data", rows: 2 }, "hello")),
-			el("p.msg-sends", "Sends: ", publishes),
+			el("p.note", "Sends: ", publishes),
 			el("div.row", el("button.main", "Publish"), published));
 		const chips = el("ul.msg-chips", { ariaLabel: "Subscriptions" });
 		root.append(

@@ -261,7 +261,7 @@ def test_explain_tells_who_would_receive_a_name_and_why(
     line.say(b"sub chat\nsub main\nsub\n")
     line.ping()
     open_console(page, shared, "explain/chat%2Fmain")
-    page.wait_text("#view-explain p[role=status]", "1 connection would receive chat/main")
+    page.wait_text("#view-explain p[role=status]", "1 receiver of chat/main")
     row = page.text("#view-explain tbody tr")
     assert f"127.0.0.1:{line.sock.getsockname()[1]}" in row
     assert {"contains chat", "contains main", "everything"} <= set(
