@@ -216,6 +216,7 @@ def _write_items(file: TextIO, items: Iterable[Mapping[str, Any]]) -> None:
 def _write_dot(file: TextIO, graph: Graph) -> None:
     file.write(f"graph {_quoted(graph.name)} {{\n")
     file.write('  node [shape=box, style=rounded, fontname="sans-serif"]\n')
+    file.write('  edge [fontname="sans-serif", fontsize=10]\n')
     for row in graph.daemons:
         shown = dict(_known(row, DAEMON))
         if shown["state"] == "gone":

@@ -22,7 +22,10 @@ ENDS = (
     ("src", "dst"),
     ("source", "target"),
     ("from", "to"),
+    ("source", "destination"),
+    ("src", "dest"),
     ("node1", "node2"),
+    ("nodea", "nodeb"),
     ("id1", "id2"),
     ("router", "neighbor"),
     ("local", "remote"),
@@ -323,19 +326,22 @@ _KEYED = re.compile(r"\s*([^\s:]+):(\s.*)?").fullmatch
 def is_adjacency(lines: Sequence[str]) -> bool:
     """Tell whether rows are a daemon and its neighbours: all of it must be seen.
 
-    They are if each is as ``a: b c``; or if each begins with another name, and all names begin one,
-    as networkx writes it.
+    They are if each is as ``a: b c``; or if each begins with another name, all names begin one, and
+    it is no list of two columns and a number: rows have several widths or more names, or each link
+    is in the rows of both ends.
     """
     if all(_KEYED(line) and _KEYED(line.split()[0]) for line in lines):
         return True
     words = [line.split() for line in lines]
     first = {one[0] for one in words}
     widths = {len(one) for one in words}
-    return (
-        len(first) == len(words) > 1
-        and len(widths) > 1
-        and all(one in first for row in words for one in row)
-    )
+    if not len(first) == len(words) > 1 or max(widths) < 3:
+        return False
+    if not all(one in first for row in words for one in row):
+        return False
+    arcs = {(row[0], one) for row in words for one in row[1:]}
+    named = any(not _NUMBER(one) for one in first)
+    return len(widths) > 1 or named or arcs == {(dst, src) for src, dst in arcs}
 
 
 def read_adjacency(file: BinaryIO, links: Links) -> None:

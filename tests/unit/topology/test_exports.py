@@ -80,7 +80,7 @@ def test_graphviz_draws_it(tmp_path: Path) -> None:
     path = written(tmp_path, ".dot")
     text = path.read_text()
     assert '"a" -- "b" [bridge="true", cut_off="1"' in text
-    assert text.count("\n") == 9
+    assert text.count("\n") == 10
     assert "\\\\" in text
 
 

@@ -214,6 +214,10 @@ def lines(form: str = "{} {}", numbered: bool = False) -> str:
     return "".join(form.format(*arc) + "\n" for arc in sorted(NUMBERED if numbered else ARCS))
 
 
+def complete(names: str) -> Arcs:
+    return {(a, b) for a in names for b in names if a != b}
+
+
 ALONE: Arcs = {("alone", None)}
 
 READ: list[tuple[str, str, Any, Arcs]] = [
@@ -232,7 +236,7 @@ READ: list[tuple[str, str, Any, Arcs]] = [
     ("out.y", "konect", "% asym positive\n" + lines("{} {} 1 99", numbered=True), NUMBERED),
     ("x.graph", "metis", METIS, NUMBERED_BOTH | {("5", None)}),
     ("y.graph", "metis", METIS_WEIGHTS, NUMBERED_BOTH),
-    ("ring", "metis", "3 3\n2 3\n1 3\n1 2\n", {(a, b) for a in "123" for b in "123" if a != b}),
+    ("ring", "metis", "3 3\n2 3\n1 3\n1 2\n", complete("123")),
     ("x.json", "json", NETJSON, BOTH | ALONE),
     ("y.json", "json", {"type": "NetworkCollection", "collection": [NETJSON]}, BOTH | ALONE),
     ("meshviewer.json", "json", MESHVIEWER, BOTH | ALONE),
@@ -257,9 +261,23 @@ READ: list[tuple[str, str, Any, Arcs]] = [
     ("b.txt", "arrows", lines('"{}" -- "{}";'), BOTH),
     ("c.txt", "adjacency", "a: b\nb: c\nc: a d\nd:\n", ARCS),
     ("d.txt", "adjacency", "# by networkx\na b\nb c\nc a d\nd\n", ARCS),
+    ("e.txt", "adjacency", "a b\nb c\nc a d\nd\n", ARCS),
+    (
+        "f.txt",
+        "adjacency",
+        "a b c\nb a c\nc a b\n",
+        complete("abc"),
+    ),
+    (
+        "g.txt",
+        "adjacency",
+        "1 2 3\n2 1 3\n3 1 2\n",
+        complete("123"),
+    ),
     ("q.csv", "table", lines('"{}","{}"'), ARCS),
     ("i.csv", "table", "id,source,target\n" + lines("7,{},{}"), ARCS),
     ("h.csv", "table", "id_1,id_2\n" + lines("{},{}", numbered=True), NUMBERED),
+    ("n.csv", "table", "NodeA,NodeB\n" + lines("{},{}"), ARCS),
     ("w.tsv", "table", "weight\tFromNode\tToNode\n" + lines("1\t{}\t{}"), ARCS),
     ("r.txt", "table", '"x" "source" "target"\n' + lines('"1" "{}" "{}"'), ARCS),
     ("pipe.txt", "table", "# relations\n" + lines("{}|{}|-1"), ARCS),
@@ -271,6 +289,8 @@ READ: list[tuple[str, str, Any, Arcs]] = [
 NATIVE = {
     "list.txt": ("list", lines()),
     "list.csv": ("list", lines("{},{},0.5")),
+    "weights.txt": ("list", "1 2 3\n2 3 3\n3 1 2\n"),
+    "no-metis.txt": ("list", "3 3\n1 2\n2 3\n1 3\n"),
     "titles.tsv": ("list", "source\ttarget\tquality\n" + lines("{}\t{}\t0.5")),
     "snap.txt": ("list", "# Nodes: 4\n#\n# FromNodeId\tToNodeId\n" + lines("{}\t{}")),
     "rows.jsonl": ("jsonl", '{"ts": 1, "src": "a", "dst": "b"}\n'),
