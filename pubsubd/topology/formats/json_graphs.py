@@ -89,7 +89,7 @@ def _add_list(document: Any, links: Links) -> None:
     if any("orig_address" in one or "neigh_address" in one for one in entries):
         raise FormatError(
             "it looks like a table of batctl: it has the routes of one node, not the links of a"
-            " mesh, which batadv-vis -f jsondoc has"
+            " mesh; batadv-vis -f jsondoc has them"
         )
     if not any(_ends(one) for one in entries):
         raise FormatError("it is JSON without links of a mesh")

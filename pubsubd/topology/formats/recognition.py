@@ -45,7 +45,7 @@ _PACKED = {
 _ONE_NODE = "it has what one node knows, not the links of a mesh"
 _GIVE_COLUMNS = "save it as a list of two columns"
 _REFUSED: tuple[tuple[str, str, str], ...] = (
-    (r"\[?B\.A\.T\.M\.A\.N\.", "a table of batctl", f"{_ONE_NODE}; batadv-vis -f jsondoc does"),
+    (r"\[?B\.A\.T\.M\.A\.N\.", "a table of batctl", f"{_ONE_NODE}; batadv-vis -f jsondoc has them"),
     (r"\s*(IF\s+Neighbor|Originator)\s+last-seen", "a table of batctl", _ONE_NODE),
     (r"OpenVPN (CLIENT LIST|STATISTICS)|TITLE[,\t]OpenVPN", "a status file of OpenVPN", _ONE_NODE),
     (r"interface: \S+\n\s+(public|private) key: ", "a table of wg show", _ONE_NODE),
@@ -214,7 +214,9 @@ def _recognise_text(head: Head, wishes: Wishes) -> Format:
     if re.search(r"^Table: \w", start, re.MULTILINE):
         if re.search(r"^Table: Topology$", start.replace("\r", ""), re.MULTILINE):
             return Format("olsr")
-        raise FormatError(f"it looks like a table of OLSR: {_ONE_NODE}; the table Topology does")
+        raise FormatError(
+            f"it looks like a table of OLSR: {_ONE_NODE}; the table Topology has them"
+        )
     if re.match(r"(%[^\n]*\n|\s*\n)*\*(network|vertices)\b", start, re.IGNORECASE):
         return Format("pajek")
     if re.match(r'(#[^\n]*\n|\s*\n|\w+\s+("[^"]*"|[^\s"\[]+)\s*\n)*graph\s*\[', start):

@@ -151,8 +151,8 @@ def recognise(
             return Table(delimiter, *places, header=True, comment=comment)
     if _has_header(rows):
         raise FormatError(
-            f"its columns are called {', '.join(rows[0])[:80]}, and none says which have the ends"
-            " of a link: --columns src=1,dst=2 does"
+            f"its columns are called {', '.join(rows[0])[:80]}, which does not say where the ends of"
+            " a link are: use --columns src=1,dst=2"
         )
     _check_kinds(rows, of_folder=of_folder)
     return Table(delimiter, comment=comment)
@@ -238,7 +238,7 @@ def _check_kinds(rows: Sequence[Sequence[str]], *, of_folder: bool) -> None:
         FormatError: they are of different kinds, or times, or a matrix; or, if nobody has named
             the file, no name is in both.
     """
-    hint = "--columns src=1,dst=2 says which columns have the ends of a link"
+    hint = "if they are links all the same, use --columns src=1,dst=2"
     if len(rows) < _FEW:
         return
     if len(rows) == len(rows[0]) and {one for row in rows for one in row} <= {"0", "1"}:
