@@ -7,7 +7,7 @@ spark-submit's, such as ``--driver-memory 2g --executor-memory 4g``. Its pyspark
 version that pubsubd is installed with, and the workers' Python (``PYSPARK_PYTHON``) needs
 ``pip install '.[topology]'``, in a checkout, as well. The workers read INPUT, which may be
 ``s3a://`` or what else Spark knows, and write to DIR, which is a directory that they all share with
-this machine.
+this machine, or a URL.
 """
 
 import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.values import duration, moment
 from pubsubd.topology.formats.tables import Columns
+from pubsubd.topology.inputs import local_path
 from pubsubd.topology.metrics import METRICS, explain
 from pubsubd.topology.parameters import CONDITIONS, Job
 from pubsubd.topology.run import run
@@ -63,13 +64,24 @@ def _ends(least: int) -> Callable[[str], tuple[str, ...]]:
     return read
 
 
+def _read_conf(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """Return the settings of Spark by their names."""
+    conf = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not (name.startswith("spark.") and equals):
+            raise click.BadParameter(f"{text!r} is not spark.NAME=VALUE", ctx, param)
+        conf[name] = value
+    return conf
+
+
 @click.command()
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 @click.option(
     "--out",
     type=click.Path(file_okay=False),
     metavar="DIR",
-    help="Directory for the report; created if it does not exist.  [default: only the summary]",
+    help="Directory, or a URL, for the report; is created.  [default: only the summary]",
 )
 @click.option(
     "--json",
@@ -177,6 +189,19 @@ def _ends(least: int) -> Callable[[str], tuple[str, ...]]:
     metavar="SIZE",
     help="Heap of the Java process, such as 4g.  [default: 2g, at most half of the memory]",
 )
+@click.option(
+    "--conf",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_read_conf,
+    help="A setting of Spark, such as spark.executor.memory=4g; may be given several times.",
+)
+@click.option(
+    "--packages",
+    metavar="GROUP:NAME:VERSION",
+    multiple=True,
+    help="A Java library, with those that it needs, as spark-submit takes it.",
+)
 @click.option("--quiet", is_flag=True, help="Do not print the stages.")
 @click.option(
     "--explain",
@@ -191,6 +216,8 @@ def command(
     out: str | None,
     fail_on: tuple[tuple[str, ...], ...],
     quiet: bool,
+    conf: dict[str, str],
+    packages: tuple[str, ...],
     **parameters: Any,
 ) -> int:
     """Report where the mesh would break.
@@ -212,15 +239,14 @@ def command(
     """  # noqa: D301  (click wants the character)
     master = parameters["master"]
     if out is None and master is not None and not master.startswith("local"):
-        raise click.UsageError("--master needs --out, a directory that all workers see")
-    if out is not None and "://" in out:
-        raise click.UsageError(
-            "--out must be a directory that this machine and all workers see, not a URL"
-        )
+        raise click.UsageError("--master needs --out, a directory that all workers see, or a URL")
+    if packages:
+        conf["spark.jars.packages"] = ",".join(packages)
+    here = None if out is None else local_path(out)
+    place = Path(here) if here else out
     progress = _Progress(quiet)
     try:
-        place = None if out is None else Path(out)
-        outcome = run(Job(inputs=inputs, out=place, **parameters), progress.stage)
+        outcome = run(Job(inputs, place, conf=conf, **parameters), progress.stage)
     finally:
         progress.end()
     for line in outcome.summary:

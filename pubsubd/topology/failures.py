@@ -58,6 +58,9 @@ _KNOWN = {
         "Spark has no library for this kind of URL: {line}"
         " (give it one with --conf spark.jars.packages=NAME)"
     ),
+    r"External scheduler cannot be instantiated|KubernetesClientException": (
+        "Spark cannot use the cluster: {cause}"
+    ),
     r"invalid null input: name": (
         "Spark needs a name for the user it runs as, and /etc/passwd has none for this one"
     ),
@@ -83,7 +86,10 @@ def explain_failure(failure: BaseException, log: Path | None = None, start: int 
         text = _tail(log, start) or text
     for pattern, told in _KNOWN.items():
         if found := re.search(rf"^.*?(?:{pattern}).*$", text, re.MULTILINE):
-            return _short(told.format(line=_clean(found[0].strip()), **found.groupdict()))
+            line = _clean(found[0].strip())
+            causes = re.findall(r"^\s*Caused by: (.*)$", text, re.MULTILINE)
+            cause = _clean(causes[-1]) if causes else line
+            return _short(told.format(line=line, cause=cause, **found.groupdict()))
     if _JAVA_ENDED in _text(failure):
         return _short(f"Spark's Java did not start: {_last_words(text) or 'it said nothing'}")
     if gone:

@@ -50,6 +50,9 @@ MESH_ENDINGS = (
 )
 """Endings of a file that are no part of its mesh's name; as a regular expression."""
 
+LONGEST_LINE = 16 * 2**20
+"""Most bytes of the first line of a text."""
+
 _HOUR = 3600
 _TABLES = {"list", "table", "arrows", "adjacency"}  # formats that any text may seem to have
 _MAGIC = re.compile(r"[*?\[{]")  # what makes a path a glob
@@ -220,6 +223,8 @@ def tell(path: Path, wishes: Wishes) -> Format:
     _check_kind(path)
     _check_name(path)
     head = peek(path)
+    if not head.whole and b"\n" not in head.data:
+        _check_line(path)
     ending = ending_of(path.name)
     if ending == "parquet" and not head.data.startswith(b"PAR1"):
         raise TopologyError(f"{path} is not a Parquet file")
@@ -243,6 +248,17 @@ def peek(path: Path) -> Head:
     with open_unpacked(path) as file:
         start = file.read(PEEKED + 1)
     return Head(start[:PEEKED], len(start) <= PEEKED, without_packing(path.name))
+
+
+def _check_line(path: Path) -> None:
+    """Raise TopologyError if the first line is so long that Spark might have no memory for it."""
+    with open_unpacked(path) as file:
+        for _ in range(0, LONGEST_LINE, PEEKED):
+            chunk = file.read(PEEKED)
+            if not chunk or b"\n" in chunk:
+                return
+    most = LONGEST_LINE // 2**20
+    raise TopologyError(f"{path} is no edge list: its first line is longer than {most} MiB")
 
 
 def _tell_nodes(path: Path) -> Format:

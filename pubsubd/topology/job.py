@@ -40,6 +40,7 @@ from pubsubd.topology.history import (
 from pubsubd.topology.hypothetical import suppose
 from pubsubd.topology.incident import gone_table
 from pubsubd.topology.inputs import check_window
+from pubsubd.topology.output import writing
 from pubsubd.topology.parameters import Job, Outcome, Stage
 from pubsubd.topology.preparing import Prepared, prepare
 from pubsubd.topology.reading import Inputs, read_inputs, read_nodes
@@ -126,13 +127,12 @@ def analyse(
         TopologyError, OSError: as :func:`pubsubd.topology.run.run`.
     """
     here = prepared.size < HERE
-    with changed(spark, _of_a_small_job(prepared.size) if here else {}):
-        made = scratch.path / "made"
-        made.mkdir()
+    with (
+        writing(spark, job.out, scratch.path.resolve()) as (shared, made),
+        changed(spark, _of_a_small_job(prepared.size) if here else {}),
+    ):
         notes = [f"left out: {file}: {why}" for file, why in sorted(prepared.ignored.items())]
-        report = _analyse(
-            spark, job, prepared, Store(spark, scratch.path, here), made, stage, notes
-        )
+        report = _analyse(spark, job, prepared, Store(spark, shared, here), made, stage, notes)
         stage("writing the report")
         return _write(job, report, made, notes)
 
@@ -144,8 +144,6 @@ def _write(job: Job, report: Report, made: Path, notes: list[str]) -> Outcome:
     summary = terminal_summary(report)
     if job.out is not None:
         write_report(report, made)
-        for file in sorted(made.iterdir()):
-            file.replace(job.out / file.name)
     if job.textfile is not None:
         write_whole(job.textfile, metrics)
     conditions = frozenset[str]().union(*map(conditions_of, report.meshes))
@@ -221,7 +219,7 @@ def _analyse(
     stage("putting the report together")
     listed = None if nodes is None else nodes.toArrow()
     take_arcs = partial(_take_arcs, arcs, graphs)
-    meshes = assemble(made, store.scratch / "kinds", listed, take_arcs, job.seed)
+    meshes = assemble(made, store.shared.here / "kinds", listed, take_arcs, job.seed)
     gone = gone_table((one.mesh, one.incident) for one in meshes if one.incident is not None)
     write_table(Table("gone", gone, ("mesh", "id")), store, made)
     if job.export:

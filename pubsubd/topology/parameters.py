@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -23,13 +23,14 @@ class Job:
 
     Durations are seconds. ``columns`` are those of tables that have the ends of links. ``mesh``,
     ``since`` and ``until`` keep a part of the rows, ``nodes`` is a file with daemons that exist.
-    ``out`` is the directory for the report and the tables, ``json`` the file for ``report.json``,
-    ``-`` for the :class:`Outcome`, ``textfile`` that for Prometheus; each may be None. ``without``
-    and ``added`` make it hypothetical: daemons, and links as their two ends.
+    ``out`` is the directory for the report and the tables, or the URL of one that is not on this
+    machine, ``json`` the file for ``report.json``, ``-`` for the :class:`Outcome`, ``textfile``
+    that for Prometheus; each may be None. ``without`` and ``added`` make it hypothetical: daemons,
+    and links as their two ends. ``conf`` are settings of Spark.
     """
 
     inputs: Sequence[str]
-    out: Path | None = None
+    out: Path | str | None = None
     json: str | None = None
     textfile: Path | None = None
     without: Sequence[tuple[str, ...]] = ()
@@ -49,6 +50,7 @@ class Job:
     local_edges: int = 10_000_000
     log_file: Path | None = None
     driver_memory: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def prepare(job: Job, scratch: Scratch, stage: Stage) -> Prepared:
             except BROKEN as error:
                 raise unreadable(stream.name, error) from error
         else:
-            found = find_here(local, wishes, job.out)
+            found = find_here(local, wishes, job.out if isinstance(job.out, Path) else None)
             formats |= found.files
             prepared.ignored |= found.ignored
     if job.nodes is not None:

@@ -15,19 +15,21 @@ from pubsubd.topology.failures import chain
 
 @contextlib.contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Let SIGTERM leave the block in order; restore signals, environment and import path."""
+    """Let signals leave the block in order; restore signals, environment and import path."""
     path, environ = list(sys.path), dict(os.environ)
     ours = threading.current_thread() is threading.main_thread()  # which alone has signals
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    if ours and before[signal.SIGTERM] is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ENDING)}
+    for number in _ENDING:
+        if ours and before[number] is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _terminate)
     try:
         yield
     except BaseException as error:
         # What cleans up on the way may ask Java, which the signal has ended, and fail.
         causes = list(chain(error))
-        if any(isinstance(one, _Terminated) for one in causes):
-            raise SystemExit(128 + signal.SIGTERM) from None  # as if the signal had ended it
+        for one in causes:
+            if isinstance(one, _Terminated):
+                raise SystemExit(128 + one.number) from None  # as if the signal had ended it
         if any(isinstance(one, KeyboardInterrupt) for one in causes):
             raise KeyboardInterrupt from None
         raise
@@ -40,12 +42,19 @@ def process_as_it_was() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came. Spark's Python gives up a question to Java for a KeyboardInterrupt alone."""
+    """A signal came. Spark's Python gives up a question to Java for a KeyboardInterrupt alone."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
-def _terminate(_number: int, _frame: object) -> None:
-    raise _Terminated
+def _terminate(number: int, _frame: object) -> None:
+    raise _Terminated(number)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import tempfile
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -35,6 +36,8 @@ def run(job: Job, stage: Stage) -> Outcome:
             _check_folder(Path(file))
     for path in job.export:
         check_ending(path)
+    if isinstance(job.out, Path):
+        check_out(job.out)
     with _one_line(), Scratch(job.out) as scratch:
         prepared = prepare(job, scratch, stage)
         stage("starting Spark")
@@ -44,6 +47,7 @@ def run(job: Job, stage: Stage) -> Outcome:
             heap=job.driver_memory,
             brief=prepared.size < BRIEF,
             archive=True,
+            settings=job.conf,
             meanwhile=_import,
         ) as spark:
             in_spark = import_module("pubsubd.topology.job")
@@ -62,6 +66,22 @@ def _check_folder(file: Path) -> None:
         raise TopologyError(f"{file}: there is no directory {folder}")
     if not os.access(file if file.exists() else folder, os.W_OK):
         raise TopologyError(f"{file}: no permission to write it")
+
+
+def check_out(out: Path) -> None:
+    """Check that a directory can be written to, without making it.
+
+    Raises:
+        TopologyError: it cannot.
+    """
+    there = out.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    try:
+        # Other than a look at rights, this notices what is mounted read-only.
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise TopologyError(f"--out {out}: {error.strerror}: {there}") from error
 
 
 def _import() -> None:

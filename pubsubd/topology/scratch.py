@@ -10,9 +10,14 @@ from types import TracebackType
 from typing import Self
 
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.held import held_folder
 
 SPARED = 1 << 30
 """Bytes that copies leave free on the disk."""
+
+
+PREFIX = ".topology-"
+"""What the names of directories begin with that are gone when a report is done."""
 
 
 class Scratch:
@@ -21,14 +26,15 @@ class Scratch:
     It is made when it is first needed, and removed at the end.
 
     Args:
-        out: the directory of the report; None if there is none, for the system's temporary one.
+        out: the directory of the report; otherwise it is among the system's temporary files.
     """
 
-    def __init__(self, out: Path | None) -> None:
-        self._out = Path(tempfile.gettempdir()) if out is None else out.absolute()
+    def __init__(self, out: Path | str | None) -> None:
+        self._out = out.absolute() if isinstance(out, Path) else None
         self._path: Path | None = None
         self._made = False
         self._count = 0
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -39,9 +45,8 @@ class Scratch:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._path is not None:
-            shutil.rmtree(self._path, ignore_errors=True)
-        if self._made:
+        self._held.close()
+        if self._made and self._out:
             with contextlib.suppress(OSError):  # the report may be in it
                 self._out.rmdir()
 
@@ -53,9 +58,12 @@ class Scratch:
             OSError: it cannot be made.
         """
         if self._path is None:
-            self._made = not self._out.exists()
-            self._out.mkdir(parents=True, exist_ok=True)
-            self._path = Path(tempfile.mkdtemp(prefix=".topology-", dir=self._out))
+            parent, prefix = Path(tempfile.gettempdir()), "pubsubd-report-"
+            if self._out:
+                parent, prefix = self._out, PREFIX
+                self._made = not parent.exists()
+                parent.mkdir(parents=True, exist_ok=True)
+            self._path = self._held.enter_context(held_folder(prefix, parent))
         return self._path
 
     def place(self, name: str) -> Path:
@@ -77,5 +85,5 @@ class Scratch:
         """
         if shutil.disk_usage(self.path).free < SPARED:
             raise TopologyError(
-                f"{what} does not fit: less than {SPARED >> 30} GiB is free in {self._out}"
+                f"{what} does not fit: less than {SPARED >> 30} GiB is free in {self.path.parent}"
             )

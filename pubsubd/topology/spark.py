@@ -32,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 from pubsubd.topology.archive import SECONDS, Archive
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import explain_failure, is_of_spark
+from pubsubd.topology.held import held_folder
 from pubsubd.topology.java import find_java
 from pubsubd.topology.process import process_as_it_was, quiet_loggers
 from pubsubd.topology.settings import (
@@ -137,9 +138,8 @@ def _files(log_file: Path | None) -> Iterator[tuple[Path, IO[bytes]]]:
     """Make the scratch directory and open the log; a temporary log is kept if Spark fails."""
     with contextlib.ExitStack() as stack:
         try:
-            scratch = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="pubsubd-spark-", ignore_cleanup_errors=True)
-            )
+            parent = Path(tempfile.gettempdir())
+            scratch = stack.enter_context(held_folder("pubsubd-java-", parent))
             opened: Any = (
                 log_file.open("ab", buffering=0)
                 if log_file
@@ -154,7 +154,7 @@ def _files(log_file: Path | None) -> Iterator[tuple[Path, IO[bytes]]]:
             ) from error
         kept = log_file is not None
         try:
-            yield Path(scratch).resolve(), log
+            yield scratch.resolve(), log
         except _SparkError:
             kept = True
             raise

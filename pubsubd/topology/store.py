@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from pubsubd.topology.output import Shared
+
 Rows: TypeAlias = DataFrame | pa.Table
 """Rows of a frame, or those that are here already."""
 
@@ -34,13 +36,13 @@ class Store:
 
     Attributes:
         spark: the session.
-        scratch: a directory for files.
+        shared: a folder for files.
         here: rows are kept in this process.
     """
 
-    def __init__(self, spark: SparkSession, scratch: Path, here: bool) -> None:
+    def __init__(self, spark: SparkSession, shared: Shared, here: bool) -> None:
         self.spark = spark
-        self.scratch = scratch
+        self.shared = shared
         self.here = here
         self._kept = 0
 
@@ -49,7 +51,7 @@ class Store:
         if self.here:
             return frame.toArrow()
         self._kept += 1
-        path = (self.scratch / f"kept-{self._kept}").resolve().as_uri()
+        path = f"{self.shared.url}/kept-{self._kept}"
         frame.write.parquet(path)
         return self.spark.read.schema(frame.schema).parquet(path)
 
@@ -67,11 +69,11 @@ class Store:
         Its files are called ``part-*.parquet``; those of rows with the same value of the column
         ``by``, if it is given, are in a directory of their own, called ``BY=VALUE``.
         """
-        parts = (self.scratch / name).resolve()
         if isinstance(rows, DataFrame) and not self.here:
             writer = rows.orderBy(*keys).write
-            (writer.partitionBy(by) if by else writer).parquet(parts.as_uri())
-            return parts
+            (writer.partitionBy(by) if by else writer).parquet(f"{self.shared.url}/{name}")
+            return self.shared.fetch(name)
+        parts = self.shared.here / name
         table = rows.toArrow() if isinstance(rows, DataFrame) else rows
         table = sort_as_spark(table, keys)
         for value in pc.unique(table[by]).to_pylist() if by else [None]:

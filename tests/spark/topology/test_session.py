@@ -154,6 +154,17 @@ JVM stacktrace:
 """
 
 
+CLUSTER = """\
+An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: External scheduler cannot be instantiated
+\tat org.apache.spark.SparkContext$.org$apache$spark$SparkContext$$createTaskScheduler(x)
+Caused by: io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.
+\tat io.fabric8.kubernetes.client.KubernetesClientException.launderThrowable(x)
+Caused by: java.net.ConnectException: Connection refused
+\tat java.base/sun.nio.ch.Net.pollConnect(Native Method)
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -176,6 +187,10 @@ JVM stacktrace:
         (
             "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
             "executors were lost again and again",
+        ),
+        (
+            CLUSTER,
+            "Spark cannot use the cluster: Connection refused",
         ),
         ("[PATH_NOT_FOUND] Path does not exist: a. SQLSTATE: 42K03", "Path does not exist: a"),
         ("An error occurred while calling o1.x.\n: a.b.CException: really\n\tat y", "really"),

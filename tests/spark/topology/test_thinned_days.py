@@ -14,6 +14,7 @@ from pubsubd.mesh.compaction import compact
 from pubsubd.mesh.edge_files import Exporter
 from pubsubd.topology.cleaning import check, clean, drop_repeats
 from pubsubd.topology.history import make_history
+from pubsubd.topology.output import Shared
 from pubsubd.topology.parameters import Job
 from pubsubd.topology.preparing import prepare
 from pubsubd.topology.reading import read_inputs
@@ -83,7 +84,7 @@ def test_hours_of_thinned_days_are_those_of_all_rows(spark: SparkSession, tmp_pa
         assert list(folder.glob("*.parquet"))
     job = Job([str(tmp_path)], tmp_path / "out")
     inputs = read_inputs(spark, prepare(job, Scratch(job.out), print))
-    store = Store(spark, tmp_path, True)
+    store = Store(spark, Shared(tmp_path, tmp_path.as_uri()), here=True)
     rows = store.keep(drop_repeats(clean(check(inputs), 3600)))
     counts = {one["mesh"]: one["count"] for one in rows.groupBy("mesh").count().collect()}
     assert counts["thinned"] < counts["whole"] - 100

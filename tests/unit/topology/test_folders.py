@@ -10,7 +10,7 @@ import pytest
 from pubsubd.mesh.compaction import SETTLED, compact
 from pubsubd.mesh.edge_files import Exporter
 from pubsubd.topology.errors import TopologyError
-from pubsubd.topology.inputs import find_here
+from pubsubd.topology.inputs import LONGEST_LINE, find_here
 from pubsubd.topology.parameters import Job
 from pubsubd.topology.preparing import prepare
 from pubsubd.topology.scratch import Scratch
@@ -71,3 +71,15 @@ def test_windows_of_days_that_were_thinned_are_whole_hours(exported: Path) -> No
             look(exported, 900, since)
     assert str(caught.value).endswith("or --since 2026-11-29T00:00:00Z or later")
     look(exported, 900, MIDNIGHT.replace(day=29))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_file_of_one_enormous_line_is_told_before_java_starts(tmp_path: Path, more: int) -> None:
+    path = tmp_path / "list.txt"
+    size = (LONGEST_LINE if more else LONGEST_LINE // 2) + more
+    path.write_bytes(b"a b" + b"x" * size + b"\n")
+    if more:
+        with pytest.raises(TopologyError, match="its first line is longer than 16 MiB"):
+            find_here(str(path))
+    else:
+        find_here(str(path))

@@ -13,7 +13,11 @@ from pubsubd.topology.process import process_as_it_was
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """Let the signals do what they do in a program, and what they did before."""
-    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    usual = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
     before = {number: signal.signal(number, one) for number, one in usual.items()}
     yield
     for number, handler in before.items():
@@ -28,10 +32,17 @@ def fail_after(number: int) -> None:
         raise ConnectionError("Java is gone")
 
 
-def test_a_program_told_to_end_ends_so_whatever_fails_on_the_way() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_program_told_to_end_ends_so_whatever_fails_on_the_way(number: int) -> None:
     with pytest.raises(SystemExit) as end, process_as_it_was():
-        fail_after(signal.SIGTERM)
-    assert end.value.code == 128 + signal.SIGTERM
+        fail_after(number)
+    assert end.value.code == 128 + number
+
+
+def test_what_ignores_the_end_of_its_terminal_goes_on() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    with process_as_it_was():
+        signal.raise_signal(signal.SIGHUP)
 
 
 def test_an_interrupt_stays_one_whatever_fails_on_the_way() -> None:
