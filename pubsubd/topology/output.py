@@ -97,8 +97,9 @@ def writing(
     files.mkdir()
     if not isinstance(out, str):
         yield Shared(scratch, scratch.as_uri()), files
-        for file in sorted(files.iterdir()) if out else ():
-            file.replace(out / file.name)
+        if out is not None:
+            for file in sorted(files.iterdir()):
+                file.replace(out / file.name)
         return
     hadoop = Hadoop(spark, out)
     shared = Shared(scratch, f"{out.rstrip('/')}/{PREFIX}{secrets.token_hex(8)}", hadoop)
