@@ -57,7 +57,8 @@ class Hadoop:
         if not hasattr(known, "_jvm"):
             raise TopologyError(f"{url}: with Spark Connect, --out has to be a directory")
         self._path = known._jvm.org.apache.hadoop.fs.Path
-        self._files = self._path(url).getFileSystem(known._jsc.hadoopConfiguration())
+        settings = known._jsparkSession.sessionState().newHadoopConf()
+        self._files = self._path(url).getFileSystem(settings)
 
     def make(self, url: str) -> None:
         """Make a folder."""

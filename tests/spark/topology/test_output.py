@@ -6,7 +6,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 def url(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     """A URL of Hadoop's file system of mounts: that of ``far``, a directory."""
     (tmp_path / "far").mkdir()
-    jsc: Any = spark._jsc
     host = f"test{secrets.token_hex(4)}"  # Hadoop remembers what it has seen at one
     name = f"fs.viewfs.mounttable.{host}.link./far"
-    jsc.hadoopConfiguration().set(name, (tmp_path / "far").as_uri())
+    spark.conf.set(name, (tmp_path / "far").as_uri())
     yield f"viewfs://{host}/far/new/report"
-    jsc.hadoopConfiguration().unset(name)
+    spark.conf.unset(name)
 
 
 def scratch(folder: Path) -> Path:
