@@ -1,7 +1,7 @@
 """Compaction of exported edge lists: of each hour that is over one file, later of each day.
 
-``python -m pubsubd.mesh.compaction DIR SECONDS`` is run once an hour by the daemon that exports to
-``DIR``, as a process of the lowest priority: to read a day costs seconds of processor.
+``python -m pubsubd.mesh.compaction DIR SECONDS`` is run every half hour by the daemon that exports
+to ``DIR``, as a process of the lowest priority: to read a day costs seconds of processor.
 
 - The file of an hour has all its rows. It is gzip of JSON lines, in another order.
 - A day that was over ``SECONDS`` ago is thinned (:mod:`pubsubd.mesh.thinning`). Its windows of
@@ -45,8 +45,8 @@ from pubsubd.mesh.edge_files import (
 from pubsubd.mesh.edges import COLUMNS, EdgesError, write_parquet
 from pubsubd.mesh.thinning import thin
 
-GRACE = 1800.0
-"""Seconds for which superseded files stay; the analysis of a year takes less."""
+GRACE = 1500.0
+"""Seconds for which superseded files stay, for those who have listed the directory before."""
 
 SETTLED = 120.0
 """Seconds after which nothing is written to an hour any more."""
@@ -184,7 +184,7 @@ def _open(path: Path) -> IO[bytes]:
 
 def _pack(lines: Iterable[bytes], file: BinaryIO) -> None:
     """Write lines as gzip, sorted so that the reports of an end of a link follow each other."""
-    with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+    with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         held: list[bytes] = []
         size = 0
         for line in chain(lines, [b""]):

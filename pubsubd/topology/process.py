@@ -57,23 +57,11 @@ def _terminate(number: int, _frame: object) -> None:
     raise _Terminated(number)
 
 
-@contextlib.contextmanager
-def quiet_loggers() -> Iterator[None]:
+def quiet_loggers() -> None:
     """Keep Spark's loggers off the terminal: they print the stacks of failures reported anyway."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415  (the daemon is installed without it)
 
-    root, none = logging.getLogger(), logging.NullHandler()
-    if not root.handlers:  # logging.exception() would add one that writes on the terminal
-        root.addHandler(none)
-    printers = [
-        PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")
-    ]
-    before = [one.disabled for one in printers]
-    for one in printers:
-        one.disabled = True
-    try:
-        yield
-    finally:
-        root.removeHandler(none)
-        for one, disabled in zip(printers, before, strict=True):
-            one.disabled = disabled
+    if not logging.root.handlers:  # logging.exception() would add one that writes on the terminal
+        logging.root.addHandler(logging.NullHandler())
+    for kind in ("DataFrame", "SQL"):
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True

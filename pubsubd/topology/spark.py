@@ -105,7 +105,8 @@ def spark_session(
         thread = threading.Thread(target=meanwhile)
         thread.start()
         try:
-            with quiet_loggers(), opened as session:
+            quiet_loggers()
+            with opened as session:
                 yield session
                 session.stop()
         finally:

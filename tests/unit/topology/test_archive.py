@@ -20,7 +20,7 @@ def java(tmp_path: Path) -> Java:
     server.mkdir(parents=True)
     for name in ("libjvm.so", "classes.jsa"):
         (server / name).write_bytes(b"x")
-    return Java(tmp_path / "java", "17.0.1", "java")
+    return Java(tmp_path / "java", "17.0.1")
 
 
 @pytest.fixture
