@@ -56,7 +56,7 @@ _KNOWN = {
     ),
     r"No FileSystem for scheme|ClassNotFoundException: Class org\.apache\.hadoop\.fs\.": (
         "Spark has no library for this kind of URL: {line}"
-        " (give it one with --conf spark.jars.packages=NAME)"
+        " (give it one with --packages GROUP:NAME:VERSION)"
     ),
     r"External scheduler cannot be instantiated|KubernetesClientException": (
         "Spark cannot use the cluster: {cause}"
