@@ -10,7 +10,7 @@ import sys
 import termios
 import tty
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import trio
 
@@ -55,7 +55,8 @@ class Keyboard:
 
     def give_back(self) -> None:
         """Let the terminal be as it was."""
-        termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
+        with suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -71,7 +72,10 @@ class Keyboard:
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         while True:
             await trio.lowlevel.wait_readable(self._descriptor)
-            data = os.read(self._descriptor, 1024)
+            try:
+                data = os.read(self._descriptor, 1024)
+            except OSError:  # the terminal is gone
+                return
             if not data:
                 return
             for sequence, character in _KEY.findall(decode(data)):
