@@ -1,27 +1,39 @@
-// The connections of messages: one for each dialect, as one may have wildcards of one only, and
-// none for the other views, which must go on when too much comes here.
+// The connections of messages: one for each dialect, as one may have wildcards of one only. The
+// other views have theirs, and go on when too much comes here.
 //
-// send(make) sends what `make(id)` returns, and returns what the answer says; keep(key, make) does
-// so again after each reconnect, until drop(key, make); catchUp() returns when all that waited for
-// the page has come. `hear` is told messages, null for those not to be shown.
+// send(make) sends what `make(id)` returns, and returns what the answer says; catchUp() returns when
+// all that waited for the page has come. `hear` is told messages, null for those not to be shown.
 
 import { answerIn, signal } from "./dialects.js";
 
 const FIRST_WAIT = 500, LONGEST_WAIT = 30_000; // milliseconds between tries to connect
 const SURELY = /"hub:|"success":|"pong"/; // in every answer; in a flood nothing else is read
 
-export class LineChannel {
-	#kept = new Map(); // key -> what makes the subscription
+class Channel {
+	kept = new Map(); // key -> what makes a subscription, now and after each reconnect
 
+	async keep(key, make) {
+		await this.send(make);
+		this.kept.set(key, make);
+	}
+
+	async drop(key, make) {
+		this.kept.delete(key);
+		if (this.up) await this.send(make);
+	}
+}
+
+export class LineChannel extends Channel {
 	constructor(connection, { changed, full, hear }) {
+		super();
 		this.connection = connection;
 		connection.addEventListener("message", ({ detail: { name, data } }) =>
 			hear(full() ? null : { name, data: data.slice() }));
 		this.ready = new Promise(done => connection.addEventListener("state", () => {
 			const { reason, state } = connection;
-			if (state === "waiting" && this.#kept.size) changed(false, reason || "the connection was lost");
+			if (state === "waiting" && this.kept.size) changed(false, reason || "the connection was lost");
 			if (state !== "ready") return;
-			for (const make of this.#kept.values()) connection.command(make()).catch(() => {});
+			for (const make of this.kept.values()) connection.command(make()).catch(() => {});
 			changed(true);
 			done();
 		}));
@@ -32,14 +44,8 @@ export class LineChannel {
 		return this.connection.command(make());
 	}
 
-	async keep(key, make) {
-		await this.send(make);
-		this.#kept.set(key, make);
-	}
-
-	async drop(key, make) {
-		this.#kept.delete(key);
-		if (this.connection.state === "ready") await this.send(make);
+	get up() {
+		return this.connection.state === "ready";
 	}
 
 	catchUp() {
@@ -47,16 +53,16 @@ export class LineChannel {
 	}
 }
 
-export class HubChannel {
+export class HubChannel extends Channel {
 	#socket = null;
 	#ready = null; // a promise of the connection
 	#asked = new Map(); // id -> {resolve, reject}
 	#last = 0;
 	#wait = FIRST_WAIT;
-	#kept = new Map(); // key -> what makes the subscription
 	#pong = () => {};
 
 	constructor(app, answered, { changed, full, hear }) {
+		super();
 		Object.assign(this, { app, answered, changed, full, hear });
 	}
 
@@ -65,14 +71,8 @@ export class HubChannel {
 		return this.#send(make, answered);
 	}
 
-	async keep(key, make) {
-		await this.send(make);
-		this.#kept.set(key, make);
-	}
-
-	async drop(key, make) {
-		this.#kept.delete(key);
-		if (this.#socket?.readyState === WebSocket.OPEN) await this.#send(make, this.answered);
+	get up() {
+		return this.#socket?.readyState === WebSocket.OPEN;
 	}
 
 	catchUp() {
@@ -93,7 +93,7 @@ export class HubChannel {
 		socket.onmessage = ({ data }) => this.#take(data);
 		return new Promise((resolve, reject) => {
 			socket.onopen = () => this.#enter().then(resolve, error => {
-				this.#kept.clear(); // and not again by itself with what was refused
+				this.kept.clear(); // and not again by itself with what was refused
 				socket.close();
 				reject(error);
 			});
@@ -104,7 +104,7 @@ export class HubChannel {
 				this.#pong();
 				this.#ready = null;
 				reject(error);
-				if (!this.#kept.size) return;
+				if (!this.kept.size) return;
 				this.changed(false, error.message);
 				setTimeout(() => this.#again(), this.#wait * (0.75 + Math.random() / 2));
 				this.#wait = Math.min(this.#wait * 2, LONGEST_WAIT);
@@ -117,7 +117,7 @@ export class HubChannel {
 		if (this.app.connection.state !== "ready") return setTimeout(() => this.#again(), this.#wait);
 		try {
 			await (this.#ready ??= this.#open());
-			for (const make of this.#kept.values()) await this.#send(make, this.answered);
+			for (const make of this.kept.values()) await this.#send(make, this.answered);
 			this.#wait = FIRST_WAIT;
 			this.changed(true);
 		} catch {

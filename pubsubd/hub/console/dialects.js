@@ -10,26 +10,7 @@ const synap = (command, payload, id) => ({ command, request_id: id, payload });
 
 export const some = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 
-/** Return what somebody has typed as text, JSON or hexadecimal digits, for `publish` below. */
-export function dataOf(kind, text) {
-	if (kind === "text") return { data: text };
-	if (kind === "json") {
-		try {
-			return { json: true, data: JSON.parse(text) };
-		} catch (error) {
-			throw new Error(`This is not JSON: ${error.message}`);
-		}
-	}
-	const digits = text.replace(/\s+/g, "");
-	if (digits.length % 2 || /[^0-9a-f]/i.test(digits))
-		throw new Error("Bytes are pairs of hexadecimal digits, such as 00 ff.");
-	return { data: Uint8Array.from(digits.match(/../g) ?? [], pair => parseInt(pair, 16)) };
-}
-
-// Text and bytes as the JSON dialects carry them; they reach line clients as they were.
-const plain = (name, data) => typeof data === "string" ? { name, data } :
-	{ name, dataBase64: btoa(Array.from(data, byte => String.fromCharCode(byte)).join("")) };
-
+// Text and bytes of line clients, as the JSON dialects carry them.
 function unplain(name, payload) {
 	if (payload?.name !== name || Object.keys(payload).length !== 2) return payload;
 	if (typeof payload.data === "string") return unfold(payload.data);
@@ -57,7 +38,7 @@ const unfold = value =>
 export const DIALECTS = {
 	line: {
 		title: "Line protocol",
-		about: "Any part of a name, or nothing for all messages. The same as with nc.",
+		about: "Any part of a name; nothing for all messages.",
 		topic: "chat",
 		name: "chat/main",
 		subscribe: topic => topic ? `sub ${topic}\n` : "sub\n",
@@ -73,7 +54,7 @@ export const DIALECTS = {
 		subscribe: (topic, id) => signal("hub:subscribe", { topic }, id),
 		unsubscribe: (topic, id) => signal("hub:unsubscribe", { topic }, id),
 		publish: ({ name, type, json, data }, id) => signal("hub:publish", {
-			topic: name, type: json ? type : PLAIN, data: json ? data : plain(name, data),
+			topic: name, type: json ? type : PLAIN, data: json ? data : { name, data },
 		}, id),
 		read({ type, from, payload, metadata }) {
 			const name = String(metadata?.topic ?? "");
@@ -89,7 +70,7 @@ export const DIALECTS = {
 		subscribe: (topic, id) => synap("pubsub.subscribe", { topics: [topic] }, id),
 		unsubscribe: (topic, id) => synap("pubsub.unsubscribe", { topics: [topic] }, id),
 		publish: ({ name, json, data }, id) =>
-			synap("pubsub.publish", { topic: name, payload: json ? data : plain(name, data) }, id),
+			synap("pubsub.publish", { topic: name, payload: json ? data : { name, data } }, id),
 		read: ({ topic, payload }) => ({ name: topic, value: unplain(topic, payload) }),
 	},
 	envelope: {
@@ -99,10 +80,9 @@ export const DIALECTS = {
 		name: "chat:1",
 		subscribe: topic => ({ type: "__subscribe", id: "", payload: { topic } }),
 		unsubscribe: topic => ({ type: "__unsubscribe", id: "", payload: { topic } }),
-		publish({ name, json, data }) {
+		publish({ name, data }) {
 			const [, type, id] = /^([^:]+):([^]*)$/.exec(name) ?? [];
 			if (!type) throw new Error("The topic of an envelope is TYPE:ID, for example chat:1.");
-			if (!json && typeof data !== "string") throw new Error("Envelopes carry text and JSON only.");
 			return { type, id, payload: data };
 		},
 		read: ({ type, id, payload }) => ({ name: `${type}:${id}`, value: unplain(`${type}:${id}`, payload) }),

@@ -1,12 +1,10 @@
-// A layout by forces: daemons push each other away, links pull them together.
-//
-// The same changes lead to the same picture: there is no chance in it. It cools down, and rests
-// until the graph changes. Of many daemons, each pushes only some others in a step, but harder.
+// A layout by forces: daemons push each other away, links pull them together. There is no chance
+// in it. It cools down, and rests until the graph changes.
 
 const LENGTH = 70; // of a link at rest
 const PUSH = 420, PULL = 0.5, CENTRE = 0.03, KEEP = 0.6; // forces; the speed that is kept
 const COOLING = 0.977, STILL = 0.006, WARM = 0.4;
-const MANY = 300; // daemons that each one pushes
+const MANY = 300; // daemons that each one pushes in a step; of more, only some, but harder
 const GOLDEN = Math.PI * (3 - Math.sqrt(5));
 
 function shift(node, dx, dy, force) {

@@ -89,7 +89,7 @@ export function meshPicture(choose) {
 
 	function place() {
 		const nodes = [...layout.nodes.values()];
-		// Returns where things are along an axis: all of them fit, and nothing is larger than life.
+		// All fits along each axis.
 		function span(axis, room) {
 			const all = nodes.map(one => one[axis]), least = Math.min(...all), most = Math.max(...all);
 			return { factor: (room - 2 * MARGIN) / (most - least || 1), middle: (least + most) / 2, room };

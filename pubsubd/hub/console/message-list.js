@@ -7,7 +7,7 @@ import { payload } from "./payload.js";
 const ROWS = 500, ROOM = 16 * 2 ** 20; // messages that are kept, and bytes of them
 const AHEAD = 500, AHEAD_ROOM = 4 * 2 ** 20; // that wait to be drawn
 const BUDGET = 6; // milliseconds of drawing in a frame
-const SAMPLE = 20, PAUSE = 200; // if too much comes: messages drawn at once, and milliseconds between
+const SAMPLE = 20, PAUSE = 200; // messages drawn at once if too much comes; milliseconds between
 const LATE = 1_500, SAY = 5_000; // milliseconds: behind that the page says so; between two notices
 const SEARCHED = 4_096; // characters of a message that the filter looks at
 

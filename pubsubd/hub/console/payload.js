@@ -42,7 +42,7 @@ function hexOf(data) {
 	});
 }
 
-/** Return a value in about so many characters, without looking at all of it. */
+/** Return the beginning of a value as JSON. */
 function brief(value, room = BRIEF, depth = 0) {
 	if (typeof value === "string")
 		return JSON.stringify(value.length > room ? value.slice(0, whole(value, room)) + "…" : value);
@@ -61,7 +61,7 @@ function brief(value, room = BRIEF, depth = 0) {
 	return list ? `[${parts.join(", ")}]` : `{${parts.join(", ")}}`;
 }
 
-// Children are made when they are unfolded, so what it costs does not depend on the depth.
+// Children are made when they are unfolded.
 function fold(value, depth) {
 	if (typeof value === "string") return el("span.msg-string", textOf(value));
 	const keys = Object.keys(value ?? {}), folded = show(brief(value), BRIEF * 2);

@@ -102,8 +102,8 @@ export default {
 			const section = state.mesh;
 			if (!section || (message.n && !message.mesh && mesh.node)) return;
 			body.hidden = Boolean(section.error);
-			why.textContent = section.error?.code === "no-mesh" ? "This daemon is not part of a mesh. " +
-				"Daemons that are linked by --peer appear here; see pubsubd-mesh(7)." :
+			why.textContent = section.error?.code === "no-mesh" ?
+				"This daemon is not part of a mesh; see pubsubd-mesh(7)." :
 				section.error ? denied("the mesh", section.error) : "";
 			mesh = {
 				daemons: sorted(section.daemons, "node"), links: sorted(section.links, "link"),

@@ -1,14 +1,14 @@
 // Publish and subscribe, in any dialect; the page shows what exactly is sent.
 
 import { HubChannel, LineChannel } from "./channels.js";
-import { DIALECTS, dataOf, written } from "./dialects.js";
+import { DIALECTS, written } from "./dialects.js";
 import { button, el, field, frames, panel, show } from "./dom.js";
 import { decode } from "./line.js";
 import { messageList } from "./message-list.js";
 
 const SHOWN = 2_000; // characters of what is sent
 const WATCH = 2_000; // milliseconds between two looks at how far the page is behind
-const KINDS = { text: "Text", json: "JSON", hex: "Bytes, as hexadecimal digits" };
+const KINDS = { text: "Text", json: "JSON" };
 
 function choice(name, label, options) {
 	return el("fieldset.msg-choice", el("legend", label), ...Object.entries(options).map(
@@ -71,8 +71,8 @@ export default {
 			return made;
 		}
 
-		// A daemon whose slow consumers lose messages tells so in an event, by the connection's number.
-		// The number of one's own is that of whoever receives a name that nobody else knows.
+		// Events of what was dropped name a connection by number: the page's own is the one that
+		// receives a name that nobody else knows.
 		async function identify(of) {
 			const name = `console/${Math.random().toString(36).slice(2)}`;
 			const { subscribe, unsubscribe } = DIALECTS[of === "line" ? of : "hub"];
@@ -99,9 +99,9 @@ export default {
 		const dialect = () => checked(dialects, "dialect");
 
 		function publication(id) {
-			const { data, name, type } = publish.elements;
+			const { data, name, type } = publish.elements, json = checked(publish, "kind") === "json";
 			return DIALECTS[dialect()].publish({
-				name: name.value, type: type.value, ...dataOf(checked(publish, "kind"), data.value),
+				name: name.value, type: type.value, json, data: json ? JSON.parse(data.value) : data.value,
 			}, id);
 		}
 

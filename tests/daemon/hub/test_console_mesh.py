@@ -94,7 +94,7 @@ MANY = """(async () => {
 def test_the_layout_is_the_same_each_time_and_comes_to_rest(shared: Daemon, page: Page) -> None:
     """Its steps are counted, so nothing depends on how fast this machine is."""
     open_console(page, shared, "mesh")
-    page.wait_text("#view-mesh .note", "This daemon is not part of a mesh.")
+    page.wait_text("#view-mesh .note", "This daemon is not part of a mesh")
     found = page.run(MANY)
     assert found["same"]
     assert found["steps"][0] == found["steps"][1] < 300

@@ -112,11 +112,9 @@ def test_what_a_dialect_refuses_is_said_and_nothing_is_subscribed(
     page.type(f"{SUBSCRIBE} [name=topic]", "a b")
     page.click(f"{SUBSCRIBE} button.main")
     page.wait_text(f"{SUBSCRIBE} [role=status]", "a space")
-    page.click("[name=kind][value=hex]")
-    page.type(f"{PUBLISH} textarea", "0 0f f")
-    page.wait_text(f"{PUBLISH} code", "pub chat/main 2 ")
-    page.type(f"{PUBLISH} textarea", "0x")
-    page.wait_text(f"{PUBLISH} code", "pairs of hexadecimal digits")
+    page.click("[name=kind][value=json]")
+    page.type(f"{PUBLISH} textarea", "[1")
+    page.wait_text(f"{PUBLISH} code", "JSON")
     assert page.run("document.querySelectorAll('.msg-chips li').length") == 0
 
 

@@ -13,7 +13,7 @@ from tests.daemons import ROOT
 from tests.hubs import Room
 
 FOLDER = ROOT / "pubsubd" / "hub" / "console"
-MOST = 100 * 1024
+MOST = 100_000
 
 
 @pytest.fixture
