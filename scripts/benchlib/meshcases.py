@@ -12,6 +12,7 @@ from functools import partial
 from statistics import median
 
 from .cases import Case, Target, one_name
+from .meshsend import SendRunner
 from .meshservers import check_passage, door, linked, wait_wanted
 from .meter import Meter
 from .protocols import Want
@@ -172,6 +173,16 @@ MESH_CASES: dict[str, Case] = {
             "what a link adds to one message, 16 B",
             HopRunner,
             (Target("hop_us", 1.2, ("nats",), lower=True),),
+            _TWO,
+        ),
+        Case(
+            "mesh-send",
+            "to an actor at the other end of a link, 16 B",
+            SendRunner,
+            (
+                Target("send_us", 1.2, base="line_us", lower=True),
+                Target("ask_us", None, ("nats",), lower=True),
+            ),
             _TWO,
         ),
         Case(

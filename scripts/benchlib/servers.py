@@ -166,7 +166,7 @@ class Server:
             command += ["--mesh=bench", f"--node=bench-{self._place}"]
             if self._peer:
                 command.append(f"--peer=127.0.0.1:{self._peer.port}")
-        return [*command, *_HUB_FLAGS] if self._variant == "hub" else command
+        return [*command, *_HUB_FLAGS] if self._variant in ("hub", "mesh") else command
 
     def _nats(self, guarded: bool) -> list[str]:
         self.monitor_port = _free_port()
@@ -222,7 +222,7 @@ class Server:
                 if self.name == "pubsubd":
                     ports = json.loads((self._directory / "ports.json").read_text())
                     self.port = ports["line"]["port"]
-                    self.hub_port = ports["hub"]["port"] if self._variant == "hub" else 0
+                    self.hub_port = ports["hub"]["port"] if self._variant in ("hub", "mesh") else 0
                 connect(self).close()
                 if self.hub_port:
                     socket.create_connection(("127.0.0.1", self.hub_port), 5).close()
