@@ -311,8 +311,11 @@ def _tell_vanished(prepared: Prepared, job: Job) -> list[str]:
 def _why_nothing(counts: dict[str, int]) -> str:
     good = counts.get("", 0) + counts.get(SELF_LOOP, 0)
     if good:
-        return f"none of {good:,} rows is of the mesh and the time asked for"
+        rows = "the only row is not" if good == 1 else f"none of {good:,} rows is"
+        return f"{rows} of the mesh and the time asked for"
     bad = sum(counts.values())
+    if bad == 1:
+        return "the only row was rejected"
     return f"all of {bad:,} rows were rejected" if bad else "there are no rows"
 
 

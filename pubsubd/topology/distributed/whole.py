@@ -1,8 +1,8 @@
 """All figures of one distributed graph, in the same rows as the kernel makes.
 
 Left out is what takes many more rounds than it is worth at such a size: betweenness, regions and
-the minimum cut between them, the spectrum, the twin's figures, advice, and the map. These metrics
-are there without a value, and with a text that says so.
+the minimum cut between them, the spectrum, the twin's figures, shortcuts, and the map. These
+metrics are there without a value, and with a text that says so.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from pubsubd.topology.kernel.snapshot import (
     tell_components,
     tell_degrees,
     tell_hops,
+    tell_plans,
 )
 from pubsubd.topology.kernel.structure import Clustering, Components, Cores
 
@@ -50,20 +51,22 @@ LEFT_OUT = (
     "twin_robustness_targeted",
     "twin_half_lost_random",
     "twin_half_lost_targeted",
-    "advice_links",
-    "advice_links_least",
-    "bridge_links",
-    "bridge_links_least",
     "shortcut_hops_mean",
 )
 """Metrics that are not computed."""
 
 WHY = "not computed for a graph of more than --local-edges arcs"
 
+PLANNED = ("advice_links", "advice_links_least", "bridge_links", "bridge_links_least")
+"""Metrics of the links to add."""
+
+MOST_PLANNED = 5_000_000
+"""Daemons of a graph above which no links are planned: it takes 20 s a million, in one place."""
+
 LOCAL = 5_000_000
 """Links that may come to the driver: 40 MB, and some seconds in one place."""
 
-_TOO_MANY = "not found in as many rounds as it may take"
+_TOO_MANY = "not computed: it would take too many rounds"
 
 
 def analyse(arcs: DataFrame, seed: int, count: int | None = None) -> pa.Table:
@@ -104,6 +107,11 @@ def analyse_blocks(blocks: PartitionedGraph, seed: int, local: int = LOCAL) -> p
     _tell_daemons(facts, blocks, known, parts.labels, found, local)
     _tell_hops(facts, blocks, parts.labels, seed)
     _tell_losses(facts, lose(blocks, known, seed))
+    if blocks.n <= MOST_PLANNED:
+        tell_plans(facts, sparse, found, known.degrees)
+    else:
+        for name in PLANNED:
+            facts.metric(name, None, why=f"not computed for more than {MOST_PLANNED:,} daemons")
     for name in LEFT_OUT:
         facts.metric(name, None, why=WHY)
     return facts.table()

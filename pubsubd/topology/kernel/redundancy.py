@@ -92,15 +92,17 @@ class Advice:
     bridge: Plan
 
 
-def advise(g: Graph, found: BlockCutTrees | None = None) -> Advice:
+def advise(g: Graph, found: BlockCutTrees | None = None, degrees: Ints | None = None) -> Advice:
     """Return the links to add; the same graph always has the same ones.
 
     Args:
-        g: the graph.
+        g: the graph, or a part of its links that has the same blocks.
         found: its blocks, where they are known already.
+        degrees: links of each daemon, if ``g`` does not have all of them. New ones go to those
+            with few.
     """
     found = found or blocks(g)
-    degrees = g.degrees
+    degrees = g.degrees if degrees is None else degrees
     joins = join_components(found, degrees)
     tails, heads = _columns(joins)
     if joins:

@@ -101,7 +101,7 @@ def minimum_cut(g: Graph, labels: Ints, most: int = MOST_LINKS) -> MinimumCut:
     if not g.n or labels.max() < 1:
         return MinimumCut(None, "there is only one region", none)
     if g.m > most:
-        return MinimumCut(None, f"there are more than {most:,} links", none)
+        return MinimumCut(None, f"not computed for more than {most:,} links", none)
     places = labels.copy()
     rest = labels > 1
     places[rest] = 2 + np.arange(int(rest.sum()), dtype=np.int32)

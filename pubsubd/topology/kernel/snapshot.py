@@ -77,7 +77,8 @@ def snapshot(graph: Graph, seed: int, detailed: bool) -> pa.Table:
         facts.metric("two_link_cuts", count_two_link_cuts(graph, found, seed))
         _tell_cut(facts, graph, divided)
         _tell_twin(facts, graph, parts, seed)
-        _tell_advice(facts, graph, found, parts, distances, seed)
+        tell_plans(facts, graph, found)
+        _tell_shortcuts(facts, graph, parts, distances, seed)
         _tell_map(facts, graph, found, divided, seed)
     return facts.table()
 
@@ -257,24 +258,28 @@ def _tell_twin(facts: FactTable, graph: Graph, parts: Components, seed: int) -> 
     _tell_curves(facts, "twin_", curves.random, curves.targeted)
 
 
-def _tell_advice(
-    facts: FactTable,
-    graph: Graph,
-    found: BlockCutTrees,
-    parts: Components,
-    distances: Hops,
-    seed: int,
+def tell_plans(
+    facts: FactTable, graph: Graph, found: BlockCutTrees, degrees: Ints | None = None
 ) -> None:
-    advice = advise(graph, found)
+    """Add the links that join components, and those that remove single points of failure.
+
+    Args:
+        facts: what they are added to.
+        graph: as :func:`~pubsubd.topology.kernel.redundancy.advise` takes it, and what follows.
+        found: its blocks.
+        degrees: links of each daemon, if the graph does not have all of them.
+    """
+    advice = advise(graph, found, degrees)
     joins = len(advice.join_tails)
+    parts = joins + 1
     _advise(
         facts,
         graph,
         "join",
         advice.join_tails,
         advice.join_heads,
-        [float(parts.count - i) for i in range(1, joins + 1)],
-        [f"{_some(parts.count - i, 'component')} left" for i in range(1, joins + 1)],
+        [float(parts - i) for i in range(1, joins + 1)],
+        [f"{_some(parts - i, 'component')} left" for i in range(1, joins + 1)],
     )
     for name, plan in (("redundancy", advice.redundancy), ("bridge", advice.bridge)):
         _advise(
@@ -290,6 +295,11 @@ def _tell_advice(
     facts.metric("advice_links_least", joins + advice.redundancy.least)
     facts.metric("bridge_links", joins + advice.bridge.count)
     facts.metric("bridge_links_least", joins + advice.bridge.least)
+
+
+def _tell_shortcuts(
+    facts: FactTable, graph: Graph, parts: Components, distances: Hops, seed: int
+) -> None:
     if graph.n > LARGE:
         facts.metric("shortcut_hops_mean", None, why=_TOO_LARGE)
         return

@@ -176,7 +176,7 @@ def partitions(mesh: MeshReport, facts: SnapshotView) -> Section:
         columns = {"Daemons": "number", "Members": "name"}
         section.add(Listing("Components other than the largest", columns, rows, parts - 1))
         section.advice = (
-            f"Join the parts with {count(parts - 1, 'link')} (see Links to add):"
+            f"Join the parts with {count(parts - 1, 'link')}{_see_links(facts)}:"
             f" {count(daemons - largest, 'daemon')} cannot reach the largest part."
         )
     elif daemons:
@@ -184,6 +184,10 @@ def partitions(mesh: MeshReport, facts: SnapshotView) -> Section:
     else:
         section.advice = "There is no daemon in this window."
     return section
+
+
+def _see_links(facts: SnapshotView) -> str:
+    return "" if facts.left_out("advice_links") else " (see Links to add)"
 
 
 def single_points(facts: SnapshotView) -> Section:
@@ -242,7 +246,7 @@ def single_points(facts: SnapshotView) -> Section:
             else "add a second link beside each bridge"
         )
         section.advice = (
-            f"Add {count(add, 'link')} to remove them all (see Links to add); until then {first}."
+            f"Add {count(add, 'link')} to remove them all{_see_links(facts)}; until then {first}."
             if add
             else f"Add links around them; {first}."
         )

@@ -66,17 +66,20 @@ def links_to_add(mesh: MeshReport, facts: SnapshotView) -> Section:
         ]
         columns = {
             "No.": "number",
-            "Add on": "name",
+            "In the settings of": "name",
             "Link to": "name",
             "Option": "command",
             "Effect": "text",
         }
         section.add(Listing(title, columns, rows, facts.advised(kind), kind == "bridge"))
     links = facts.value("advice_links")
-    if links:
+    if links is None:
+        section.advice = f"Which links to add is {facts.metric('advice_links').why}."
+    elif links:
         section.advice = (
-            f"With {count(links, 'more link')}, no single failure splits the mesh; the first ones"
-            " have the largest effect."
+            f"With {count(links, 'more link')}, no single failure splits the mesh: give each option"
+            " to the daemon that is named beside it, or add the address to peer in its settings"
+            " file."
         )
     elif facts.advised("shortcut"):
         section.advice = "No links are needed; shortcuts would make paths shorter."

@@ -74,7 +74,8 @@ def _overview(meshes: Sequence[MeshReport], report: Report) -> str:
         state = _state(status_of(sections_of(mesh, facts, report.parameters)))
         rows.append(f"<tr><td class=name>{name}<td>{state}{cells}</tr>")
     rest = len(meshes) - len(rows)
-    more = f"<p class=muted>{rest:,} more are in the tables.</p>" if rest > 0 else ""
+    verb = "is" if rest == 1 else "are"
+    more = f"<p class=muted>{rest:,} more {verb} in the tables.</p>" if rest > 0 else ""
     if len(meshes) > FULL:
         more += f"<p class=muted>The {FULL} with the most daemons follow.</p>"
     return (
@@ -100,6 +101,8 @@ def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterabl
         captions = _CAPTIONS if len(facts.articulation) else {}
         both = pictures["mesh"] + pictures["mesh-narrow"]
         yield _figure("mesh", both, captions)
+    elif why := facts.left_out("regions"):
+        yield f"<p class=muted>No picture of the mesh: {_text(why)}.</p>"
     yield _contents(sections, key)
     yield from (_section(section, pictures, key) for section in sections)
     yield "</article>"

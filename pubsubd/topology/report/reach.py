@@ -39,7 +39,12 @@ def hops(facts: SnapshotView, parameters: dict[str, Any]) -> Section:
     total = sum(pairs for _, pairs in histogram)
     if not total:
         section.silent = True
-        section.advice = "No two daemons are linked, so there are no distances."
+        why = facts.metric("hops_mean").why if facts.whole("links") else None
+        section.advice = (
+            f"Distances were {why}."
+            if why
+            else "No two daemons are linked, so there are no distances."
+        )
         return section
     low, high = facts.value("diameter"), facts.value("diameter_upper")
     section.figures = [
@@ -60,7 +65,12 @@ def hops(facts: SnapshotView, parameters: dict[str, Any]) -> Section:
     if isinstance(ttl, int):
         beyond = sum(pairs for hop, pairs in histogram if hop > ttl) / total
         section.figures.append(
-            Figure(f"Pairs more than {ttl} hops apart", percent(beyond), "0 %", judge(beyond == 0))
+            Figure(
+                f"Pairs more than {count(ttl, 'hop')} apart",
+                percent(beyond),
+                "0 %",
+                judge(beyond == 0),
+            )
         )
     slow = section.status is Status.LOOK
     section.advice = (
@@ -104,10 +114,11 @@ def redundancy(facts: SnapshotView) -> Section:
         )
     few = facts.whole("leaves") + facts.whole("isolated")
     if facts.value("leaves") is None:
-        section.advice = "Paths around a loss were not computed."
+        section.advice = f"Paths around a loss were {facts.metric('leaves').why}."
     elif few:
         section.advice = (
-            f"Give {count(few, 'daemon')} a second link: a single failure can cut them off."
+            f"Give {count(few, 'daemon')} a second link: a single failure can cut"
+            f" {'it' if few == 1 else 'them'} off."
         )
     elif cut is not None and cut < 3:
         section.advice = "Add links between the two largest regions: only a few hold them together."
@@ -135,7 +146,8 @@ def resilience(facts: SnapshotView) -> Section:
     ]
     targeted, twin = facts.value("half_lost_targeted"), facts.value("twin_half_lost_targeted")
     if targeted is None:
-        section.advice = "There are too few daemons to tell."
+        why = facts.left_out("half_lost_targeted")
+        section.advice = f"What is lost is {why}." if why else "There are too few daemons to tell."
     else:
         section.advice = (
             f"Half of the mesh is lost when the {percent(targeted)} of daemons with the most links"
@@ -176,7 +188,12 @@ def twin(facts: SnapshotView) -> Section:
         )
     if not rows:
         section.silent = True
-        section.advice = "There are too few daemons to compare with a random mesh."
+        why = facts.left_out("twin_hops_mean") or facts.left_out("twin_half_lost_random")
+        section.advice = (
+            f"The random mesh is {why}."
+            if why
+            else "There are too few daemons to compare with a random mesh."
+        )
         return section
     section.add(
         Listing(

@@ -46,8 +46,27 @@ SERIES = (
 _CELLS = 40  # of the heat map, for each other entry
 _MEMBERS = 100  # names of the members of a component
 _STATUS = ("unknown", "healthy", "look", "act")
-_HISTOGRAMS = ("degree", "hops", "component_size", "strong_component_size", "core")
-_CURVES = ("random", "targeted", "twin_random", "twin_targeted")
+_HISTOGRAMS = {
+    "degree": "degree_max",
+    "hops": "hops_mean",
+    "component_size": "components",
+    "strong_component_size": "strong_components",
+    "core": "core_max",
+}
+_CURVES = {
+    "random": "robustness_random",
+    "targeted": "robustness_targeted",
+    "twin_random": "twin_robustness_random",
+    "twin_targeted": "twin_robustness_targeted",
+}
+"""Histogram or curve -> the metric that is not computed if it is not."""
+_PLANS = {
+    "join": "advice_links",
+    "redundancy": "advice_links",
+    "bridge": "bridge_links",
+    "shortcut": "shortcut_hops_mean",
+}
+"""Kind of advice -> the metric that is not computed if it is not."""
 _DAEMON = (
     "id",
     "degree",
@@ -125,7 +144,10 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
         "bridges": _some(facts.bridges, most, src="id", dst="other", cut_off="size"),
         "failure_domains": [_domains(kind, most) for kind in mesh.domains],
         "round_trips": None if mesh.trips is None else _plain(asdict(mesh.trips)),
-        "minimum_cut": _listed([{"src": one, "dst": other} for one, other in facts.cut], most),
+        "minimum_cut": _unless(
+            facts.left_out("minimum_cut"),
+            _listed([{"src": one, "dst": other} for one, other in facts.cut], most),
+        ),
         "small_components": {
             "total": max(facts.whole("components") - 1, 0),
             "items": [
@@ -139,8 +161,14 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
         ],
         "one_sided": _ordered(mesh.one_sided, most, "src", "dst"),
         "asymmetric": _ordered(mesh.asymmetric, most, "src", "dst"),
-        "histograms": {name: _pairs(facts.histogram(name)) for name in _HISTOGRAMS},
-        "curves": {name: _pairs(facts.curve(name)) for name in _CURVES},
+        "histograms": {
+            name: None if facts.left_out(metric) else _pairs(facts.histogram(name))
+            for name, metric in _HISTOGRAMS.items()
+        },
+        "curves": {
+            name: None if facts.left_out(metric) else _pairs(facts.curve(name))
+            for name, metric in _CURVES.items()
+        },
         "advice": {kind: _advice(mesh, facts, kind, most) for kind in KINDS},
         "churn": _ordered(mesh.churn, most, "window", latest=True),
         "chronic": _ordered(mesh.chronic, most),
@@ -219,12 +247,13 @@ def _advice(mesh: MeshReport, facts: SnapshotView, kind: str, most: int) -> Json
                 "rank": row["rank"],
                 "on": here,
                 "to": there,
+                "address": mesh.addresses.get(there),
                 "option": option,
                 "value": value,
                 "text": text,
             }
         )
-    return {"total": facts.advised(kind), "items": items}
+    return _unless(facts.left_out(_PLANS[kind]), {"total": facts.advised(kind), "items": items})
 
 
 def _some(table: pa.Table, most: int, **columns: str) -> Json:
@@ -248,6 +277,11 @@ def _ordered(table: pa.Table, most: int, *keys: str, latest: bool = False) -> Js
 
 def _listed(items: list[Any], most: int, total: int | None = None) -> Json:
     return {"total": len(items) if total is None else total, "items": items[:most]}
+
+
+def _unless(why: str | None, found: Json) -> Json:
+    """Return what was found; without a total, and with the reason, if it was not computed."""
+    return found if why is None else {"total": None, "items": [], "why": why}
 
 
 def _pairs(points: Iterable[tuple[float, float]]) -> list[list[float | int | None]]:

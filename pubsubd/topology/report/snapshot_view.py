@@ -27,7 +27,8 @@ class Value:
     why: str | None = None
 
 
-_UNKNOWN = Value(None, None, "not computed")
+_LEFT_OUT = "not computed"  # what the reasons begin with
+_UNKNOWN = Value(None, None, _LEFT_OUT)
 
 
 class SnapshotView:
@@ -72,6 +73,11 @@ class SnapshotView:
     def value(self, name: str) -> float | None:
         """Return the value of :meth:`metric` alone."""
         return self.metric(name).value
+
+    def left_out(self, name: str) -> str | None:
+        """Return why a metric was not computed; None if it was, or if there is no such figure."""
+        why = self.metrics.get(name, Value(0)).why
+        return why if why is not None and why.startswith(_LEFT_OUT) else None
 
     def whole(self, name: str) -> int:
         """Return a count; 0 where it is not known."""

@@ -69,7 +69,7 @@ def _one(mesh: MeshReport, report: Report) -> list[str]:
             "resilience",
             (
                 f"half is lost when {_value(facts, 'half_lost_targeted')} of the daemons fail,"
-                f" hubs first (twin: {_value(facts, 'twin_half_lost_targeted')})"
+                f" hubs first (twin: {_value_or_why(facts, 'twin_half_lost_targeted')})"
             ),
         ),
         ("advice", _advice(mesh, facts)),
@@ -117,6 +117,10 @@ def _value(facts: SnapshotView, name: str) -> str:
     return quantity(found.value, METRICS[name].unit, found.error)
 
 
+def _value_or_why(facts: SnapshotView, name: str) -> str:
+    return facts.left_out(name) or _value(facts, name)
+
+
 def _rejected(report: Report) -> str:
     bad = {reason: n for reason, n in sorted(report.rejects.items()) if n}
     if not bad:
@@ -129,7 +133,8 @@ def _coverage(mesh: MeshReport) -> str:
     known = mesh.coverage
     if mesh.window is None or "exporters" not in known:
         return "a plain list does not say who reported its links"
-    text = f"{known['exporters']:,} of {count(known.get('named', 0), 'daemon')} export"
+    named = known.get("named", 0)
+    text = f"{known['exporters']:,} of {count(named, 'daemon')} export{'s' * (named == 1)}"
     if known.get("age_seconds") is not None:
         text += f", longest silence {duration(known['age_seconds'])}"
     return text
@@ -140,7 +145,7 @@ def _partitions(facts: SnapshotView) -> str:
     if parts <= 1:
         return "none: every daemon reaches every other" if daemons else NOTHING
     return (
-        f"{number(parts)} parts, {number(daemons - facts.whole('largest_component'))} daemons"
+        f"{number(parts)} parts, {count(daemons - facts.whole('largest_component'), 'daemon')}"
         " apart from the largest"
     )
 
@@ -170,7 +175,9 @@ def _one_sided(mesh: MeshReport, facts: SnapshotView) -> str:
 
 
 def _advice(mesh: MeshReport, facts: SnapshotView) -> str:
-    links = facts.whole("advice_links")
+    links = facts.value("advice_links")
+    if links is None:
+        return f"{facts.metric('advice_links').why}"
     text = f"{count(links, 'new link')} would remove all single points of failure"
     for kind in KINDS:
         first = facts.advice(kind, 1)

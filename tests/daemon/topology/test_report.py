@@ -404,7 +404,7 @@ def test_distances_and_resilience_are_judged_by_the_twin(
 def test_pairs_beyond_the_hops_that_messages_may_go_are_counted() -> None:
     report = sample()
     report.parameters["ttl"] = 1
-    label = "Pairs more than 1 hops apart"
+    label = "Pairs more than 1 hop apart"
     assert figures(report, "hops")[label] == ("53.3 %", "worth a look")
 
 
@@ -419,6 +419,33 @@ def test_the_twin_is_compared_where_both_values_are_known() -> None:
 def test_what_could_not_be_computed_says_why() -> None:
     figure = section(sample(), "redundancy").figures[-1]
     assert (figure.value, figure.note) == ("\u2013", "it did not converge")
+
+
+def test_what_was_left_out_is_nowhere_a_healthy_zero() -> None:
+    why = "not computed for a graph of more than --local-edges arcs"
+    left_out = ("advice_links", "bridge_links", "shortcut_hops_mean", "minimum_cut", "regions")
+    left_out += ("twin_hops_mean", "twin_half_lost_targeted", "twin_robustness_targeted")
+    rows = [
+        row
+        for row in two_triangles()
+        if row["kind"] not in {"advice", "cut", "map_node", "map_link"}
+        and row.get("name") not in left_out
+    ]
+    rows += [metric(name, None, text=why) for name in left_out]
+    report = report_of(mesh_of(rows))
+    assert section(report, "advice").advice == f"Which links to add is {why}."
+    assert section(report, "twin").advice == f"The random mesh is {why}."
+    assert "see Links to add" not in section(report, "failure").advice
+    lines = terminal_summary(report)
+    assert f"  advice      {why}" in lines
+    assert any(line.endswith(f"hubs first (twin: {why})") for line in lines)
+    assert f"No picture of the mesh: {why}." in render(report)
+    found = as_json(report)["meshes"][0]
+    jsonschema.validate(as_json(report), schema())
+    nothing = {"total": None, "items": [], "why": why}
+    assert [*found["advice"].values(), found["minimum_cut"]] == [nothing] * 5
+    assert found["curves"]["twin_targeted"] is None
+    assert found["metrics"]["advice_links"]["value"] is None
 
 
 def test_an_advised_link_is_added_where_the_other_end_can_be_dialled() -> None:

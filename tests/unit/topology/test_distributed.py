@@ -28,10 +28,11 @@ from pubsubd.topology.distributed.reach import measure
 from pubsubd.topology.distributed.strong import strong_components
 from pubsubd.topology.distributed.survey import survey
 from pubsubd.topology.distributed.triangles import cluster
-from pubsubd.topology.distributed.whole import LEFT_OUT, WHY, analyse_blocks
+from pubsubd.topology.distributed.whole import LEFT_OUT, PLANNED, WHY, analyse_blocks
 from pubsubd.topology.kernel import cuts, structure
 from pubsubd.topology.kernel.graph import Graph, build, read
 from pubsubd.topology.kernel.hops import SAMPLE, distances, hops
+from pubsubd.topology.kernel.redundancy import advise
 from pubsubd.topology.kernel.resilience import removal_curve
 from pubsubd.topology.kernel.snapshot import snapshot
 from tests.topologies import SMALL, Arcs, clique, path, read_arcs, real, ring, star, tree, truth
@@ -102,9 +103,28 @@ def check_against_kernel(arcs: Arcs, count: int) -> None:
     told, wanted = metrics_of(found), metrics_of(expected)
     pairs = cuts.count_two_link_cuts(graph, cuts.blocks(graph), 5)
     assert told.pop("two_link_cuts") == (pairs, None)
+    check_plans(graph, found, [told.pop(name)[0] for name in PLANNED])
     assert told.keys() >= wanted.keys()
     computed = told.keys() - set(LEFT_OUT)
     assert {name: told[name] for name in computed} == {name: wanted[name] for name in computed}
+
+
+def check_plans(graph: Graph, found: pa.Table, counts: list[float | None]) -> None:
+    """There are as many links as the kernel advises; with them, nothing is left that it could be
+    split by.
+    """
+    wanted = advise(graph)
+    joins = len(wanted.join_tails)
+    for plan, told in ((wanted.redundancy, counts[:2]), (wanted.bridge, counts[2:])):
+        assert told == [joins + plan.count, joins + plan.least]
+    plans = rows_of(found, "advice", "name", "id", "other")
+    new = [(a, b) for name, a, b in plans if name != "bridge"]
+    names = graph.ids.to_pylist()
+    old = [(names[a], names[b]) for a, b in zip(graph.tails, graph.heads, strict=True)]
+    assert not {tuple(sorted(one)) for one in new} & {tuple(sorted(one)) for one in old}
+    mended = cuts.blocks(whole([*old, *new, *((one, one) for one in names)]))
+    assert len(mended.articulation) == 0
+    assert graph.n < 3 or len(mended.bridges) == 0
 
 
 @shapes

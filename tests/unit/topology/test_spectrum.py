@@ -126,12 +126,26 @@ def test_without_two_linked_daemons_it_says_why_there_is_none():
         assert "two daemons" in found.gap.reason
 
 
+def test_a_mesh_that_falls_apart_easily_is_solved_where_rounds_do_not_do(monkeypatch):
+    grid = nx.convert_node_labels_to_integers(nx.grid_2d_graph(43, 34))
+    ends = np.array(grid.edges)
+    monkeypatch.setattr(spectrum, "ROUNDS", 20)  # in 300 they might do
+    g = build(len(grid), ends[:, 0], ends[:, 1])
+    found = measure(g)
+    assert found.connectivity.value == pytest.approx(2 - 2 * np.cos(np.pi / 43), rel=1e-9)
+    assert found.gap.error is found.connectivity.error is None
+    assert measure(g, seed=2) == found, "no digit depends on the start"
+    monkeypatch.setattr(spectrum, "SOLVED", 1_000)
+    assert measure(g).gap.reason.startswith("not computed: after 20 rounds it was ")
+
+
 def test_out_of_rounds_it_says_how_far_it_came(iterated, monkeypatch):
     monkeypatch.setattr(spectrum, "ROUNDS", 3)
     monkeypatch.setattr(spectrum, "ROUGH", 1e-6)
+    monkeypatch.setattr(spectrum, "SOLVED", 0)
     found = measure(twin(500, 1000, 1)).connectivity
     assert found.value is None
-    assert found.reason.startswith("after 3 rounds it was ")
+    assert found.reason.startswith("not computed: after 3 rounds it was ")
 
 
 def test_the_same_seed_gives_the_same_digits():
