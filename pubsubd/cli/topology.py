@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from pubsubd.cli.progress import Progress
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.values import duration, moment
 from pubsubd.topology.formats.tables import Columns
@@ -244,7 +243,7 @@ def command(
         conf["spark.jars.packages"] = ",".join(packages)
     here = None if out is None else local_path(out)
     place = Path(here) if here else out
-    progress = _Progress(quiet)
+    progress = Progress(quiet)
     try:
         outcome = run(Job(inputs, place, conf=conf, **parameters), progress.stage)
     finally:
@@ -264,32 +263,3 @@ def command(
         echo(f"pubsubd: --fail-on {','.join(met)}: {holds}", err=True)
         return 3
     return 0
-
-
-class _Progress:
-    """The current step, on standard error: one line that changes on a terminal.
-
-    Spark's own output is kept from there, so the file is a copy of the descriptor.
-    """
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._began = time.monotonic()
-        self._terminal = sys.stderr.isatty()
-        self._shown = False
-
-    def stage(self, name: str) -> None:
-        """Tell that ``name`` begins."""
-        if self._quiet:
-            return
-        text = f"{time.monotonic() - self._began:6.1f} s  {name}"
-        if self._terminal:
-            echo(f"\r\x1b[K{text}", err=True, nl=False)
-            self._shown = True
-        else:
-            echo(text, err=True)
-
-    def end(self) -> None:
-        """Leave an empty line to what comes next."""
-        if self._shown:
-            echo("\r\x1b[K", err=True, nl=False)

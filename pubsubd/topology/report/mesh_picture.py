@@ -27,6 +27,7 @@ from pubsubd.topology.report.texts import count, number, shorten
 _NAMED = 40  # daemons up to which each one has its name
 _NUMBERED = 20  # articulation daemons with a number
 _MARKS = 2_000  # more are drawn as pixels
+_ASIDE = 0.1  # units between a mark and the line that it would lie on
 _GONE = 20  # daemons that are gone and drawn, the latest ones
 
 _BELOW, _ABOVE = 0.13, 0.06  # units around the marks, which are from 0 to 1
@@ -126,12 +127,7 @@ def _gone_marks(
                 for name in one.neighbours
             )
         } - {""}
-        ends = [at[end] for end in sorted(around)]
-        x, y = (
-            (sum(side) / len(ends) for side in zip(*ends, strict=True))
-            if ends
-            else (1.0, (index % 12) / 12)
-        )
+        x, y = _beside([at[end] for end in sorted(around)]) or (1.0, (index % 12) / 12)
         mark = {"id": f"gone:{one.id}", "text": one.id, "name": "gone", "size": 1, "value": 0.0}
         marks.append(mark | {"x": x, "y": y})
         links += [
@@ -139,6 +135,22 @@ def _gone_marks(
             for end in sorted(around)
         ]
     return marks, links
+
+
+def _beside(ends: list[_Place]) -> _Place | None:
+    """Return the place of a mark between others, but not on a line between two."""
+    if not ends:
+        return None
+    x, y = (sum(side) / len(ends) for side in zip(*ends, strict=True))
+    if len(ends) > 2:
+        return x, y
+    # Away from a single one, or from the line, on the side that is nearer to the middle.
+    across = (ends[0][1] - ends[-1][1], ends[-1][0] - ends[0][0]) if len(ends) == 2 else (0.0, 1.0)
+    length = math.hypot(*across) or 1.0
+    dx, dy = (_ASIDE * part / length for part in across)
+    if dx * (0.5 - x) + dy * (0.5 - y) < 0:
+        dx, dy = -dx, -dy
+    return x + dx, y + dy
 
 
 def place(

@@ -27,14 +27,15 @@ _CAPTIONS = {
     "availability": "Each row is a daemon, with the least available on top. Each column is a"
     " window, or the worst of several. A blank means that the daemon was not known.",
 }
-_TILES = (
-    "daemons",
-    "links",
-    "components",
-    "articulation_daemons",
-    "bridges",
-    "advice_links",
-)
+_TILES = {
+    "daemons": ("daemon", "daemons"),
+    "links": ("link", "links"),
+    "components": ("component", "components"),
+    "articulation_daemons": ("articulation daemon", "articulation daemons"),
+    "bridges": ("bridge", "bridges"),
+    "advice_links": ("link to add", "links to add"),
+}
+"""Metric -> the word for one, and for several."""
 
 
 def render(report: Report) -> str:
@@ -123,11 +124,11 @@ def _tiles(mesh: MeshReport, facts: SnapshotView, sections: Iterable[Section]) -
         gone = len(mesh.incident.gone)
         kind = _class(Status.ACT if gone else Status.GOOD)
         tiles.append(f'<li class="{kind}"><b>{number(gone)}</b><span>gone</span></li>')
-    for name in _TILES:
-        label = METRICS[name].label
-        kind = _class(states.get(label, Status.UNKNOWN))
-        value = number(facts.value(name))
-        tiles.append(f'<li class="{kind}"><b>{value}</b><span>{_text(label.lower())}</span></li>')
+    for name, (one, many) in _TILES.items():
+        kind = _class(states.get(METRICS[name].label, Status.UNKNOWN))
+        value = facts.value(name)
+        word = one if value == 1 else many
+        tiles.append(f'<li class="{kind}"><b>{number(value)}</b><span>{word}</span></li>')
     return f"<ul class=tiles>{''.join(tiles)}</ul>"
 
 
