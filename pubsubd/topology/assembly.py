@@ -80,7 +80,9 @@ def _assemble_one(
     daemons = _read(made, "daemon_history", now)
     if window is not None:
         incident = find_incident(made, mesh, window, snapshot, events, nodes)
-        addresses = _told(_read(made, "daemon_history", here), "address") | addresses
+        columns = ["id", "window", "address"]
+        known = pq.read_table(made / "daemon_history.parquet", columns=columns, filters=here)
+        addresses = _told(known, "address") | addresses
     series = _read(made, "metrics", here).select(["window", "name", "value"])
     shown = here & _since_lately(series["window"])
     domains, trips = _look_closer(lambda: arcs(mesh, window), daemons, nodes, links, seed)
@@ -168,7 +170,8 @@ def _find_chronic(points: pa.Table, windows: int) -> pa.Table:
 def _told(daemons: pa.Table, column: str) -> dict[str, str]:
     """Return what each daemon told of itself last."""
     rows = daemons.filter(pc.field(column).is_valid()).sort_by("window")
-    return dict(zip(rows["id"].to_pylist(), rows[column].to_pylist(), strict=True))
+    last = rows.group_by("id", use_threads=False).aggregate([(column, "last")])
+    return dict(zip(last["id"].to_pylist(), last[f"{column}_last"].to_pylist(), strict=True))
 
 
 def _cover(
