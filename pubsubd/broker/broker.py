@@ -35,13 +35,13 @@ from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.broker.events import Events
 from pubsubd.broker.explain import explain
 from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.live.event_rows import EventRows
 from pubsubd.broker.live.names import NameRows
 from pubsubd.broker.live.observers import LIVE, STOP, Live
 from pubsubd.broker.live.sections import (
     NO_MESH,
     PEERS,
     ConnectionRows,
-    EventRows,
     NoMesh,
     Totals,
 )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import csv
 import signal
 import sys
 from collections.abc import AsyncIterator
 from functools import partial
 
 import click
-import msgspec
 import trio
 from rich.live import Live
 
@@ -21,10 +19,9 @@ from pubsubd.cli.answers import read_answer
 from pubsubd.cli.keyboard import Keyboard
 from pubsubd.cli.live_state import NAME, LiveState, requested
 from pubsubd.cli.options import Target, connects
-from pubsubd.cli.streams import echo, visible
-from pubsubd.cli.tables import adaptive_table, show
 from pubsubd.cli.terminal import console
-from pubsubd.cli.top_screen import Frame, draw, heading
+from pubsubd.cli.top_once import show_once
+from pubsubd.cli.top_screen import Frame, draw
 from pubsubd.cli.top_views import SORTS, VIEWS, Choice
 from pubsubd.cli.watching import can_redraw, drawing
 from pubsubd.client import Client, DaemonError, DisconnectedError
@@ -106,58 +103,13 @@ def command(
         raise click.UsageError("--format needs --once.")
     choice = Choice(sort, match or "", limit)
     if once:
-        trio.run(_show_once, target, view, choice, interval, form)
+        trio.run(show_once, target, view, choice, interval, form)
     elif not (can_redraw() and sys.stdin.isatty()):
         raise click.UsageError("top needs a terminal; for a script there is --once.")
     else:
         number = trio.run(_Top(target, view, choice, interval).run)
         if number is not None:
             keyboard.end_by(number)
-
-
-# Once
-
-
-async def _show_once(target: Target, name: str, choice: Choice, interval: float, form: str) -> None:
-    view, state = VIEWS[name], LiveState()
-    wanted = 2 if name == "names" else 1  # names are counted from the first message on
-    sections = [("totals", True), (view.section, view.request(choice))]
-    async with target.connect() as client:
-        state.take(await client.request(NAME, requested(sections, interval)))
-        while state.count < wanted:
-            message = await anext(client)
-            if message.name == NAME:
-                state.take(message.data)
-    why = state.refusal(view.section)
-    if why is not None:
-        raise PubsubdError(why)
-    rows = view.rows(state, choice)[: choice.limit]
-    if form == "json":
-        section = {**state.values(view.section), "rows": rows}
-        if name == "mesh":
-            section["daemons"] = state.raw("daemons")
-        shown = {"at": state.at, "totals": state.values("totals"), name: section}
-        echo(msgspec.json.encode(shown).decode())
-    elif form == "csv":
-        safe = visible if sys.stdout.isatty() else str  # names are what others have chosen
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow(view.keys)
-        for row in rows:
-            values = [row.get(key) for key in view.keys]
-            writer.writerow([safe(one) if isinstance(one, str) else one for one in values])
-    else:
-        width = console().width
-        columns = [column.title for column in view.columns[0]]
-        cells = view.cells(state, choice)[: choice.limit]
-        numbers = [at for at, column in enumerate(view.columns[0]) if not column.text]
-        frame = Frame(target.where, state, view, choice)
-        show(
-            *heading(frame, min(width, 100), 9), *adaptive_table("", columns, cells, width, numbers)
-        )
-        echo(visible(view.about(state, choice)))
-
-
-# On a terminal
 
 
 class _Top:

@@ -11,7 +11,8 @@ from collections.abc import Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from pubsubd.broker.live.observers import Key
-from pubsubd.broker.live.sections import PEERS, check_keys, need
+from pubsubd.broker.live.reading import check_keys, need
+from pubsubd.broker.live.sections import PEERS
 from pubsubd.broker.live.states import Row, State, Table
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps

@@ -6,6 +6,7 @@ observer is sent what has changed since the state that it was sent last.
 
 - :mod:`~pubsubd.broker.live.observers` keeps the observers, the ticks, and what these cost.
 - :mod:`~pubsubd.broker.live.states` compares states.
-- :mod:`~pubsubd.broker.live.sections` has the broker's sections; the mesh adds its own.
+- :mod:`~pubsubd.broker.live.sections` and :mod:`~pubsubd.broker.live.event_rows` have the broker's
+  sections; the mesh adds its own.
 - :mod:`~pubsubd.broker.live.names` finds the busiest names, of a sample of the reads.
 """

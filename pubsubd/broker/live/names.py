@@ -20,8 +20,8 @@ from typing import Any
 
 from pubsubd.broker.counters import Counters
 from pubsubd.broker.delivery import Delivery
-from pubsubd.broker.live.observers import Key, read_number
-from pubsubd.broker.live.sections import check_keys
+from pubsubd.broker.live.observers import Key
+from pubsubd.broker.live.reading import check_keys, read_number
 from pubsubd.broker.live.states import Row, State, Table
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps

@@ -20,6 +20,7 @@ from time import thread_time
 from typing import Protocol
 
 from pubsubd.broker.delivery import Delivery
+from pubsubd.broker.live.reading import read_number
 from pubsubd.broker.live.states import Refusal, State, difference
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
@@ -340,17 +341,3 @@ class Live:
             self._watching[name] = watching
             if watching in (0, change):
                 self.sections[name].watch(watching > 0)
-
-
-def read_number(name: str, value: object, least: float, most: float) -> float:
-    """Return a number from a request.
-
-    Raises:
-        ProtocolError: ``bad-request``, it is none, or not from ``least`` to ``most``.
-    """
-    whole = isinstance(least, int)
-    kinds = (int,) if whole else (int, float)
-    if type(value) not in kinds or not least <= value <= most:  # type: ignore[operator]
-        what = "a whole number" if whole else "a number"
-        raise ProtocolError("bad-request", f"{name} is {what} from {least:g} to {most:g}")
-    return value  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""The sections of the broker: totals, connections, and events."""
+"""The sections of totals and connections, and what stands for a mesh where there is none."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any, NamedTuple
 
 from pubsubd import __version__
-from pubsubd.broker.connections import COLUMNS, Connections, Scope
+from pubsubd.broker.connections import COLUMNS, Connections
 from pubsubd.broker.counters import Counters
-from pubsubd.broker.events import KEPT, Event, Events
-from pubsubd.broker.live.observers import Key, read_number
-from pubsubd.broker.live.states import Changes, Row, State, Table
+from pubsubd.broker.live.observers import Key
+from pubsubd.broker.live.reading import check_keys, need, read_number
+from pubsubd.broker.live.states import Row, State, Table
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.statistics import rss
 from pubsubd.broker.turn import Steps
-from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.routing.router import Router
 
@@ -32,34 +31,9 @@ MAX_MATCH = 256
 PEERS = b"//pubsubd/peers"
 NO_MESH = "this daemon is not part of a mesh"
 
-_EVENTS = 100  # past ones that are shown at first
 _STEP = 256  # connections between two looks at the clock
 _LEAST = 1.0  # seconds that rates are of
 _SAMPLES = 64
-_NAME = 64  # characters of a key in an error
-
-
-def need(asker: Peer, name: bytes) -> None:
-    """Check that somebody may make a request, which a section stands for.
-
-    Raises:
-        ProtocolError: it is not allowed.
-    """
-    rights = asker.permission
-    if rights is not None and not rights.may_publish(name):
-        raise ProtocolError(rights.code, f"{wire.quote(name)}: no right to publish that")
-
-
-def check_keys(given: Mapping[str, object], section: str, *known: str) -> None:
-    """Check the keys of what is wanted of a section.
-
-    Raises:
-        ProtocolError: ``bad-request``, there is an unknown one.
-    """
-    if unknown := given.keys() - set(known):
-        shown = wire.escape(min(unknown), _NAME)
-        has = f"{section} has {', '.join(known)}" if known else f"{section} has no keys"
-        raise ProtocolError("bad-request", f"{shown}: {has}")
 
 
 class _Sample(NamedTuple):
@@ -258,81 +232,6 @@ class ConnectionRows:
             if row == last:
                 return last
         return row
-
-
-class _Seen:
-    """The events up to one moment.
-
-    Args:
-        events: in order.
-        last: id of the last one there is, whether or not it is shown.
-        past: how many are shown to whom has seen none.
-        oldest: the id of the first that is kept.
-    """
-
-    __slots__ = ("_events", "_past", "last", "oldest")
-
-    def __init__(self, events: list[Event], last: int, past: int, oldest: int) -> None:
-        self._events, self.last, self._past, self.oldest = events, last, past, oldest
-
-    def difference(self, before: _Seen | None) -> Changes:
-        """Return the events since ``before``, and how many are lost."""
-        if before is None:
-            new = self._events[-self._past :] if self._past else []
-            return {"rows": [_row(one) for one in new]}
-        if self.last == before.last:
-            return {}
-        found: Changes = {}
-        if new := [one for one in self._events if one.id > before.last]:
-            found["rows"] = [_row(one) for one in new]
-        if (lost := self.oldest - before.last - 1) > 0:
-            found["missed"] = {"events": lost, "why": f"only the last {KEPT} are kept"}
-        return found
-
-
-def _row(event: Event) -> dict[str, Any]:
-    return {"id": event.id, "at": event.at} | event.told
-
-
-class EventRows:
-    """What happens."""
-
-    def __init__(self, events: Events, connections: Connections) -> None:
-        self._events, self._connections = events, connections
-
-    def read(self, given: Mapping[str, object]) -> Hashable:
-        """Return how many past ones are wanted."""
-        check_keys(given, "events", "limit")
-        return int(read_number("limit", given.get("limit", _EVENTS), 0, KEPT))
-
-    def scope(self, asker: Peer) -> Hashable:
-        """Return whose events somebody may see, None for all."""
-        name, rights = b"//pubsubd/events", asker.permission
-        if rights is not None and not rights.may_receive(name):
-            raise ProtocolError(rights.code, f"{wire.quote(name)}: no right to receive that")
-        return self._connections.scope(asker)
-
-    def watch(self, watched: bool) -> None:
-        """Take no note of who looks."""
-
-    def look(self, keys: Collection[Key]) -> Steps[dict[Key, State]]:
-        """Return the events, in steps."""
-        kept, found = list(self._events.kept), dict[Key, State]()
-        last = self._events.last
-        for key in keys:
-            past, scope = key
-            assert isinstance(past, int)
-            shown = kept if scope is None else [one for one in kept if _is_seen(one, scope)]
-            found[key] = _Seen(shown, last, past, kept[0].id if kept else last + 1)
-            yield
-        return found
-
-
-def _is_seen(event: Event, scope: Any) -> bool:
-    """Return whether an event is about no connection, or one that may be seen."""
-    assert isinstance(scope, Scope)
-    number = event.told.get("connection")
-    return number is None or scope.has(number, event.told.get("user"))
 
 
 class NoMesh:
