@@ -151,8 +151,8 @@ def recognise(
             return Table(delimiter, *places, header=True, comment=comment)
     if _has_header(rows):
         raise FormatError(
-            f"its columns are called {', '.join(rows[0])[:80]}, which does not say where the ends of"
-            " a link are: use --columns src=1,dst=2"
+            f"its columns are called {', '.join(rows[0])[:80]}, which does not say where the ends"
+            " of a link are: use --columns src=1,dst=2"
         )
     _check_kinds(rows, of_folder=of_folder)
     return Table(delimiter, comment=comment)
