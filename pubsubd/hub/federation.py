@@ -325,10 +325,13 @@ class Federation:
         if deadline > self._hub.clock():
             return False
         del self._waiting[serial]
-        if isinstance(answer, _Tally):
-            answer.finish()
-        else:
-            answer(None)
+        try:
+            if isinstance(answer, _Tally):
+                answer.finish()
+            else:
+                answer(None)
+        except Exception as error:  # noqa: BLE001  (the other requests are not concerned)
+            self._hub.broker.faults.note(error, "hub")
         return True
 
     def send(

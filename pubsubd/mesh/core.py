@@ -233,9 +233,13 @@ class Mesh:
             self.directory.note_all()
         yield from self.remote_interests.reconciling()
         yield from self.news.publishing()
-        yield from self.directory.acting()
-        while self.letters.work():  # of links that have ended
-            yield
+        try:
+            yield from self.directory.acting()
+            while self.letters.work():  # of links that have ended
+                yield
+        except Exception as error:  # noqa: BLE001  (links and adverts are not concerned)
+            self.broker.faults.note(error, "mesh")
+            self.directory.retry()
         if self.remote_interests.changed or self.now() >= self._legacy_at:
             yield from self._asking_legacy()
         yield from self.traces.working()

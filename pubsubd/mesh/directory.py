@@ -275,6 +275,10 @@ class Directory:
             self.due = at
             self._wake_mesh(at)
 
+    def retry(self) -> None:
+        """Let :meth:`acting` go on after a while: it has failed."""
+        self._wake(self._state.now() + AGAIN)
+
     def acting(self) -> Steps[None]:
         """Do what is due, in steps."""
         now = self._state.now()
@@ -379,7 +383,11 @@ class Directory:
             while self._changes and letter < PART:
                 key = next(iter(self._changes))
                 del self._changes[key]
-                lines.append(self._line(key))
+                try:
+                    lines.append(self._line(key))
+                except Exception:
+                    self._changes[key] = None  # behind the others, which are told before it
+                    raise
                 letter += len(lines[-1])
             if self.sequence == 0:
                 self._advertise()

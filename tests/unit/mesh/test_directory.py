@@ -299,6 +299,29 @@ def test_a_letter_is_no_larger_than_a_part_and_taken_in_steps() -> None:
     assert others.ignored["malformed"] == 1
 
 
+def test_a_fault_of_the_directory_costs_the_mesh_nothing_and_is_made_good() -> None:
+    web, hubs = start("ab")
+    hub = hubs["a"]
+    describe, faults = hub.describe, []
+
+    def fail(key: str) -> bytes | None:
+        faults.append(key)
+        hub.describe = describe  # type: ignore[method-assign]
+        raise RuntimeError
+
+    hub.describe = fail  # type: ignore[method-assign]
+    hub.directory.claim("x/ann")
+    web["b"].say("bob", b"sub //fwd/chat/\n")
+    web.run(0.3)
+    web["a"].say("pub", wire.frame(b"//chat/main", b"x"))
+    web.run(0.1)
+    assert faults == ["x/ann"]
+    assert web["b"].hears("bob") == [(b"//fwd/chat/main", b"x")]
+    web.run(2.0)
+    assert hubs["b"].directory.find("x/ann") == "a"
+    check(web, hubs)
+
+
 def test_so_many_may_claim_one_key() -> None:
     web, hubs = start("ab")
     known = hubs["b"].directory
