@@ -17,6 +17,7 @@ class Doors:
         known: with TLS and a certificate.
         guarded: the line port where a login is asked for.
         hub, secure_hub, guarded_hub: the same for the hub port.
+        far_hub: the hub port of another daemon of its mesh.
         user, password: of the users file.
         token: a JSON Web Token that is good.
         rng: of all that is random.
@@ -30,6 +31,7 @@ class Doors:
     hub: Address
     secure_hub: Address
     guarded_hub: Address
+    far_hub: Address
     user: str
     password: str
     token: str

@@ -7,6 +7,8 @@ import itertools
 import json
 from typing import Any
 
+import trio
+
 from benchlib.websocket import TEXT, client_frame
 from soaklib.crowd import HUB_GARBAGE
 from soaklib.faults.doors import Doors
@@ -103,6 +105,23 @@ async def act_a(doors: Doors) -> None:
             await other.ask(_a("register", held, me), _type("hub:registered"))
             await wire.hear_end(b"duplicate_connection")
             await other.ask(_a("disconnect", None, me), _type("hub:disconnect"))
+
+
+async def send_across(doors: Doors) -> None:
+    """Send to an actor of another daemon, as soon as it is known here."""
+    number = next(_numbers) % 50
+    me, far = f"visit/x{number}", f"visit/y{number}"
+    known = {"protocolVersion": "0.1.0", "capabilities": ["ui"]}
+    async with opened(doors.far_hub, "ndjson") as there, opened(doors.any_hub(), "ws") as here:
+        held = {"actorAddress": far, "capabilities": ["ui"]}
+        await there.ask(_b("register", held, far), _type("hub:registered"))
+        await here.ask(_a("connect", None, me, metadata=known), _type("hub:connected"))
+        asked = {"to": f"@({far})", "type": "q", "data": 1}
+        while b"hub:delivery_ack" not in await here.ask(
+            _a("send", asked, me, pattern="ask"), b'"type":"hub:', b'"'
+        ):
+            await trio.sleep(0.1)
+        await there.hear(_type("q"))
 
 
 async def send_to_each_other(doors: Doors) -> None:
@@ -341,6 +360,7 @@ async def say_nonsense(doors: Doors) -> None:
 VISITS = (
     act_b,
     act_a,
+    send_across,
     send_to_each_other,
     use_synap,
     use_envelopes,

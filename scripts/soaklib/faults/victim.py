@@ -151,6 +151,7 @@ class Town:
             hub=one.hub,
             secure_hub=Address((one.host, secure_hub), ca),
             guarded_hub=Address((one.host, guarded_hub)),
+            far_hub=self.others[0].hub,
             user="ann",
             password=_PASSWORD,
             token=_sign(self._key.read_bytes()),
