@@ -6,7 +6,7 @@ An arc takes 8 bytes of memory, 16 with a weight; a daemon takes its name and ab
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -106,19 +106,6 @@ class Links:
         if len(self._tails) > MOST_ARCS:
             raise FormatError(f"it has over {MOST_ARCS:,} arcs")
 
-    def extend(self, names: Iterable[str], tails: Sequence[int], heads: Sequence[int]) -> None:
-        """Add arcs by the numbers of ``names``, all of which exist.
-
-        Raises:
-            FormatError: there are over :data:`MOST_ARCS`.
-        """
-        if len(tails) > MOST_ARCS:
-            raise FormatError(f"it has over {MOST_ARCS:,} arcs")
-        numbers = np.array([self.daemon(name) for name in names], np.int32)
-        self._tails.frombytes(numbers[np.asarray(tails, np.int64)].tobytes())
-        self._heads.frombytes(numbers[np.asarray(heads, np.int64)].tobytes())
-        self.rows += len(tails)
-
     def reject(self, reason: str, line: str) -> None:
         """Count a row that cannot be used, with a reason of ``cleaning``."""
         self.rows += 1
@@ -146,6 +133,7 @@ class Links:
             mesh: its name.
 
         Raises:
+            FormatError: a name is no text.
             OSError: it cannot be written.
         """
         names = self._names()
@@ -179,6 +167,10 @@ class Links:
 
     def _names(self) -> pa.Array:
         labels = self._labels
+        names: Iterable[str] = self._numbers
         if len(labels) == len(self._numbers) == len(set(labels.values())):
-            return pa.array([labels[number] for number in range(len(labels))], pa.string())
-        return pa.array(self._numbers, pa.string())
+            names = [labels[number] for number in range(len(labels))]
+        try:
+            return pa.array(names, pa.string())
+        except UnicodeEncodeError as error:  # a lone surrogate, which JSON can have
+            raise FormatError("a name is no text in UTF-8") from error

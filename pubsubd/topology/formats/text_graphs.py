@@ -1,13 +1,14 @@
-"""Formats of graphs in lines of text: GML, Pajek, METIS, KONECT, and Matrix Market by scipy."""
+"""Formats of graphs in lines of text: GML, Pajek, METIS, KONECT and Matrix Market."""
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
 import re
 from array import array
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pubsubd.topology.formats.errors import FormatError
 from pubsubd.topology.formats.links import Links
@@ -31,7 +32,8 @@ def lines_of(file: BinaryIO, errors: str = "strict") -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise FormatError("it is not text in UTF-8") from error
     finally:
-        text.detach()  # it would close the file
+        with contextlib.suppress(ValueError):  # it is closed already
+            text.detach()  # it would close the file
 
 
 # GML
@@ -136,7 +138,7 @@ def read_pajek(file: BinaryIO, links: Links) -> None:
         elif part == "*matrix":
             row += 1
             for column, value in enumerate(words, 1):
-                if float(value):
+                if _real(value):
                     _pajek_link(links, str(row), str(column), most, both_ways=False)
         elif part in _PAJEK_PARTS:
             ends = words[1:] if part.endswith("list") else words[1:2]
@@ -162,6 +164,13 @@ def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise FormatError(f"{text[:60]!r} is no whole number")
     return int(text)
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise FormatError(f"{text[:60]!r} is no number") from error
 
 
 # METIS
@@ -231,21 +240,29 @@ def read_konect(file: BinaryIO, links: Links) -> None:
 def read_matrix(file: BinaryIO, links: Links) -> None:
     """Add the links of a matrix in coordinates: each entry is an arc from its row to its column.
 
+    scipy's reader is not used: some malformed files end the process.
+
     Raises:
         FormatError: it is malformed, dense, or not square.
     """
-    import scipy.io  # noqa: PLC0415  (takes long, and few inputs are matrices)
-
-    data = io.BytesIO(file.read())
-    try:
-        rows, columns, _, kind, _, _ = scipy.io.mminfo(data)
-        if kind != "coordinate":
-            raise FormatError("it is a dense matrix: save it in coordinates")
-        if rows != columns:
-            raise FormatError(f"the matrix is no mesh: it has {rows:,} rows, {columns:,} columns")
-        links.expect(rows)
-        data.seek(0)
-        matrix: Any = scipy.io.mmread(data).tocoo()
-    except (ValueError, OverflowError, TypeError) as error:
-        raise FormatError(" ".join(str(error).split())) from error
-    links.extend(map(str, range(1, rows + 1)), matrix.row, matrix.col)
+    lines = lines_of(file)
+    _, kind, form, _, symmetry, *_ = [*next(lines).lower().split(), *[""] * 5]
+    if (kind, form) != ("matrix", "coordinate"):
+        raise FormatError("it is no matrix in coordinates: save it as one")
+    rows = (line.split() for line in lines if not line.startswith("%") and line.strip())
+    size = [_whole(text) for text in next(rows, [])]
+    if len(size) != 3 or size[0] != size[1]:
+        raise FormatError(f"the matrix is not square, and so no mesh: its size is {size[:2]}")
+    links.expect(size[0])
+    for number in range(1, size[0] + 1):
+        links.daemon(str(number))
+    count = 0
+    for words in rows:
+        for end in words[:2]:
+            _check_number(end, size[0])
+        if len(words) < 2:
+            raise FormatError(f"entry {count + 1:,} has no row and column")
+        links.add(str(int(words[0])), str(int(words[1])), both_ways=symmetry != "general")
+        count += 1
+    if count != size[2]:
+        raise FormatError(f"it has {count:,} entries, and its size tells of {size[2]:,}")

@@ -101,7 +101,7 @@ def read_xml(file: BinaryIO, links: Links) -> None:
         while chunk := file.read(_CHUNK):
             parser.Parse(chunk, False)
         parser.Parse(b"", True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError) as error:  # the latter of its encoding
         raise FormatError(str(error)) from error
 
 
