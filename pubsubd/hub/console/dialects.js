@@ -38,7 +38,7 @@ const unfold = value =>
 export const DIALECTS = {
 	line: {
 		title: "Line protocol",
-		about: "Any part of a name; nothing for all messages.",
+		about: "Any part of a name; nothing for all.",
 		topic: "chat",
 		name: "chat/main",
 		subscribe: topic => topic ? `sub ${topic}\n` : "sub\n",
