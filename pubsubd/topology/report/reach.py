@@ -72,12 +72,13 @@ def hops(facts: SnapshotView, parameters: dict[str, Any]) -> Section:
                 judge(beyond == 0),
             )
         )
-    slow = section.status is Status.LOOK
-    section.advice = (
-        "Paths are longer than in a random mesh: add the shortcuts listed under Links to add."
-        if slow
-        else "Paths are about as short as this number of links allows."
-    )
+    if section.status is Status.LOOK:
+        where = "" if facts.left_out("shortcut_hops_mean") else " listed under Links to add"
+        section.advice = f"Paths are longer than in a random mesh: add shortcuts{where}."
+    elif why := facts.left_out("twin_hops_mean"):
+        section.advice = f"The paths of a random mesh, to compare these with, are {why}."
+    else:
+        section.advice = "Paths are about as short as this number of links allows."
     return section
 
 

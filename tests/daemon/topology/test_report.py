@@ -435,6 +435,7 @@ def test_what_was_left_out_is_nowhere_a_healthy_zero() -> None:
     report = report_of(mesh_of(rows))
     assert section(report, "advice").advice == f"Which links to add is {why}."
     assert section(report, "twin").advice == f"The random mesh is {why}."
+    assert section(report, "hops").advice.endswith(f"to compare these with, are {why}.")
     assert "see Links to add" not in section(report, "failure").advice
     lines = terminal_summary(report)
     assert f"  advice      {why}" in lines
