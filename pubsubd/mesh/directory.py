@@ -438,7 +438,7 @@ class Directory:
             self._miss(node, table)
             return None
         table.sequence = sequence
-        return self._applying(node, table, body)
+        return self._surely(node, table, self._applying, body)
 
     def _take_whole(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         table = self._table(node)
@@ -453,9 +453,21 @@ class Directory:
             self._miss(node, table)
             return None
         table.part += 1
-        return self._completing(node, table, body, last=not more)
+        return self._surely(node, table, self._completing, body, not more)
 
-    def _completing(self, node: str, table: _Table, body: bytes, *, last: bool) -> Steps[None]:
+    def _surely(
+        self, node: str, table: _Table, take: Callable[..., Steps[None]], *arguments: object
+    ) -> Steps[None]:
+        """Take what a letter tells, in steps; ask for everything if that fails."""
+        try:
+            yield from take(node, table, *arguments)
+        except Exception:
+            table.fresh = None
+            if self._tables.get(node) is table:
+                self._miss(node, table, at_once=True)
+            raise
+
+    def _completing(self, node: str, table: _Table, body: bytes, last: bool) -> Steps[None]:
         """Take a part of everything; with the last one, forget what was not told."""
         yield from self._applying(node, table, body)
         fresh = table.fresh

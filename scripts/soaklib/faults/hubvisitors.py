@@ -117,10 +117,11 @@ async def send_across(doors: Doors) -> None:
         await there.ask(_b("register", held, far), _type("hub:registered"))
         await here.ask(_a("connect", None, me, metadata=known), _type("hub:connected"))
         asked = {"to": f"@({far})", "type": "q", "data": 1}
-        while b"hub:delivery_ack" not in await here.ask(
-            _a("send", asked, me, pattern="ask"), b'"type":"hub:', b'"'
-        ):
-            await trio.sleep(0.1)
+        heard = b""
+        while b"hub:delivery_ack" not in heard:
+            await trio.sleep(0.05)
+            said = _a("send", asked, me, pattern="ask")
+            heard = await here.ask(said, b'"type":"hub:', b'"')
         await there.hear(_type("q"))
 
 

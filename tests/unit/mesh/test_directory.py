@@ -322,6 +322,23 @@ def test_a_fault_of_the_directory_costs_the_mesh_nothing_and_is_made_good() -> N
     check(web, hubs)
 
 
+def test_a_letter_whose_taking_has_failed_is_made_good() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    learn = hubs["b"].learn
+
+    def fail(*_: object) -> bool:
+        hubs["b"].learn = learn  # type: ignore[method-assign]
+        raise RuntimeError
+
+    hubs["b"].learn = fail  # type: ignore[method-assign]
+    hubs["a"].directory.claim("x/bob")
+    web.run(2.5)
+    assert hubs["b"].directory.find("x/bob") == "a"
+    check(web, hubs)
+
+
 def test_so_many_may_claim_one_key() -> None:
     web, hubs = start("ab")
     known = hubs["b"].directory
