@@ -81,7 +81,7 @@ def explain_failure(failure: BaseException, log: Path | None = None, start: int 
         where = f" for {failure.filename}" if failure.filename else ""
         return f"a disk is full: no space is left{where}"
     gone = _is_gone(failure)
-    text = "" if gone else "\n".join(map(_text, chain(failure)))
+    text = "" if gone else "\n".join(_text(one) or "" for one in chain(failure))
     if gone or _CONTEXT_ENDED.search(text):
         text = _tail(log, start) or text
     for pattern, told in _KNOWN.items():
@@ -90,7 +90,7 @@ def explain_failure(failure: BaseException, log: Path | None = None, start: int 
             causes = re.findall(r"^\s*Caused by: (.*)$", text, re.MULTILINE)
             cause = _clean(causes[-1]) if causes else line
             return _short(told.format(line=line, cause=cause, **found.groupdict()))
-    if _JAVA_ENDED in _text(failure):
+    if _JAVA_ENDED in (_text(failure) or ""):
         return _short(f"Spark's Java did not start: {_last_words(text) or 'it said nothing'}")
     if gone:
         return "Spark's Java process ended unexpectedly; it was perhaps killed"
@@ -114,7 +114,8 @@ def _is_gone(failure: BaseException) -> bool:
     return any(
         isinstance(one, ConnectionError | EOFError)
         or type(one).__name__ == "Py4JNetworkError"
-        or _JAVA_ENDED in _text(one)
+        or (text := _text(one)) is None
+        or _JAVA_ENDED in text
         for one in chain(failure)
     )
 
@@ -129,13 +130,13 @@ def chain(failure: BaseException) -> Iterator[BaseException]:
         one = one.__cause__ or getattr(one, "_cause", None) or one.__context__
 
 
-def _text(failure: BaseException) -> str:
-    """Return the text of ``failure``, which has to be asked of a Java that may be gone."""
+def _text(failure: BaseException) -> str | None:
+    """Return the text of ``failure``; None if only Java knows, which cannot be asked any more."""
     known: Any = failure
     try:
         return str(failure)
     except Exception:  # noqa: BLE001  (whatever py4j raises when it cannot ask)
-        return str(getattr(known, "_desc", None) or failure.args or type(failure).__name__)
+        return getattr(known, "_desc", None)
 
 
 def _tail(log: Path | None, start: int) -> str:

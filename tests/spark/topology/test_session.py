@@ -224,6 +224,20 @@ def test_why_java_is_gone_is_looked_up_in_its_log(tmp_path: Path) -> None:
         assert "heap" in explain_failure(failure, log)
 
 
+class Untold(Told):
+    """A failure whose text only Java knows, which has no memory left to tell it."""
+
+    def __str__(self) -> str:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+def test_what_java_has_no_memory_to_tell_is_looked_up_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("ERROR Executor: x\njava.lang.OutOfMemoryError: Java heap space\n\tat y\n")
+    line = explain_failure(Untold("An error occurred while calling o1.collect"), log)
+    assert line.startswith("Spark's heap is too small for this")
+
+
 def test_why_java_did_not_start_is_looked_up_in_its_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     failure = PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
