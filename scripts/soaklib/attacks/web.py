@@ -6,12 +6,17 @@ import contextlib
 from typing import Any
 
 from benchlib.websocket import client_frame
+from pubsubd.hub.console import files
+from pubsubd.hub.web import ABOUT
 from soaklib.wires import MIB, compact, frame
 
 from .attack import attack
 from .bounds import DEEP_WILDCARD, HUB_PENDING, PAYLOAD, SUBSCRIBER, TOPIC
 from .parts import repeated
 from .stage import Stage
+
+CONSOLE = (*files(), ABOUT)
+"""Paths of the console."""
 
 _END = b"GET /nothing/at/all HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _ENDED = b"no such path"
@@ -72,16 +77,16 @@ def health(stage: Stage) -> None:
     stage.flood(stage.hub, repeated(said))
 
 
-@attack("console", "/", crowd=True, each=HUB_PENDING)
+@attack("console", *CONSOLE, crowd=True, each=HUB_PENDING)
 def console(stage: Stage) -> None:
-    """Asks for the console page, pipelined."""
-    stage.flood(stage.hub, repeated(get("/")))
+    """Asks for all files of the console, pipelined."""
+    stage.flood(stage.hub, repeated(b"".join(map(get, CONSOLE))))
 
 
-@attack("console-unread", "/", "max_pending", each=HUB_PENDING)
+@attack("console-unread", *CONSOLE, "max_pending", each=HUB_PENDING)
 def console_unread(stage: Stage) -> None:
-    """Asks for the console page, pipelined, and never reads it."""
-    stage.flood(stage.hub, repeated(get("/")), reads=False)
+    """Asks for all files of the console, pipelined, and never reads them."""
+    stage.flood(stage.hub, repeated(b"".join(map(get, CONSOLE))), reads=False)
 
 
 @attack("not-found", crowd=True, each=HUB_PENDING)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pubsubd.broker.broker import Broker
-from pubsubd.hub import web
+from pubsubd.hub import console, web
 from pubsubd.hub.signal.requests import REQUESTS
 from pubsubd.hub.synap import commands
 from pubsubd.hub.synap import requests as synap_requests
@@ -57,7 +57,7 @@ def requests() -> set[str]:
 
 def paths() -> set[str]:
     """Paths of HTTP: every text that begins with a slash, where requests are told apart."""
-    found = set(web.SOCKETS)
+    found = {*web.SOCKETS, *console.files(), web.ABOUT}
     for function in (web.answer, synap_requests.rest):
         for node in ast.walk(ast.parse(inspect.getsource(function))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
