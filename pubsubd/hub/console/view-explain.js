@@ -32,7 +32,7 @@ export default {
 		const found = table("Receivers", ["Connection", "Address", "Receives it as", "Because of"], body);
 		found.hidden = true;
 		root.append(panel("Who would receive a message",
-			el("p.note", "Nothing is published: the daemon only tells who would receive this name, and why."), form, answer, found));
+			el("p.note", "Nothing is published."), form, answer, found));
 
 		async function ask() {
 			const asked = name.value;
