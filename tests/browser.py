@@ -202,14 +202,17 @@ class Page:
     # What a user does
 
     def click(self, css: str) -> None:
-        """Click in the middle of an element, once it is there and can be clicked."""
+        """Click in the middle of an element, once it is there and does not move any more."""
         where = json.dumps(css)
         self.wait(f"document.querySelector({where})?.checkVisibility()")
         place = self.run(
-            f"(() => {{ const one = document.querySelector({where});"
+            f"(async () => {{ for (let before = '';;) {{"
+            f" const one = document.querySelector({where});"
             " one.scrollIntoView({block: 'center', inline: 'nearest', behavior: 'instant'});"
             " const {x, y, width, height} = one.getBoundingClientRect();"
-            " return {x: x + width / 2, y: y + height / 2}; })()"
+            " const now = [x, y, width, height].join();"
+            " if (now === before) return {x: x + width / 2, y: y + height / 2};"
+            " before = now; await new Promise(requestAnimationFrame); } })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
