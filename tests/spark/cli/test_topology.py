@@ -247,12 +247,18 @@ def test_the_examples_of_the_manual_work(
     """The one for a script is run as it would be, the others in the Spark of the tests."""
     (place / "edges").mkdir()
     with (place / "edges" / "edges-1.jsonl").open("wb") as file:
-        write_jsonl([row(), row(observer="b")], file)
+        later = {"ts": "2026-11-28T06:01:00.250Z"}
+        lost = {"src": "b", "dst": "c"}
+        over = {"state": "down", "since": "2026-11-28T06:00:30.000Z"}
+        ends = [row(**more, observer=end) for more in ({}, later) for end in "ab"]
+        ends += [row(**lost, observer=end) for end in "bc"]
+        write_jsonl([*ends, row(**lost, **over, **later, observer="b")], file)
     packed = gzip.compress((place / "mesh.txt").read_bytes())
     (place / "p2p-Gnutella31.txt.gz").write_bytes(packed)
     if "--fail-on" in words:
         done = run(*words, cwd=place)
-        assert (done.returncode, done.stdout.count("\n")) == (3, 10), done.stderr
+        assert (done.returncode, done.stdout.count("\n")) == (3, 11), done.stderr
+        assert "c has been gone since 2026-11-28 06:00:30 UTC, lost by b." in done.stdout
     else:
         request.getfixturevalue("spark")
         monkeypatch.chdir(place)
