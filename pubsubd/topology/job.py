@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -218,6 +219,9 @@ def _analyse(
     write_kinds(facts, ROWS, _KINDS, store, made)
     stage("putting the report together")
     listed = None if nodes is None else nodes.toArrow()
+    if listed is not None:  # what is supposed to be lost is not missed
+        lost = pa.array([one[0] for one in job.without if len(one) == 1], pa.string())
+        listed = listed.filter(pc.invert(pc.is_in(listed["id"], lost)))
     take_arcs = partial(_take_arcs, arcs, graphs)
     meshes = assemble(made, store.shared.here / "kinds", listed, take_arcs, job.seed)
     gone = gone_table((one.mesh, one.incident) for one in meshes if one.incident is not None)

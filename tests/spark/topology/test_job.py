@@ -222,19 +222,22 @@ def test_what_if_changes_the_latest_window_and_nothing_before(
     tmp_path: Path, spark: SparkSession, once: tuple[Path, Outcome]
 ) -> None:
     """Without d, and with a third link of a, b and c; told as JSON and to Prometheus alone."""
+    nodes = tmp_path / "nodes"
+    nodes.write_text("a\nb\nc\nd\n")
     outcome = run_in(
         spark,
         Job(
             [str(once[0].parent / "exports")],
             json="-",
             textfile=tmp_path / "mesh.prom",
+            nodes=nodes,
             without=[("d",)],
             added=[("c", "a")],
         ),
         lambda _: None,
         0,
     )
-    assert outcome.conditions == {"left"}
+    assert not outcome.conditions
     assert outcome.summary[0].startswith("Hypothetical: without d, with c - a. m: 3 daemons, 3 li")
     assert outcome.json is not None
     report = json.loads(outcome.json)
@@ -243,7 +246,7 @@ def test_what_if_changes_the_latest_window_and_nothing_before(
     assert mesh["metrics"]["bridges"]["value"] == 0
     assert [value for _, value in mesh["series"]["daemons"]] == [5, 5, 3]
     assert 'pubsubd_topology_bridges{mesh="m"} 0.0' in (tmp_path / "mesh.prom").read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["mesh.prom"]
+    assert {path.name for path in tmp_path.iterdir()} == {"mesh.prom", "nodes"}
 
 
 @pytest.mark.parametrize(
