@@ -132,9 +132,15 @@ def test_names_are_shown_and_are_nothing_but_text() -> None:
 
 
 def test_pictures_of_a_small_mesh_name_its_daemons_and_number_what_splits_it() -> None:
-    svg = svgs(page_of("history"))[0]
-    words = [one.text for one in ElementTree.fromstring(svg).iter() if one.tag.endswith("}text")]
-    assert {"a", "b", "c", "d", "e", "f", "1", "2"} <= set(words)
+    wide, narrow = svgs(page_of("history"))[:2]
+    for svg in (wide, narrow):
+        root = ElementTree.fromstring(svg)
+        words = {one.text for one in root.iter() if one.tag.endswith("}text")}
+        assert {"a", "b", "c", "d", "e", "f", "1", "2"} <= words
+        assert {"g", "\N{MULTIPLICATION SIGN}", "gone"} <= words, "the daemon that is gone"
+    sizes = [[float(one) for one in re.findall(r"[\d.]+", svg[:200])[:4]] for svg in (wide, narrow)]
+    assert sizes[0][2] > sizes[0][3]
+    assert sizes[1][2] < sizes[1][3], "on a narrow page the mesh is turned"
 
 
 def test_marks_of_the_mesh_do_not_hide_each_other() -> None:
