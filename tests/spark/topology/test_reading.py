@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,22 +51,27 @@ def arcs(inputs: Inputs) -> list[tuple[str, str, str | None]]:
     return sorted(found, key=str)
 
 
-def read(spark: SparkSession, path: Path) -> Inputs:
-    out = path.parent / "out"
-    return read_inputs(spark, prepare(Job([str(path)], out), Scratch(out), print))
+Read = Callable[[Path], Inputs]
 
 
-def refused(spark: SparkSession, path: Path) -> str:
+@pytest.fixture
+def read(spark: SparkSession, tmp_path: Path) -> Iterator[Read]:
+    """Read what is at a path; what is made for that stays as long as the test takes."""
+    with Scratch(tmp_path / "out") as scratch:
+        yield lambda path: read_inputs(
+            spark, prepare(Job([str(path)], tmp_path / "out"), scratch, print)
+        )
+
+
+def refused(read: Read, path: Path) -> str:
     with pytest.raises(TopologyError) as caught:
-        read(spark, path)
+        read(path)
     text = str(caught.value)
     assert "\n" not in text
     return text
 
 
-def test_every_format_of_a_folder_is_told_by_its_content(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_every_format_of_a_folder_is_told_by_its_content(read: Read, tmp_path: Path) -> None:
     put(
         tmp_path / "all",
         x__jsonl=written(write_jsonl),
@@ -81,7 +87,7 @@ def test_every_format_of_a_folder_is_told_by_its_content(
         unknown__log=b"a b\n",
         picture__png=PNG,
     )
-    inputs = read(spark, tmp_path / "all")
+    inputs = read(tmp_path / "all")
     assert inputs.ignored == 2
     assert arcs(inputs) == [
         ("csv", "a", "d"),
@@ -99,32 +105,32 @@ def test_every_format_of_a_folder_is_told_by_its_content(
 
 
 def test_names_with_spaces_signs_and_other_scripts_are_no_globs_and_come_back_as_they_are(
-    spark: SparkSession, tmp_path: Path
+    read: Read, tmp_path: Path
 ) -> None:
     name = "x [1]{2}*?%41+é 日.txt"
     path = put(tmp_path / "some") / name
     path.write_text("a b\n")
-    lists = read(spark, path.parent).lists
+    lists = read(path.parent).lists
     assert lists is not None
     assert [row["file"] for row in lists.collect()] == [str(path)]
 
 
 def test_parquet_needs_all_columns_and_takes_them_in_any_order_and_type_that_fits(
-    spark: SparkSession, tmp_path: Path
+    read: Read, tmp_path: Path
 ) -> None:
     whole = pq.read_table(io.BytesIO(written(write_parquet)))
     pq.write_table(whole.drop_columns(["state", "bytes"]), tmp_path / "less.parquet")
-    assert refused(spark, tmp_path / "less.parquet").endswith("lacks the columns state, bytes")
+    assert refused(read, tmp_path / "less.parquet").endswith("lacks the columns state, bytes")
     nested = whole.set_column(0, "ts", pa.array([[1]]))
     pq.write_table(nested, tmp_path / "nested.parquet")
-    assert refused(spark, tmp_path / "nested.parquet").endswith("columns are of other types")
+    assert refused(read, tmp_path / "nested.parquet").endswith("columns are of other types")
     turned = whole.select(whole.column_names[::-1])
     place = turned.column_names.index("bytes")
     small = turned.set_column(place, "bytes", pa.array([7], pa.int32())).drop_columns(list(LATER))
     folder = put(tmp_path / "good")
     pq.write_table(whole, folder / "a.parquet")
     pq.write_table(small, folder / "b.parquet")
-    parquet = read(spark, folder).parquet
+    parquet = read(folder).parquet
     assert parquet is not None
     rows = parquet.orderBy("bytes").collect()
     assert [(row["src"], row["bytes"], row["rtt_ms"], row["version"]) for row in rows] == [
@@ -133,15 +139,15 @@ def test_parquet_needs_all_columns_and_takes_them_in_any_order_and_type_that_fit
     ]
 
 
-def test_a_node_list_has_a_name_a_line_and_maybe_an_address(
+def test_a_node_list_has_a_name_a_line_and_maybe_an_address_and_domains(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    data = b"# names\n\nb\r\na  10.0.0.1:9014\nc,h:1,x\na\nbad\xff\n  d\n"
+    data = b"# names\n\nb\r\na  10.0.0.1:9014 site=ber rack=7\nc,h:1,x\na\nbad\xff\n  d\n"
     (tmp_path / "nodes").write_bytes(data)
     rows = read_nodes(spark, str(tmp_path / "nodes")).orderBy("id").collect()
     assert [tuple(row) for row in rows] == [
-        ("a", "10.0.0.1:9014"),
-        ("b", None),
-        ("c", "h:1"),
-        ("d", None),
+        ("a", "10.0.0.1:9014", "site=ber rack=7"),
+        ("b", None, None),
+        ("c", "h:1", None),
+        ("d", None, None),
     ]
