@@ -12,7 +12,7 @@ from pubsubd.hub.actors import Actor
 from pubsubd.hub.interfaces import Connection, Host
 from pubsubd.hub.render import dress
 
-_encode = msgspec.json.Encoder().encode
+encode = msgspec.json.Encoder().encode
 
 
 def hand(hub: Host, actor: Actor[Connection], delivery: r.Delivery) -> bool:
@@ -40,7 +40,7 @@ def write(delivery: r.Delivery, to: str, wrapped: bool) -> bytes:
     delivery.to = to
     delivery.sender = dress(delivery.sender, wrapped)
     delivery.metadata["via"] = dress(m.HUB, wrapped)
-    return _encode(delivery)
+    return encode(delivery)
 
 
 class Halves:

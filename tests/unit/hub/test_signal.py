@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pubsubd.hub.signal import messaging
+from pubsubd.hub import handover
 from pubsubd.protocol.limits import ANSWER, BYTES_PER_TURN
 from tests.hubs import HUB_A, HUB_B, Room, connect_a, message_a, message_b
 
@@ -611,8 +611,8 @@ def test_a_broadcast_is_put_into_json_twice_however_many_get_it(
         payload = {"actorAddress": f"n/{number}", "capabilities": ["x"]}
         room.ask("bob", message_b("hub:register", payload))
     encoded: list[object] = []
-    encode = messaging.encode
-    monkeypatch.setattr(messaging, "encode", lambda it: encoded.append(it) or encode(it))
+    encode = handover.encode
+    monkeypatch.setattr(handover, "encode", lambda it: encoded.append(it) or encode(it))
     room.say("ann", message_b("hub:broadcast", {"type": "x", "data": {'"to":""': 1}}, id='"to":""'))
     assert len(encoded) == 2
     heard = room.hears("bob")
