@@ -188,7 +188,7 @@ class Page:
             if time.monotonic() > end:
                 text = self.run("document.body.innerText")
                 pytest.fail(f"waited in vain for {condition}: {text} {self.faults}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def text(self, css: str) -> str:
         """Return the visible text of the first element that a selector finds."""
