@@ -22,5 +22,7 @@ def row(**more: Any) -> dict[str, Any]:
         "version": "0.1.0",
         "site": None,
         "rack": None,
+        "actors": 2,
+        "hub_connections": None,
         **more,
     }

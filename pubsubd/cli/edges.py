@@ -37,6 +37,8 @@ class _Edge(msgspec.Struct):
     version: str | None = None
     site: str | None = None
     rack: str | None = None
+    actors: _Count | None = None
+    hub_connections: _Count | None = None
 
 
 class _Edges(msgspec.Struct):

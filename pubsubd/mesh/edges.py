@@ -33,6 +33,8 @@ COLUMNS = {
     "version": "string",
     "site": "string",
     "rack": "string",
+    "actors": "bigint",
+    "hub_connections": "bigint",
 }
 """Column -> type, as Spark's SQL calls it. ``src`` has dialled ``dst``; ``state`` is up or down;
 the columns after ``bytes`` are the observer's.
@@ -40,7 +42,10 @@ the columns after ``bytes`` are the observer's.
 In JSON and CSV a timestamp is a text, as ``2026-11-28T06:00:00.000Z``, always UTC.
 """
 
-LATER = ("address", "version", "site", "rack")
+ABOUT = ("address", "version", "site", "rack")
+"""Columns that say where the observer is, and what."""
+
+LATER = (*ABOUT, "actors", "hub_connections")
 """Columns that a file of an earlier version lacks, the last ones: a reader takes them for null."""
 
 REQUIRED = tuple(name for name in COLUMNS if name not in LATER)

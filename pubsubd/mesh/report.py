@@ -13,9 +13,9 @@ from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from pubsubd.broker.turn import Steps, finish
-from pubsubd.mesh.adverts import Advert, LinkReport
+from pubsubd.mesh.adverts import Advert, HubReport, LinkReport
 from pubsubd.mesh.core import Down, Mesh
-from pubsubd.mesh.edges import format_row
+from pubsubd.mesh.edges import LATER, format_row
 from pubsubd.mesh.letters import LETTERS
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.pages import Pages, read_offset
@@ -38,10 +38,7 @@ class _End(NamedTuple):
     observer: str
     state: str
     links: tuple[LinkReport, ...]
-    address: str | None
-    version: str | None
-    site: str | None
-    rack: str | None
+    about: Row
 
     def rows(self) -> Iterator[Row]:
         """Return a row of an edge list for each link."""
@@ -58,10 +55,7 @@ class _End(NamedTuple):
                 "rtt_ms": link.rtt_ms,
                 "messages": link.messages,
                 "bytes": link.size,
-                "address": self.address,
-                "version": self.version,
-                "site": self.site,
-                "rack": self.rack,
+                **self.about,
             }
 
 
@@ -144,7 +138,7 @@ class Report:
         count = len(remote.substrings) if remote is not None else 0
         if advert.hub is not None:
             count = max(0, count - LETTERS)
-        hub = mesh.directory.report() if node == mesh.state.node else advert.hub
+        hub = self._hub(advert)
         return {
             "node": node,
             "host": advert.host,
@@ -158,6 +152,10 @@ class Report:
             "actors": mesh.directory.count(node),
             "hub_connections": None if hub is None else hub.connections,
         }
+
+    def _hub(self, advert: Advert) -> HubReport | None:
+        own = advert.node == self.mesh.state.node
+        return self.mesh.directory.report() if own else advert.hub
 
     def _show_peers(self, page: list[tuple[Link | Advert, str]], following: int | None) -> bytes:
         mesh = self.mesh
@@ -279,12 +277,27 @@ class Report:
                 continue
             else:
                 links = advert.links
-            found.append(_End(ts, name, node, "up", links, *_about(advert)))
+            found.append(_End(ts, name, node, "up", links, self._about(advert)))
             if number % _STEP == 0:
                 yield
         down = tuple(map(_report, mesh.down))
-        found.append(_End(ts, name, me, "down", down, *_about(mesh.table.adverts.get(me))))
+        about = self._about(mesh.table.adverts.get(me))
+        found.append(_End(ts, name, me, "down", down, about))
         return found
+
+    def _about(self, advert: Advert | None) -> Row:
+        """Return the columns of an observer, as far as it tells them."""
+        if advert is None:
+            return dict.fromkeys(LATER)
+        hub = self._hub(advert)
+        return {
+            "address": show_address(advert.host, advert.port),
+            "version": advert.version or None,
+            "site": advert.site or None,
+            "rack": advert.rack or None,
+            "actors": self.mesh.directory.count(advert.node),
+            "hub_connections": None if hub is None else hub.connections,
+        }
 
 
 def _edge_rows(end: _End) -> Iterator[str]:
@@ -294,14 +307,6 @@ def _edge_rows(end: _End) -> Iterator[str]:
 def _show_edges(page: list[tuple[_End, str]], following: int | None) -> bytes:
     rows = ", ".join(row for _, row in page)
     return f'{{"edges": [{rows}], "next": {json.dumps(following)}}}'.encode()
-
-
-def _about(advert: Advert | None) -> tuple[str | None, str | None, str | None, str | None]:
-    """Return address, version, site and rack of a daemon, as far as it tells them."""
-    if advert is None:
-        return None, None, None, None
-    address = show_address(advert.host, advert.port)
-    return address, advert.version or None, advert.site or None, advert.rack or None
 
 
 def _report(down: Down) -> LinkReport:

@@ -29,7 +29,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pubsubd.mesh.edges import COLUMNS, HEADERS, LATER, OPTIONAL, REQUIRED
+from pubsubd.mesh.edges import ABOUT, COLUMNS, HEADERS, LATER, OPTIONAL, REQUIRED
 from pubsubd.topology.formats.tables import PLAIN_TITLES
 from pubsubd.topology.inputs import MESH_ENDINGS
 from pubsubd.topology.reading import Inputs
@@ -37,10 +37,11 @@ from pubsubd.topology.reading import Inputs
 ROWS = (
     "ts timestamp, window timestamp, mesh string, observer string, src string, dst string,"
     " state string, since timestamp, rtt_ms double, messages bigint, bytes bigint,"
-    " address string, version string, site string, rack string"
+    " address string, version string, site string, rack string, actors bigint,"
+    " hub_connections bigint"
 )
 """Good rows. Those of bare lists have no times and no numbers; their observer is ``src``. The last
-four columns are the observer's."""
+six columns are the observer's."""
 
 REJECTS = "file string, reason string, line string"
 """Bad rows, with the first :data:`SHOWN` characters of the line, what is not printable replaced."""
@@ -48,7 +49,8 @@ REJECTS = "file string, reason string, line string"
 CHECKED = (
     "listed boolean, file string, line string, reason string, ts timestamp, mesh string,"
     " observer string, src string, dst string, state string, since timestamp, rtt_ms double,"
-    " messages bigint, bytes bigint, address string, version string, site string, rack string"
+    " messages bigint, bytes bigint, address string, version string, site string, rack string,"
+    " actors bigint, hub_connections bigint"
 )
 """Rows of all kinds, good and bad; ``listed``: of a bare list."""
 
@@ -206,7 +208,7 @@ def _listed(rows: DataFrame) -> DataFrame:
         "rtt_ms",
         F.lit(None).cast("bigint").alias("messages"),
         F.lit(None).cast("bigint").alias("bytes"),
-        *(F.lit(None).cast("string").alias(name) for name in LATER),
+        *(F.lit(None).cast(COLUMNS[name]).alias(name) for name in LATER),
     )
 
 
@@ -326,7 +328,7 @@ def _check_texts(parsed: DataFrame, broken: Column, long: Column) -> DataFrame:
     """
     values = {
         name: (
-            F.nullif(F.col(name), F.lit("")) if name in LATER else _read(F.col(name), kind)
+            F.nullif(F.col(name), F.lit("")) if name in ABOUT else _read(F.col(name), kind)
         ).alias(f"_{name}")
         for name, kind in COLUMNS.items()
     }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from pubsubd.mesh.edges import LATER
+from pubsubd.mesh.edges import ABOUT
 from pubsubd.topology.history.ends import ENDS, OTHER, SECOND, SLACK, says_up
 
 
@@ -122,5 +122,5 @@ def tell_daemons(daemons: DataFrame) -> DataFrame:
         "bytes",
         F.timestamp_micros(F.coalesce("told_first", "named_first")).alias("first_seen"),
         F.timestamp_micros(F.coalesce("told_last", "named_last")).alias("last_seen"),
-        *(F.col("about")[name].alias(name) for name in LATER),
+        *(F.col("about")[name].alias(name) for name in ABOUT),
     )

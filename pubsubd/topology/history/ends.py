@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pubsubd.mesh.edges import LATER
+from pubsubd.mesh.edges import ABOUT
 
 SLACK = 10
 """Seconds after which all daemons know that a link has ended, clock differences included: rows
@@ -46,7 +46,7 @@ def gather(rows: DataFrame) -> DataFrame:
             F.min("bytes").alias("bytes_first"),
             F.max("bytes").alias("bytes"),
             F.collect_list("rtt_ms").alias("rtts"),  # without those that are null
-            F.max(F.when(F.coalesce(*LATER).isNotNull(), F.struct(at.alias("at"), *LATER))).alias(
+            F.max(F.when(F.coalesce(*ABOUT).isNotNull(), F.struct(at.alias("at"), *ABOUT))).alias(
                 "about"
             ),
         )

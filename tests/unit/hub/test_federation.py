@@ -266,6 +266,19 @@ def test_both_sides_of_a_partition_go_on_and_heal(mesh: tuple[Web, Wings]) -> No
 # Finding
 
 
+def test_edge_lists_tell_how_many_actors_and_connections_each_hub_has(
+    mesh: tuple[Web, Wings],
+) -> None:
+    web, wings = mesh
+    enter_a(wings["a"], "eve")
+    enter_a(wings["a"], "zoe")
+    web.run(60)
+    for node in "ab":
+        rows = web[node].report.edges()
+        told = {row["observer"]: (row["actors"], row["hub_connections"]) for row in rows}
+        assert told == {"a": (3, 3), "b": (0, 0), "c": (1, 1)}
+
+
 def found(answer: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(one["address"], one.get("daemon")) for one in answer["payload"]["actors"]]
 
