@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
 # None has a limit of time: a machine may be busy.
-for name, examples in (("fast", 15), ("usual", 25), ("thorough", 100)):
+for name, examples in (("fast", 15), ("usual", 15), ("thorough", 100)):
     settings.register_profile(
         name,
         max_examples=examples,

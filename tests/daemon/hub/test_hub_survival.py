@@ -396,8 +396,10 @@ def test_old_sessions_leave_nothing_behind(start: Callable[..., Daemon]) -> None
             me = f"@(browser/n{number})"
             web.ask(message_a("hub:connect", me=me, metadata=connect_a()))
             web.ask(message_a("hub:register", {"actorAddress": me, "capabilities": ["x"]}, me=me))
-            for topic in range(20):
-                web.ask(message_a("hub:subscribe", {"topic": f"t{number}/{topic}"}, me=me))
+            topics = [{"topic": f"t{number}/{topic}"} for topic in range(20)]
+            web.say(*[message_a("hub:subscribe", topic, me=me) for topic in topics])
+            for _ in topics:
+                assert web.hear()["type"] == "hub:subscribed"
             web.ask({"command": "pubsub.subscribe", "payload": {"topics": [f"s{number}.*"]}})
         for web in webs:
             web.close()
