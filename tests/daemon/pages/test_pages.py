@@ -705,19 +705,21 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
 
 def linked(start: Start, *, chain: bool) -> tuple[Daemon, Daemon]:
     """Return two linked daemons that know the round trip; in a ``chain``, one is between them."""
-    a = start("--node", "a", "--mesh-heartbeat", "0.1")
+    a = start("--node", "a", "--mesh-heartbeat", "0.5")
     last = a
     for node in "bc" if chain else "b":
         peer = f"127.0.0.1:{last.address[1]}"
-        last = start("--node", node, "--peer", peer, "--mesh-heartbeat", "0.1")
+        last = start("--node", node, "--peer", peer, "--mesh-heartbeat", "0.5")
 
     def measured() -> bool:
         with contextlib.closing(Line(a.address)) as line:
             line.say(b"pub //pubsubd/edges 0 \n")
             rows = json.loads(line.hear_frame()[1])["edges"]
-        return len(rows) == 2 + 2 * chain and None not in [row["rtt_ms"] for row in rows]
+        up = [row for row in rows if row["state"] == "up"]
+        own = [row["rtt_ms"] for row in up if row["observer"] == "a"]
+        return len(up) == 2 + 2 * chain and None not in own
 
-    wait_until(measured, "both ends have measured their link")
+    wait_until(measured, "the first daemon has measured its link")
     return a, last
 
 

@@ -42,7 +42,7 @@ def tell(
 ) -> tuple[Any, ...]:
     """A row without mesh and window; a link is both names, that of the dialler first."""
     numbers = (more.get("rtt"), more.get("messages", 0), more.get("size", 0))
-    about = (more.get("address"), more.get("version"), None, None)
+    about = (more.get("address"), more.get("version"), None, None, None, None)
     return (at(ts), observer, link[0], link[1], state, at(since), *numbers, *about)
 
 
