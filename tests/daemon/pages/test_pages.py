@@ -705,11 +705,11 @@ def test_an_example_of_the_commands_page_prints_what_it_says(
 
 def linked(start: Start, *, chain: bool) -> tuple[Daemon, Daemon]:
     """Return two linked daemons that know the round trip; in a ``chain``, one is between them."""
-    a = start("--node", "a", "--mesh-heartbeat", "0.5")
+    a = start("--node", "a")
     last = a
     for node in "bc" if chain else "b":
         peer = f"127.0.0.1:{last.address[1]}"
-        last = start("--node", node, "--peer", peer, "--mesh-heartbeat", "0.5")
+        last = start("--node", node, "--peer", peer)
 
     def measured() -> bool:
         with contextlib.closing(Line(a.address)) as line:
