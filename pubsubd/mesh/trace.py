@@ -56,6 +56,9 @@ MAX_HOP = 8 * KIB
 ROOM = 1024 * KIB
 """Bytes of the hops of one trace; more are counted."""
 
+MAX_HOPS = 4_096
+"""Hops that one trace waits for; a hop that names more next hops than that is dropped."""
+
 MAX_NAMED = 100
 """Daemons that are named of those that have no part in a trace, for each reason."""
 
@@ -323,6 +326,9 @@ class Traces:
             try:
                 hop = msgspec.json.decode(data, type=Hop)
             except (ValueError, RecursionError):
+                self._state.counters.broken += 1
+                return
+            if trace.expected + len(hop.next) > MAX_HOPS:
                 self._state.counters.broken += 1
                 return
             hop.rtt_ms = max(0.0, round(float(rtt) - hop.took_ms, 3))

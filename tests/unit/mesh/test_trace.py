@@ -266,6 +266,22 @@ def test_hops_are_kept_up_to_their_room_and_the_rest_is_counted() -> None:
     assert len(json.dumps(found)) < 2_500_000
 
 
+def test_hops_that_name_too_many_next_ones_are_dropped() -> None:
+    web = build(["ab"])
+    web["b"].say("ann", b"sub //fwd/x\n")
+    web.run()
+    web["b"].mesh.trace = lambda _link, _data: None
+    ask(web, "a", "//fwd/x", timeout=1)
+    web.run(0.1)
+    life = web["a"].mesh.state.incarnation
+    hop = json.dumps({"node": "b", "from": "a", "next": ["z"] * 1_500}, separators=(",", ":"))
+    for _ in range(50):
+        tell(web, "a", "b", b"hop a@%d 1 - %b" % (life, hop.encode()))
+    assert web["a"].mesh.counters.broken == 48
+    web.run(1)
+    assert len(answer(web, "a")["unanswered"]) == 3_000
+
+
 def test_users_of_a_daemon_with_logins_are_not_listed_to_one_without() -> None:
     web = build(["ab"])
     web["b"].say("ann", b"sub //fwd/x\n")
