@@ -47,7 +47,7 @@ MAX_REQUEST = KIB
 """Bytes of the data of a request."""
 
 _DEFAULT = {"totals": True, "events": True}
-_MEASURED = 0.8  # part of a tick's cost that is; the rest are the passes of the loop that it takes
+_MEASURED = 0.5  # part of a tick's cost that is; the rest are the passes of the loop that it takes
 _ROUNDING = 1e-6
 _NAME = 64  # characters of a section's name in an error
 
