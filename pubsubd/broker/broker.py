@@ -322,8 +322,9 @@ class Broker:
         sizes = self._sizes
         match_header, max_payload = self.match_header, peer.listener.limits.max_payload
         if peer.relayed:
-            get, learn, max_payload = router.relays.get, router.learn_relayed, _ANY_SIZE
-            match_header = self.match_relayed
+            match_header, max_payload = self.match_relayed, _ANY_SIZE
+            if not peer.sibling:
+                get, learn = router.relays.get, router.learn_relayed
         elif publish_filter is not None:
             get, learn, max_payload = (
                 publish_filter.get,
@@ -652,7 +653,8 @@ class Broker:
                 self._refuse(name, data)
             else:
                 frame = header + data + b"\n"
-                learn = self.router.learn_relayed if peer.relayed else self.router.learn
+                daemons = peer.relayed and not peer.sibling
+                learn = self.router.learn_relayed if daemons else self.router.learn
                 route = learn(b"\n" + header, name, len(data))
                 self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
                 self.counters.messages_in += 1

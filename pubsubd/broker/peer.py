@@ -100,7 +100,9 @@ class Peer:
         end: asks its owner to close it, for a code and a text; set by the owner.
         gone: called once it has left, if somebody has to know.
         link: what takes its input, if it is a link to another daemon, or is becoming one.
-        relayed: whether its input is what a link has brought from another daemon.
+        relayed: whether its input is what a link has brought from another daemon or worker.
+        sibling: whether that is another worker of this daemon: everybody here may get it, but no
+            other worker.
         vouched: whether that daemon vouches for the senders that the messages name.
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
@@ -175,6 +177,7 @@ class Peer:
         "relayed",
         "requests",
         "send",
+        "sibling",
         "step",
         "substrings",
         "trusted",
@@ -199,7 +202,7 @@ class Peer:
         self.end = end
         self.gone: Callable[[], None] | None = None
         self.link: Link | None = None
-        self.relayed = self.vouched = False
+        self.relayed = self.sibling = self.vouched = False
         self.echo = True
         self.busy = False
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
@@ -258,6 +261,13 @@ class Peer:
     def halfway(self) -> bool:
         """Whether part of a command has come and the rest has not."""
         return bool(self.large) or sum(map(len, self.parts)) > 1
+
+
+def address(peer: Peer) -> str:
+    """Return the address of a peer that has registered none: where it comes from."""
+    if peer.relayed:
+        return peer.label
+    return f"unix/{peer.number}" if peer.label == "unix" else f"tcp/{peer.label}"
 
 
 def discard(data: bytes | Pieces) -> None:

@@ -25,7 +25,7 @@ from typing import cast
 from pubsubd.access.identity import Authority
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
-from pubsubd.broker.peer import Peer
+from pubsubd.broker.peer import Peer, address
 from pubsubd.hub import messages, replies
 from pubsubd.hub.codec import Message
 from pubsubd.hub.federation import Federation
@@ -195,10 +195,3 @@ class HubCore:
             messages_out=counters.messages_out,
             uptime_seconds=round(self.clock() - self.started, 3),
         )
-
-
-def address(peer: Peer) -> str:
-    """Return the address of a peer that has registered none: where it comes from."""
-    if peer.relayed:
-        return peer.label
-    return f"unix/{peer.number}" if peer.label == "unix" else f"tcp/{peer.label}"

@@ -26,7 +26,7 @@ from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.port import Hub
 from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import GOODBYE, ProtocolError
-from pubsubd.protocol.limits import HUB_READ_SIZE, HUB_TURN, WORK_PER_TURN
+from pubsubd.protocol.limits import HUB_READ_SIZE, HUB_TURN, QUIET, WORK_PER_TURN
 from pubsubd.protocol.wire import error_frame
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
@@ -62,6 +62,7 @@ class HubProtocol(HubConnection):
 
     __slots__ = ("_at", "_events", "_ping_at", "_request_since", "_unread")
 
+    quiet = QUIET
     hub: Hub
 
     def __init__(

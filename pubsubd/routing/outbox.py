@@ -41,19 +41,49 @@ class Pieces:
         return self._whole
 
 
+class Hold:
+    """Something without which output must not be sent yet.
+
+    Attributes:
+        over: whether it has come.
+    """
+
+    __slots__ = ("_waiting", "over")
+
+    def __init__(self) -> None:
+        self.over = False
+        self._waiting: list[Callable[[], None]] = []
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call ``call`` when it has come, or now if it has."""
+        if self.over:
+            call()
+        else:
+            self._waiting.append(call)
+
+    def release(self) -> None:
+        """Let it have come."""
+        self.over = True
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+
+
 class Outbox:
     """A backlog of bytes.
 
     Attributes:
         size: bytes waiting.
+        held: what has to come before any more is sent; None for nothing.
     """
 
-    __slots__ = ("_chunks", "_offset", "size")
+    __slots__ = ("_chunks", "_offset", "held", "size")
 
     def __init__(self) -> None:
         self._chunks: deque[bytes | memoryview] = deque()
         self._offset = 0
         self.size = 0
+        self.held: Hold | None = None
 
     def put(self, chunk: bytes, sent: int = 0) -> None:
         """Append ``chunk``, whole frames, of which ``sent`` bytes are sent already.

@@ -71,6 +71,7 @@ class Router:
         forwarded: interest under ``//fwd/`` of this daemon's own peers -> how many there are.
         mailbox: what takes messages under ``//fwd/hub/`` that are for this daemon; the mesh's.
         on_forwarded: called when ``forwarded`` has changed, with whether it has a key more or less.
+        on_repair: called when the subscriptions were counted anew.
         guarded: whether there are peers who may not receive everything; see :meth:`guard`.
     """
 
@@ -84,6 +85,7 @@ class Router:
         self.bundle: Bundle | None = None
         self.forwarded: Counter[bytes] = Counter()
         self.on_forwarded: Callable[[bool], None] | None = None
+        self.on_repair: Callable[[], None] = lambda: None
         self.mailbox: Receiver | None = None
         self.lookups = 0
         self.nobody = Targets(())
@@ -223,6 +225,7 @@ class Router:
         self._note_few()
         self._note_others()
         self.clear()
+        self.on_repair()
         if self.on_forwarded is not None and set(self.forwarded) != before:
             self.on_forwarded(True)
 

@@ -81,6 +81,9 @@ class SubscriptionTable(Generic[Key]):
         interest: called with peer, interest and 1 or -1 when a subscription with an interest comes
             or goes.
         on_remove: called with peer and key when a subscription goes.
+
+    Attributes:
+        watch: called with peer, key and 1 or -1 when a subscription comes or goes.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class SubscriptionTable(Generic[Key]):
         self._only = only
         self._interest = interest
         self._on_remove = on_remove
+        self.watch: Callable[[Receiver, Key, int], None] | None = None
 
     def add(self, peer: Receiver, key: Key) -> bool:
         """Let ``peer`` subscribe ``key``; return False if it does already."""
@@ -120,6 +124,8 @@ class SubscriptionTable(Generic[Key]):
             holder.targets = None
         for interest in self._wanted(key):
             self._interest(peer, interest, 1)
+        if self.watch is not None:
+            self.watch(peer, key, 1)
         return True
 
     def remove(self, peer: Receiver, key: Key) -> bool:
@@ -149,6 +155,8 @@ class SubscriptionTable(Generic[Key]):
         self._on_remove(peer, key)
         for interest in self._wanted(key):
             self._interest(peer, interest, -1)
+        if self.watch is not None:
+            self.watch(peer, key, -1)
 
     def _let_out(self, key: Key, peer: Receiver) -> bool:
         """Take ``peer`` from the subscribers of ``key``; return False if it is the only one."""

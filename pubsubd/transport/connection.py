@@ -37,12 +37,11 @@ from pubsubd.protocol.limits import (
     MAX_DRAIN_INPUT,
     MAX_PAUSE,
     PAUSE,
-    QUIET,
     READ_SIZE,
     TURN,
 )
 from pubsubd.protocol.wire import show_address
-from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Server
 from pubsubd.transport.stall_budget import StallBudget
@@ -509,7 +508,7 @@ class Connection:
         with trio.move_on_at(self._server.drain_deadline):
             await self._go_on(more=True)
             while room > 0 and peer.ending is None:
-                with trio.move_on_after(QUIET) as quiet:
+                with trio.move_on_after(self._protocol.quiet) as quiet:
                     await trio.lowlevel.wait_readable(sock)
                 try:
                     data = sock.recv(self._protocol.wanted)
@@ -557,7 +556,9 @@ class Connection:
             outbox.put(data if isinstance(data, bytes) else data.whole())
             return
         try:
-            if isinstance(data, Pieces):
+            if outbox.held is not None and not outbox.held.over:
+                sent = 0
+            elif isinstance(data, Pieces):
                 sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
             else:
                 sent = self._sock.send(data)
@@ -583,6 +584,9 @@ class Connection:
         try:
             while outbox.size or (self._tls is not None and self._tls.pending):
                 await trio.lowlevel.wait_writable(self._sock)
+                if outbox.held is not None and not outbox.held.over:
+                    await self._wait_held(outbox.held)
+                    continue
                 if server.writers > _MANY and not server.lane.enter(_WRITING):
                     await server.lane.wait(_WRITING)
                 if self._gone:
@@ -606,6 +610,12 @@ class Connection:
             if self._dropped:
                 self._server.report_drops(self.peer, self._dropped)
                 self._dropped = 0
+
+    async def _wait_held(self, held: Hold) -> None:
+        event = trio.Event()
+        held.then(event.set)
+        await event.wait()
+        self._moved = trio.current_time()
 
     def _lose(self, error: Exception) -> None:
         """Take note that the peer is gone: nothing can be sent to it any more."""

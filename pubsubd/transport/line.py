@@ -9,6 +9,7 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import QUIET
 from pubsubd.routing.outbox import Pieces
 
 
@@ -23,6 +24,7 @@ class LineProtocol:
     end_of_frame = staticmethod(wire.end_of_frame)
     count_frames = staticmethod(wire.count_frames)
     close_reason = staticmethod(wire.error_frame)
+    quiet = QUIET
 
     def __init__(
         self,

@@ -35,6 +35,10 @@ class ConnectionProtocol(Protocol):
     def listening(self) -> bool:
         """Whether something is still due to it after it has shut down its sending side."""
 
+    @property
+    def quiet(self) -> float:
+        """Seconds without input after which, when the daemon ends, it has said all."""
+
     def relocate(self, label: str) -> None:
         """Note where it comes from, as a proxy says."""
 

@@ -1,0 +1,133 @@
+"""What the receivers of this worker subscribe, for the other workers to know.
+
+A key is told when it gets its first subscriber here, and when it loses its last: others need not
+know how many there are. Changes are gathered and told together.
+
+Invariants:
+
+- ``counts[kind][key]`` is the number of this worker's own receivers that subscribe a key; siblings
+  do not count, nor do the daemon's own names, which no message has.
+- ``_changed`` has the keys whose being there is not what the others were told last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from pubsubd.protocol.wire import OWN
+from pubsubd.routing.router import Router
+from pubsubd.routing.tables import SubscriptionTable
+from pubsubd.routing.targets import Receiver
+from pubsubd.routing.wildcards import Pattern
+
+_LINES = 512  # keys told in one frame
+
+Key = bytes | Pattern
+
+
+class Interests:
+    """The subscriptions of a worker's own receivers.
+
+    Args:
+        router: the worker's.
+        is_sibling: tells whether a receiver is another worker.
+        changed: called with a receiver that has subscribed something.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        is_sibling: Callable[[Receiver], bool],
+        changed: Callable[[Receiver], None],
+    ) -> None:
+        self._is_sibling = is_sibling
+        self._subscribed = changed
+        self._tables: dict[str, SubscriptionTable[Any]] = {
+            "s": router.by_substring,
+            "n": router.by_name,
+            "p": router.by_pattern,
+        }
+        self.counts: dict[str, dict[Any, int]] = {kind: {} for kind in self._tables}
+        self._changed: dict[tuple[str, Any], bool] = {}
+        for kind, table in self._tables.items():
+            table.watch = partial(self._note, kind, self.counts[kind])
+        router.on_repair = self.recount
+        self.recount()
+
+    def _note(self, kind: str, counts: dict[Any, int], peer: Receiver, key: Any, by: int) -> None:
+        if self._is_sibling(peer):
+            return
+        if kind != "p" and key.startswith(OWN):
+            return
+        before = counts.get(key, 0)
+        if before + by > 0:
+            counts[key] = before + by
+        else:
+            counts.pop(key, None)
+        if not before or before + by <= 0:
+            self._change(kind, key, before > 0)
+        if by > 0:
+            self._subscribed(peer)
+
+    def _change(self, kind: str, key: Any, told: bool) -> None:
+        """Note that a key has come or gone, of which ``told`` says whether it was there."""
+        if self._changed.pop((kind, key), None) is None:
+            self._changed[kind, key] = not told
+
+    def recount(self) -> None:
+        """Count everything anew."""
+        for kind, table in self._tables.items():
+            counts, before = self.counts[kind], set(self.counts[kind])
+            counts.clear()
+            for key, holder in table.index.values.items():
+                own = sum(not self._is_sibling(peer) for peer in holder.members)
+                if own and (kind == "p" or not key.startswith(OWN)):
+                    counts[key] = own
+            for key in before.symmetric_difference(counts):
+                self._change(kind, key, key in before)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are changes that the others have not been told."""
+        return bool(self._changed)
+
+    def changes(self) -> Iterator[bytes]:
+        """Return what tells the others of all changes since the last call, in pieces."""
+        changed, self._changed = self._changed, {}
+        lines = [_line(kind, key, there) for (kind, key), there in changed.items()]
+        for start in range(0, len(lines), _LINES):
+            yield b"".join(lines[start : start + _LINES])
+
+    def everything(self) -> Iterator[bytes]:
+        """Return what tells a new sibling of all keys, in pieces; others may change meanwhile."""
+        for kind, counts in self.counts.items():
+            keys = list(counts)
+            for start in range(0, len(keys), _LINES):
+                part = keys[start : start + _LINES]
+                yield b"".join(_line(kind, key, True) for key in part if key in counts)
+
+
+def _line(kind: str, key: Any, there: bool) -> bytes:
+    sign = b"+" if there else b"-"
+    if isinstance(key, Pattern):
+        return b"%b%b%b\n" % (sign, key.separator, key.text.encode())
+    return b"%b%b%b\n" % (sign, kind.encode(), key)
+
+
+def follow(router: Router, sibling: Receiver, lines: bytes) -> Iterator[None]:
+    """Let a sibling subscribe, and no longer subscribe, what it has told; in steps."""
+    for line in lines.split(b"\n"):
+        if not line:
+            continue
+        there, kind, key = line[:1] == b"+", line[1:2], line[2:]
+        if kind == b"s":
+            (router.subscribe if there else router.unsubscribe)(sibling, key)
+        elif kind == b"n":
+            (router.subscribe_name if there else router.unsubscribe_name)(sibling, key)
+        else:
+            make = Pattern.dots if kind == b"." else Pattern.slashes
+            pattern = make(key.decode())
+            (router.subscribe_pattern if there else router.unsubscribe_pattern)(sibling, pattern)
+        yield

@@ -1,0 +1,149 @@
+"""Questions of one worker to all others, and their answers, without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pubsubd.broker.turn import Steps
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MIB
+from pubsubd.siblings import frames
+
+if TYPE_CHECKING:
+    from pubsubd.siblings.sibling import Sibling
+    from pubsubd.siblings.siblings import Siblings
+
+PATIENCE = 1.0
+"""Seconds after which a worker that has not answered is taken not to."""
+
+MAX_ANSWER = 4 * MIB
+"""Bytes of an answer; a longer one is not given."""
+
+MAX_ASKED = 10_000
+"""Questions that are waited for; a further one is answered as if nobody did."""
+
+Question = Callable[[bytes], bytes | Steps[bytes]]
+"""Called with the data of a question; returns the answer, or the steps in which it is made.
+
+What it raises is an answer that is none.
+"""
+
+
+class Answers:
+    """The answers to one question.
+
+    Args:
+        asked: numbers of those that are waited for.
+        deadline: until when.
+
+    Attributes:
+        got: number of a worker -> its answer, of those that have answered.
+        silent: numbers of those that have not in time, or could not.
+        done: called when nobody is waited for any more.
+        waiting: numbers of those that have not answered yet.
+    """
+
+    def __init__(self, asked: Iterable[int], deadline: float) -> None:
+        self.got: dict[int, bytes] = {}
+        self.silent: list[int] = []
+        self.done: Callable[[], None] = lambda: None
+        self.waiting = set(asked)
+        self.deadline = deadline
+
+    def settle(self, number: int, answer: bytes | None) -> None:
+        """Take what has come of one worker."""
+        if number in self.waiting:
+            self.waiting.remove(number)
+            if answer is None:
+                self.silent.append(number)
+            else:
+                self.got[number] = answer
+            if not self.waiting:
+                self.done()
+
+
+class Questions(dict[bytes, Question]):
+    """The questions that siblings may ask here, by name; and those that are asked there."""
+
+    def __init__(self, siblings: Siblings) -> None:
+        super().__init__()
+        self._siblings = siblings
+        self._asked: dict[int, Answers] = {}
+        self._serial = 0
+
+    def ask(self, name: bytes, data: bytes, patience: float = PATIENCE) -> Steps[Answers]:
+        """Return what all siblings answer, in steps; the speaker's input waits for them.
+
+        Args:
+            name: of the question.
+            data: of it.
+            patience: seconds that they have.
+        """
+        siblings = self._siblings
+        answers = self.send(name, data, patience)
+        while answers.waiting:
+            siblings.delivery.on_wait(answers)
+            siblings.delivery.turn.end()
+            yield
+        return answers
+
+    def send(self, name: bytes, data: bytes, patience: float = PATIENCE) -> Answers:
+        """Ask all siblings, and return where their answers will be."""
+        siblings = self._siblings
+        answers = Answers(siblings.others, siblings.clock() + patience)
+        if len(self._asked) >= MAX_ASKED:
+            for number in list(answers.waiting):
+                answers.settle(number, None)
+            return answers
+        self._serial += 1
+        self._asked[self._serial] = answers
+        for sibling in list(siblings.others.values()):
+            sibling.say(frames.ASK, b"%d %b\n%b" % (self._serial, name, data))
+        return answers
+
+    def answer(self, sibling: Sibling, data: bytes) -> Iterator[None]:
+        """Answer a question of a sibling, in steps."""
+        head, _, body = data.partition(b"\n")
+        serial, _, name = head.partition(b" ")
+        try:
+            found = self[name](body)
+            text = found if isinstance(found, bytes) else (yield from found)
+            if len(text) > MAX_ANSWER:
+                raise ProtocolError("answer-too-large", f"{len(text)} bytes")
+        except ProtocolError:
+            sibling.say(frames.ANSWER, b"%b -" % serial)
+        except Exception as error:  # noqa: BLE001  (who has asked gets no answer)
+            self._siblings.broker.faults.note(error, sibling.label)
+            sibling.say(frames.ANSWER, b"%b -" % serial)
+        else:
+            sibling.say(frames.ANSWER, b"%b +%b" % (serial, text))
+
+    def take(self, sibling: Sibling, data: bytes) -> None:
+        """Take an answer."""
+        serial, _, answer = data.partition(b" ")
+        answers = self._asked.get(int(serial))
+        if answers is not None:
+            answers.settle(sibling.number, answer[1:] if answer[:1] == b"+" else None)
+            if not answers.waiting:
+                self._asked.pop(int(serial), None)
+
+    def forget(self, sibling: Sibling) -> None:
+        """Wait for a sibling no longer: its link has ended."""
+        for serial, answers in list(self._asked.items()):
+            answers.settle(sibling.number, None)
+            if not answers.waiting:
+                self._asked.pop(serial, None)
+
+    @property
+    def due(self) -> float:
+        """When :meth:`expire` is to be called."""
+        return min((one.deadline for one in self._asked.values()), default=float("inf"))
+
+    def expire(self, now: float) -> None:
+        """Wait no longer for answers that are late."""
+        for serial, answers in list(self._asked.items()):
+            if answers.deadline <= now:
+                for number in list(answers.waiting):
+                    answers.settle(number, None)
+                self._asked.pop(serial, None)

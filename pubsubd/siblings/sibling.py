@@ -1,0 +1,251 @@
+"""Another worker of this daemon: a receiver in the router, and the link that its messages take.
+
+Strategy: it subscribes what its own receivers subscribe, so that a message that it does not want
+costs nothing more. What one read puts for it leaves as one frame, or a few if the senders differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.peer import Peer, address, discard, stay
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.routing.outbox import Pieces
+from pubsubd.siblings import frames
+from pubsubd.siblings.interests import follow
+
+if TYPE_CHECKING:
+    from pubsubd.access.rules import Permission
+    from pubsubd.routing.wildcards import Pattern
+    from pubsubd.siblings.siblings import Siblings
+
+_SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
+_STEP = 16  # keys followed between two looks at the clock
+
+
+class Sibling:
+    """Another worker. It speaks the protocol of a connection, as ``ConnectionProtocol`` says.
+
+    Args:
+        siblings: all of them, to one of which this belongs.
+        number: of the other worker.
+        send: sends bytes to it, now or later, and never waits.
+        end: ends the link, for a code and a text.
+        listener: has the limits that hold for the link.
+
+    Attributes:
+        peer: the connection that the link is.
+        node: its label, for answers that name it.
+        introduced: whether all keys of the other worker have come.
+        out: whether nothing more comes of its clients.
+        messages_in, messages_out: carried so far.
+        dropped: batches that it was too slow for.
+    """
+
+    remote = False
+    halfway = listening = False
+    prepare: Callable[[bytes], bool] | None = None
+    permission: Permission | None = None
+
+    def __init__(
+        self,
+        siblings: Siblings,
+        number: int,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None],
+        listener: ListenerState,
+    ) -> None:
+        self._siblings = siblings
+        self.number = number
+        self.label = self.node = f"worker/{number}"
+        self.end = stay
+        self.peer = Peer(0, self.label, send, end, listener, siblings.clock())
+        self.peer.link = self
+        self.substrings: set[bytes] = set()
+        self.names: set[bytes] | None = None
+        self.patterns: set[Pattern] | None = None
+        self.pending: list[bytes] = []  # stays empty: what is put goes to the runs
+        self.messages_in = self.messages_out = self.dropped = 0
+        self.introduced = self.out = False
+        self.marked = 0  # the last mark that has come back
+        self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
+        self._frames = frames.Frames()
+        self._work: Iterator[None] | None = None  # what is left of the present frame
+        self._speakers: dict[tuple[bytes, int], Peer] = {}
+
+    # Out
+
+    def enqueue(self, chunk: bytes) -> None:
+        """Take a run of frames of this worker's own clients."""
+        siblings = self._siblings
+        if not siblings.closed:
+            if not self._runs:
+                siblings.touched.append(self)
+            delivery = siblings.delivery
+            self._runs.append((delivery.speaker, delivery.vouching, chunk))
+
+    def send(self, data: bytes | Pieces) -> None:
+        """Take one large frame."""
+        siblings = self._siblings
+        if not siblings.closed:
+            if not self._runs:
+                siblings.touched.append(self)
+            delivery = siblings.delivery
+            self._runs.append((delivery.speaker, delivery.vouching, data))
+
+    def ship(self) -> None:
+        """Send what was taken: one batch for each sender."""
+        runs, self._runs = self._runs, []
+        at = 0
+        while at < len(runs):
+            speaker, vouching, _ = runs[at]
+            chunks: list[bytes] = []
+            while at < len(runs) and runs[at][0] is speaker and runs[at][1] is vouching:
+                data = runs[at][2]
+                chunks += data.parts if isinstance(data, Pieces) else (data,)
+                at += 1
+            flags, label = (frames.VOUCHED if vouching else 0), b""
+            if speaker is not None:
+                label = address(speaker).encode()
+                if speaker.relayed:
+                    flags |= frames.RELAYED | (frames.VOUCHED if speaker.vouched else 0)
+            self.peer.send(frames.batch(flags, label, chunks))
+
+    def say(self, kind: int, data: bytes = b"") -> None:
+        """Send a frame that is no batch."""
+        self.peer.send(frames.frame(kind, data))
+
+    # In, as a connection has it
+
+    @property
+    def quiet(self) -> float:
+        """Seconds without input after which, when this worker ends, the other has said all."""
+        return 0.0 if self.out else float("inf")
+
+    @property
+    def max_pending(self) -> int:
+        """Bytes that may wait for it."""
+        return self.peer.listener.limits.max_pending
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to read at once."""
+        return self._frames.wanted
+
+    def relocate(self, label: str) -> None:
+        """Do nothing: there is no proxy between workers."""
+
+    def receive(self, data: bytes) -> bool:
+        """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
+        turn = self._siblings.delivery.turn
+        turn.begin()
+        if data:
+            self._frames.feed(data)
+        while self.peer.ending is None:
+            if self._work is not None:
+                for _ in self._work:
+                    if turn.over():
+                        return True
+                self._work = None
+            elif turn.over():
+                return True
+            found = self._frames.take()
+            if found is None:
+                return False
+            self._work = self._take(*found)
+        return False
+
+    def _take(self, kind: int, data: bytes) -> Iterator[None] | None:
+        siblings = self._siblings
+        if kind == frames.BATCH:
+            return self._deliver(data)
+        if kind == frames.WANT:
+            return self._follow(data)
+        if kind == frames.MARK:
+            self.say(frames.MARKED, data)
+        elif kind == frames.MARKED:
+            self.marked = int(data)
+            siblings.note_marked()
+        elif kind == frames.OUT:
+            self.out = True
+            siblings.note_out(self)
+        elif kind == frames.ASK:
+            return siblings.questions.answer(self, data)
+        elif kind == frames.ANSWER:
+            siblings.questions.take(self, data)
+        elif kind == frames.TELL:
+            name, _, body = data.partition(b"\n")
+            return siblings.hear(self, name, body)
+        return None
+
+    def _deliver(self, data: bytes) -> Iterator[None]:
+        """Deliver the messages of a batch to this worker's own receivers."""
+        flags, label, chunk = frames.open_batch(data)
+        siblings, inner = self._siblings, self._speak_for(label, flags)
+        broker = siblings.broker
+        counters, delivery = broker.counters, broker.delivery
+        while True:
+            speaker, before = delivery.speaker, counters.messages_in
+            siblings.closed = True
+            try:
+                more = broker.receive(inner, chunk)
+            finally:
+                siblings.closed = False
+                delivery.speaker = speaker
+                self.messages_in += counters.messages_in - before
+                counters.messages_in = before  # the other worker has counted them
+            if not more:
+                return
+            chunk = b""
+            yield
+
+    def _speak_for(self, label: bytes, flags: int) -> Peer:
+        """Return the peer that stands for a sender: later, messages may be delivered for it."""
+        inner = self._speakers.get((label, flags))
+        if inner is None:
+            if len(self._speakers) >= _SPEAKERS:
+                self._speakers.clear()
+            inner = Peer(0, label.decode(), discard, stay)
+            inner.relayed, inner.sibling = True, not flags & frames.RELAYED
+            inner.vouched = bool(flags & frames.VOUCHED)
+            self._speakers[label, flags] = inner
+        return inner
+
+    def _follow(self, lines: bytes) -> Iterator[None]:
+        siblings = self._siblings
+        if not lines:
+            self.introduced = True
+            siblings.note_introduced()
+            return
+        for number, _ in enumerate(follow(siblings.broker.router, self, lines), 1):
+            if number % _STEP == 0:
+                yield
+
+    # The end, as a connection has it
+
+    def close_reason(self, _error: ProtocolError) -> bytes:
+        """Return nothing: the other worker sees that the link ends."""
+        return b""
+
+    def overdue(self, _now: float, _heard: float) -> ProtocolError | None:
+        """Return None: it may be silent for ever."""
+        return None
+
+    def rest(self, begun: float, now: float) -> None:
+        """Do nothing: no password is checked for it."""
+
+    def end_of_frame(self, chunk: bytes, _offset: int) -> int:
+        """Return the end of a chunk."""
+        return len(chunk)
+
+    def count_frames(self, _chunk: bytes) -> int:
+        """Return 1: a chunk is a frame."""
+        return 1
+
+    def leaving(self) -> tuple[Callable[[], Iterable[None]], ...]:
+        """Return what forgets it, each in steps, as ``ConnectionProtocol`` says."""
+        siblings = self._siblings
+        return (partial(siblings.leave, self), partial(siblings.broker.router.forget, self))

@@ -1,0 +1,257 @@
+"""All other workers of this daemon, as one of its workers knows them, without I/O.
+
+A ``sub`` is in force at all workers before the client can know of it: what goes out to the
+connection is held until all siblings have carried out what they were told, see
+:meth:`Siblings.settle`. So an acknowledgement means what it means with one worker.
+
+Invariants:
+
+- ``touched`` has each sibling that something was put for and not sent.
+- While ``closed`` is set, siblings take nothing: what has come from one is for this worker's own
+  receivers.
+- A mark that has not come back from all siblings is in ``_marks``, with what waits for it; the last
+  of these was sent after everything, unless ``_dirty`` is set.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.listener_state import ListenerState
+from pubsubd.broker.peer import Peer
+from pubsubd.protocol.limits import MIB, Limits
+from pubsubd.routing.outbox import Hold, Pieces
+from pubsubd.routing.targets import Receiver
+from pubsubd.siblings import frames
+from pubsubd.siblings.interests import Interests
+from pubsubd.siblings.questions import Questions
+from pubsubd.siblings.sibling import Sibling
+
+MAX_PENDING = 64 * MIB
+"""Bytes that wait for a sibling; beyond that, batches for it are lost."""
+
+PATIENCE = 2.0
+"""Seconds after which output is sent although a sibling has not said that it has caught up."""
+
+PING = b"//pubsubd/ping"
+
+Hear = Callable[[Sibling, bytes], Iterator[None] | None]
+
+
+class Siblings:
+    """The other workers.
+
+    Args:
+        broker: this worker's.
+        number: this worker's, from 0.
+        clock: seconds that only go forward.
+        woken: called when :meth:`act` is to be called soon.
+
+    Attributes:
+        others: number -> sibling, of those with a link.
+        touched: those that something was put for.
+        closed: whether they take nothing at present.
+        interests: what this worker's own receivers subscribe.
+        questions: what workers ask each other.
+        told: name -> what is called when a sibling tells something under that name.
+        draining: whether this worker ends.
+        on_out: called when a sibling has nothing more of its clients to send.
+        on_introduced: called when a sibling has told all its keys.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        number: int,
+        clock: Callable[[], float],
+        woken: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.broker, self.delivery = broker, broker.delivery
+        self.number = number
+        self.clock = clock
+        self._woken = woken
+        self.others: dict[int, Sibling] = {}
+        self.touched: list[Sibling] = []
+        self.closed = False
+        self.draining = False
+        self.on_out: Callable[[Sibling], None] = lambda _sibling: None
+        self.on_introduced: Callable[[], None] = lambda: None
+        self.told: dict[bytes, Hear] = {}
+        self.questions = Questions(self)
+        self.ask = self.questions.ask
+        self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
+        self._mark = 0  # the last one that was sent
+        self._next: Hold | None = None  # what waits for the next one
+        self._dirty = False  # whether something was sent after the last one
+        self._introducing: dict[Sibling, Iterator[bytes]] = {}
+        self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
+        self.interests = Interests(broker.router, is_sibling, self._subscribed)
+        self.delivery.outbound = self.touched
+        self.delivery.ship = self.ship
+        broker.requests[PING] = self._ping
+
+    # Links
+
+    def link(
+        self,
+        number: int,
+        _label: str,
+        send: Callable[[bytes | Pieces], None],
+        end: Callable[[str, str], None],
+    ) -> Sibling:
+        """Return a new sibling, as the protocol of the connection that is the link to it."""
+        sibling = Sibling(self, number, send, end, self._listener)
+        old = self.others.get(number)
+        if old is not None:
+            self._forget(old)
+            old.peer.end("duplicate-link", f"another link to worker {number} replaces it")
+        self.others[number] = sibling
+        self._introducing[sibling] = self.interests.everything()
+        self._woken()
+        return sibling
+
+    def leave(self, sibling: Sibling) -> tuple[()]:
+        """Take note that a link has ended."""
+        if self.others.get(sibling.number) is sibling:
+            self._forget(sibling)
+        return ()
+
+    def _forget(self, sibling: Sibling) -> None:
+        del self.others[sibling.number]
+        self._introducing.pop(sibling, None)
+        with suppress(ValueError):
+            self.touched.remove(sibling)
+        self.questions.forget(sibling)
+        self.note_marked()
+        sibling.out = True
+        self.on_out(sibling)
+
+    @property
+    def introduced(self) -> bool:
+        """Whether all siblings that there are have told all their keys."""
+        return all(one.introduced for one in self.others.values())
+
+    def note_introduced(self) -> None:
+        """Take note that a sibling has told all its keys."""
+        self.on_introduced()
+
+    # Messages
+
+    def ship(self) -> None:
+        """Send what was put for siblings."""
+        touched = self.touched[:]
+        self.touched.clear()
+        for sibling in touched:
+            try:
+                sibling.ship()
+            except Exception as error:  # noqa: BLE001  (it is that link's alone)
+                self.broker.faults.end(sibling.peer, error)
+        self._dirty = True
+
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Messages and bytes that went to the present siblings, which ``counters`` include."""
+        others = self.others.values()
+        return sum(one.messages_out for one in others), sum(one.peer.bytes_out for one in others)
+
+    # Catching up
+
+    def _subscribed(self, receiver: Receiver) -> None:
+        if isinstance(receiver, Peer):
+            self.settle(receiver)
+        self._woken()
+
+    def _ping(self, peer: Peer, data: bytes) -> bytes:
+        self.settle(peer)
+        return data
+
+    def settle(self, peer: Peer) -> None:
+        """Hold what goes out to ``peer`` until siblings have caught up with what was told them."""
+        if not self.others:
+            return
+        if self._dirty or self.touched or self.interests.pending:
+            if self._next is None:
+                self._next = Hold()
+                self._woken()
+            peer.outbox.held = self._next
+        elif self._marks:
+            peer.outbox.held = next(reversed(self._marks.values()))[0]
+
+    def note_marked(self) -> None:
+        """Take note that a mark has come back, or that one sibling fewer has to be waited for."""
+        least = min((one.marked for one in self.others.values()), default=self._mark)
+        while self._marks and next(iter(self._marks)) <= least:
+            self._marks.popitem(last=False)[1][0].release()
+
+    def act(self) -> bool:
+        """Tell siblings what has changed, and introduce this worker to new ones.
+
+        Returns:
+            Whether it is to be called again, when others have had their turns.
+        """
+        for sibling, pieces in list(self._introducing.items()):
+            piece = next(pieces, None)
+            sibling.say(frames.WANT, piece or b"")
+            if not piece:
+                self._introducing.pop(sibling, None)
+        for lines in self.interests.changes():
+            self._dirty = True
+            self._tell_all(frames.WANT, lines)
+        if self._next is not None:
+            held, self._next = self._next, None
+            self._mark += 1
+            self._marks[self._mark] = held, self.clock() + PATIENCE
+            self._dirty = False
+            self._tell_all(frames.MARK, b"%d" % self._mark)
+            self.note_marked()
+        return bool(self._introducing)
+
+    @property
+    def due(self) -> float:
+        """When :meth:`expire` is to be called."""
+        marked = next(iter(self._marks.values()))[1] if self._marks else float("inf")
+        return min(marked, self.questions.due)
+
+    def expire(self) -> None:
+        """Let go what has waited for too long."""
+        now = self.clock()
+        while self._marks and next(iter(self._marks.values()))[1] <= now:
+            self._marks.popitem(last=False)[1][0].release()
+        self.questions.expire(now)
+
+    # Everything else
+
+    def tell(self, name: bytes, data: bytes) -> None:
+        """Tell all siblings something; what they call is in their :attr:`told`."""
+        self._tell_all(frames.TELL, b"%b\n%b" % (name, data))
+        self._dirty = True
+
+    def hear(self, sibling: Sibling, name: bytes, data: bytes) -> Iterator[None] | None:
+        """Take what a sibling has told."""
+        hear = self.told.get(name)
+        return None if hear is None else hear(sibling, data)
+
+    def _tell_all(self, kind: int, data: bytes) -> None:
+        for sibling in list(self.others.values()):
+            try:
+                sibling.say(kind, data)
+            except Exception as error:  # noqa: BLE001  (it is that link's alone)
+                self.broker.faults.end(sibling.peer, error)
+
+    # The end
+
+    def say_out(self) -> None:
+        """Tell siblings that nothing more comes of this worker's clients."""
+        self._tell_all(frames.OUT, b"")
+
+    def note_out(self, sibling: Sibling) -> None:
+        """Take note that a sibling has nothing more of its clients to send."""
+        self.on_out(sibling)
+
+
+def is_sibling(receiver: Receiver) -> bool:
+    """Return whether a receiver is another worker of this daemon."""
+    return isinstance(receiver, Sibling)

@@ -1,0 +1,241 @@
+"""Messages, subscriptions and acknowledgements across the workers of one daemon."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsubd.routing.wildcards import Pattern
+from pubsubd.siblings import frames
+from tests.unit.siblings.webs import Workers
+
+
+@pytest.fixture
+def two() -> Workers:
+    workers = Workers(2)
+    workers[0].join("ann")
+    workers[1].join("bob")
+    return workers
+
+
+def test_a_name_reaches_the_subscribers_of_all_workers_once():
+    workers = Workers(3)
+    for number in range(3):
+        workers[number].join("sub")
+        workers[number].join("both")
+        workers[number].say("sub", b"sub chat\n")
+        workers[number].say("both", b"sub chat\nsub main\n")
+    workers.settle()
+    workers[1].join("pub")
+    workers[1].say("pub", b"pub chat/main 2 hi\n")
+    workers.settle()
+    for number in range(3):
+        assert workers[number].hears("sub") == b"pub chat/main 2 hi\n"
+        assert workers[number].hears("both") == b"pub chat/main 2 hi\n"
+
+
+def test_who_does_not_want_a_message_is_sent_nothing(two):
+    two[1].say("bob", b"sub chat\n")
+    two.settle()
+    two[0].say("ann", b"pub news 1 x\npub news 1 y\n")
+    assert not two[0].links[1][1]
+
+
+def test_what_one_read_leads_to_is_one_batch_a_sibling(two):
+    two[1].say("bob", b"sub a\nsub b\n")
+    two[0].say("ann", b"sub a\n")
+    two.settle()
+    two[0].say("ann", b"pub a 1 1\npub b 1 2\npub x 1 -\npub a 1 3\n" * 50)
+    assert len(two[0].links[1][1]) == 1
+    two.settle()
+    assert two[1].hears("bob") == b"pub a 1 1\npub b 1 2\npub a 1 3\n" * 50
+    assert two[0].hears("ann") == b"pub a 1 1\npub a 1 3\n" * 50
+
+
+def test_the_last_subscriber_takes_the_interest_along(two):
+    worker = two[1]
+    worker.join("eve")
+    worker.say("bob", b"sub a\n")
+    worker.say("eve", b"sub a\n")
+    worker.say("bob", b"unsub a\n")
+    two.settle()
+    sibling = two[0].links[1][0]
+    assert sibling.substrings == {b"a"}
+    worker.leave("eve")
+    two.settle()
+    assert not sibling.substrings
+    two[0].say("ann", b"pub a 1 x\n")
+    assert not two[0].links[1][1]
+
+
+def test_names_and_wildcards_are_known_to_siblings(two):
+    router, bob = two[1].broker.router, two[1].peers["bob"]
+    router.subscribe_name(bob, b"exact")
+    router.subscribe_pattern(bob, Pattern.dots("a.*.c"))
+    router.subscribe_pattern(bob, Pattern.slashes("b/#"))
+    two.settle()
+    two[0].say("ann", b"pub exact 1 1\npub exacts 1 2\npub a.x.c 1 3\npub b/y/z 1 4\n")
+    two.settle()
+    assert two[1].messages("bob") == [(b"exact", b"1"), (b"a.x.c", b"3"), (b"b/y/z", b"4")]
+    router.unsubscribe_pattern(bob, Pattern.slashes("b/#"))
+    router.unsubscribe_name(bob, b"exact")
+    two.settle()
+    sibling = two[0].links[1][0]
+    assert (sibling.names, sibling.patterns) == (None, {Pattern.dots("a.*.c")})
+
+
+def test_a_copy_goes_to_who_wants_only_that(two):
+    two[1].join("eve")
+    two[1].say("bob", b"sub //fwd/x\n")
+    two[1].say("eve", b"sub //x\n")
+    two.settle()
+    two[0].say("ann", b"pub //x/y 1 1\n")
+    two.settle()
+    assert two[1].hears("bob") == b"pub //fwd/x/y 1 1\n"
+    assert two[1].hears("eve") == b"pub //x/y 1 1\n"
+    two[1].leave("eve")
+    two.settle()
+    two[0].say("ann", b"pub //x/y 1 2\n")
+    two.settle()
+    assert two[1].hears("bob") == b"pub //fwd/x/y 1 2\n"
+
+
+def test_a_large_message_crosses_in_pieces(two):
+    two[1].say("bob", b"sub big\n")
+    two.settle()
+    data = bytes(range(256)) * 4000
+    message = b"pub big %d %b\n" % (len(data), data)
+    for start in range(0, len(message), 262_144):
+        two[0].say("ann", message[start : start + 262_144])
+    (batch,) = two[0].links[1][1]
+    two[0].links[1][1].clear()
+    for start in range(0, len(batch), 100_000):
+        two.carry(0, 1, batch[start : start + 100_000])
+    assert two[1].hears("bob") == message
+
+
+def test_a_subscription_is_in_force_everywhere_before_its_client_knows(two):
+    two[1].say("bob", b"sub a\npub //pubsubd/ping 1 1\n")
+    assert two[1].hears("bob") == b""
+    assert two.step(1)  # the other worker has it, and has said so
+    assert two[1].hears("bob") == b""
+    two[0].say("ann", b"pub a 1 x\n")
+    assert two.step(0)
+    heard = two[1].hears("bob")
+    assert sorted(heard.splitlines()) == [b"pub //pubsubd/ping 1 1", b"pub a 1 x"]
+
+
+def test_a_ping_says_that_siblings_have_what_came_before(two):
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\npub //pubsubd/ping 0 \n")
+    assert two[0].hears("ann") == b""
+    two.step(0)
+    assert two[1].hears("bob") == b"pub a 1 x\n"
+    assert two[0].hears("ann") == b""
+    two.step(1)
+    assert two[0].hears("ann") == b"pub //pubsubd/ping 0 \n"
+    two[0].say("ann", b"pub //pubsubd/ping 0 \n")  # nothing new: nobody has to be asked
+    assert two[0].hears("ann") == b"pub //pubsubd/ping 0 \n"
+
+
+def test_a_sibling_that_is_silent_holds_nobody_for_ever(two):
+    two[1].say("bob", b"sub a\npub //pubsubd/ping 1 1\n")
+    two.step(1)
+    two[0].links[1][1].clear()  # its answer is lost
+    two.now = two[1].siblings.due
+    two[1].siblings.expire()
+    assert two[1].hears("bob") == b"pub //pubsubd/ping 1 1\n"
+
+
+def test_a_worker_that_dies_takes_only_its_own_along():
+    workers = Workers(3)
+    for number in range(3):
+        workers[number].join("sub")
+        workers[number].say("sub", b"sub a\n")
+    workers.settle()
+    workers[1].say("sub", b"sub b\npub //pubsubd/ping 0 \n")
+    workers.kill(2)
+    workers.settle()
+    assert workers[1].hears("sub") == b"pub //pubsubd/ping 0 \n"
+    workers[0].say("sub", b"pub a 1 x\n")
+    workers.settle()
+    assert [workers[number].hears("sub") for number in (0, 1)] == [b"pub a 1 x\n"] * 2
+    assert not workers[0].broker.router.index.values.keys() - {b"a", b"b"}
+
+
+def test_a_new_worker_learns_everything(two):
+    for number in range(2_000):
+        two[1].say("bob", b"sub s%d\n" % number)
+    two.settle()
+    two.kill(0)
+    two.all[0] = type(two[1])(two, 0)
+    two[0].join("ann")
+    two[0].link(1)
+    two[1].link(0)
+    assert not two[0].siblings.introduced
+    two.settle()
+    assert two[0].siblings.introduced
+    two[0].say("ann", b"pub s1999 1 x\n")
+    two.settle()
+    assert two[1].hears("bob") == b"pub s1999 1 x\n"
+
+
+def test_messages_are_counted_once(two):
+    two[1].say("bob", b"sub a\n")
+    two[0].say("ann", b"sub a\n")
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\n" * 10)
+    two.settle()
+    counters = [worker.broker.counters for worker in two.all]
+    assert [one.messages_in for one in counters] == [10, 0]
+    sent = [worker.siblings.sent[0] for worker in two.all]
+    assert [one.messages_out - more for one, more in zip(counters, sent, strict=True)] == [10, 10]
+
+
+def test_the_daemons_own_names_stay_with_their_worker(two):
+    two[1].say("bob", b"sub //pubsubd/events\nsub\n")
+    two.settle()
+    two[0].broker.delivery.publish(b"//pubsubd/events", b"{}")
+    two.settle()
+    assert two[1].hears("bob") == b""
+    assert two[0].links[1][0].substrings == {b""}
+
+
+def test_the_way_of_a_message_says_who_has_published_it(two):
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    two[0].join("eve")
+    two[0].say("ann", b"pub a 1 x\n")
+    two[0].say("eve", b"pub a 1 y\n")
+    heads = [frames.open_batch(one[5:])[:2] for one in two[0].links[1][1]]
+    assert heads == [(0, b"tcp/ann"), (0, b"tcp/eve")]
+    ann = two[0].peers["ann"]
+    two[0].broker.delivery.enqueue(ann, b"a", b"z")
+    two[0].broker.delivery.flush()
+    assert frames.open_batch(two[0].links[1][1][-1][5:])[:2] == (frames.VOUCHED, b"tcp/ann")
+
+
+def test_questions_are_answered_by_all_who_can(two):
+    two[1].siblings.questions[b"twice"] = lambda data: data * 2
+    answers = two[0].siblings.questions.send(b"twice", b"ab")
+    assert answers.waiting == {1}
+    two.settle()
+    assert (answers.got, answers.silent) == ({1: b"abab"}, [])
+    answers = two[0].siblings.questions.send(b"nothing", b"")
+    two.settle()
+    assert (answers.got, answers.silent) == ({}, [1])
+    answers = two[0].siblings.questions.send(b"twice", b"")
+    two.kill(1)
+    assert answers.silent == [1]
+
+
+def test_frames_come_out_however_they_are_cut():
+    stream = b"".join(frames.frame(kind, bytes(kind * 100)) for kind in range(8))
+    for size in (1, 3, 7, 100, len(stream)):
+        reader, found = frames.Frames(), []
+        for start in range(0, len(stream), size):
+            reader.feed(stream[start : start + size])
+            while (one := reader.take()) is not None:
+                found.append(one)
+        assert found == [(kind, bytes(kind * 100)) for kind in range(8)]
+        assert reader.size == 0

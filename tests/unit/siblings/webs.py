@@ -1,0 +1,107 @@
+"""Workers in memory: real brokers, and links between them that carry what is sent when told to."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+
+from pubsubd.broker.peer import Peer
+from pubsubd.routing.outbox import Pieces
+from pubsubd.siblings.sibling import Sibling
+from pubsubd.siblings.siblings import Siblings
+from tests.tables import Table
+
+
+class Worker(Table):
+    """One worker, with named peers.
+
+    Attributes:
+        siblings: the others.
+        links: number -> the sibling, and what was sent to it and has not arrived.
+    """
+
+    def __init__(self, workers: Workers, number: int) -> None:
+        super().__init__()
+        self.siblings = Siblings(self.broker, number, lambda: workers.now)
+        self.links: dict[int, tuple[Sibling, deque[bytes]]] = {}
+
+    def join(self, name: str) -> None:
+        """Let a peer come whose output is held as that of a connection is."""
+        super().join(name)
+        peer = self.peers[name]
+        send = peer.send
+
+        def hold(data: bytes | Pieces) -> None:
+            held = peer.outbox.held
+            if held is not None and not held.over:
+                held.then(lambda: send(data))
+            else:
+                send(data)
+
+        peer.send = hold
+
+    def link(self, number: int) -> None:
+        queue: deque[bytes] = deque()
+
+        def send(data: bytes | Pieces) -> None:
+            queue.append(data.whole() if isinstance(data, Pieces) else data)
+
+        def end(_code: str, _text: str) -> None:
+            queue.append(b"")
+
+        self.links[number] = self.siblings.link(number, "", send, end), queue
+
+
+class Workers:
+    """Workers that are linked with each other.
+
+    Attributes:
+        now: their clock.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.now = 0.0
+        self.all = [Worker(self, number) for number in range(count)]
+        for one, other in itertools.combinations(range(count), 2):
+            self.all[one].link(other)
+            self.all[other].link(one)
+        self.settle()
+
+    def __getitem__(self, number: int) -> Worker:
+        return self.all[number]
+
+    def settle(self) -> None:
+        """Carry everything to its end."""
+        while sum(self.step(number) for number in range(len(self.all))):
+            pass
+
+    def step(self, number: int) -> bool:
+        """Let a worker tell what it has to, and the others take it; whether there was anything."""
+        worker = self.all[number]
+        while worker.siblings.act():
+            pass
+        moved = False
+        for other, (_, queue) in list(worker.links.items()):
+            while queue:
+                moved = True
+                self.carry(number, other, queue.popleft())
+        return moved
+
+    def carry(self, source: int, to: int, data: bytes) -> None:
+        sibling, _ = self.all[to].links[source]
+        while sibling.receive(data):
+            data = b""
+
+    def kill(self, number: int) -> None:
+        """End a worker; the others notice."""
+        self.all[number].links.clear()
+        for other in self.all:
+            if number in other.links:
+                sibling, _ = other.links.pop(number)
+                for step in sibling.leaving():
+                    for _ in step():
+                        pass
+
+
+def subscriptions(peer: Peer | Sibling) -> set[bytes]:
+    return set(peer.substrings)
