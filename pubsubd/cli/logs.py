@@ -22,14 +22,15 @@ _decode = json.JSONDecoder().raw_decode
 class _OneLine(logging.Formatter):
     """One line per event; for the journal, a priority replaces time and level."""
 
-    def __init__(self, *, journal: bool, as_json: bool) -> None:
+    def __init__(self, *, journal: bool, as_json: bool, worker: int | None = None) -> None:
         super().__init__()
+        self._worker = "" if worker is None else f"worker={worker} "
         self.converter = time.gmtime
         self._journal = journal
         self._json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        line = record.getMessage()
+        line = self._worker + record.getMessage()
         if record.exc_info:
             line += f" traceback={json.dumps(escape(self.formatException(record.exc_info)))}"
         stamp = f"{self.formatTime(record, '%Y-%m-%dT%H:%M:%S')}.{int(record.msecs):03d}Z"
@@ -84,17 +85,20 @@ class _Handler(logging.Handler):
         return self._line(logging.LogRecord("pubsubd", logging.WARNING, "", 0, text, None, None))
 
 
-def start_log(level: str, form: str) -> LineWriter:
+def start_log(level: str, form: str, worker: int | None = None) -> LineWriter:
     """Write the log of this process to standard error; return what does so.
 
     Args:
         level: the lowest level that is logged.
         form: ``text`` or ``json``.
+        worker: the number of the worker that this process is, if it is one.
     """
     handler = _Handler(sys.stderr.fileno())
     journal = "JOURNAL_STREAM" in os.environ
-    handler.setFormatter(_OneLine(journal=journal, as_json=form == "json"))
+    handler.setFormatter(_OneLine(journal=journal, as_json=form == "json", worker=worker))
     logger = logging.getLogger("pubsubd")
+    for before in list(logger.handlers):  # of the process that this one was forked from
+        logger.removeHandler(before)
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False

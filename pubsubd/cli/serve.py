@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ import trio
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from pubsubd.cli.line_writer import PATIENCE
+from pubsubd.cli.line_writer import PATIENCE, LineWriter
 from pubsubd.cli.logs import start_log
 from pubsubd.cli.streams import echo
 from pubsubd.daemon import run as daemon
@@ -146,8 +147,12 @@ def command(
         settings = load(given, path)
     except ConfigError as exc:
         raise click.UsageError(str(exc)) from exc
-    log = start_log(settings.values["log_level"], settings.values["log_format"])
+    level, form = settings.values["log_level"], settings.values["log_format"]
+    log = start_log(level, form)
     try:
+        if settings.config.workers > 1:
+            _supervise(settings, caught, partial(start_log, level, form))
+            return
         # Pass the list itself: signals may still be added until the daemon's own handlers are set.
         trio.run(_serve, settings, caught)
     finally:
@@ -191,6 +196,17 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
 
 def _hint() -> str:
     return f"; the service has {_SERVICE_FILE}" if _SERVICE_FILE.exists() else ""
+
+
+def _supervise(settings: Settings, caught: list[int], log: Callable[[int], LineWriter]) -> None:
+    # One worker needs none of this.
+    from pubsubd.daemon.workers.supervisor import Supervisor  # noqa: PLC0415
+
+    record(settings)
+    try:
+        Supervisor(settings, caught, log).run()
+    except ConfigError as exc:
+        raise click.UsageError(str(exc)) from exc
 
 
 async def _serve(settings: Settings, caught: list[int]) -> None:

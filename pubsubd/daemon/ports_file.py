@@ -33,12 +33,13 @@ async def write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitS
     """
     with trio.move_on_after(WRITE_TIMEOUT):
         return await trio.to_thread.run_sync(
-            partial(_write, path, ports, stack), abandon_on_cancel=True
+            partial(write_now, path, ports, stack), abandon_on_cancel=True
         )
     raise ConfigError(f"the ports file has not been written in {WRITE_TIMEOUT:g} s")
 
 
-def _write(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
+def write_now(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
+    """Write the file, however long that takes; arguments as for :func:`write_ports`."""
     with locked(path, 0.1):
         write_whole(path, json.dumps(ports).encode() + b"\n", prepare=_let_all_read)
     stack.callback(OwnFile(path).remove)

@@ -65,7 +65,7 @@ async def reload_on_signal(
             if read is None:
                 raise ConfigError("there are no settings to read again")
             prepared, texts = await _read_in_thread(read, threads)
-            await _apply(prepared, reloader)
+            await apply(prepared, reloader)
         except ConfigError as error:
             reloader.failed = True
             if isinstance(error, _ReloadFaultError) and error.__cause__ is not None:
@@ -98,7 +98,7 @@ async def _read_in_thread(read: _Read, threads: trio.CapacityLimiter) -> tuple[P
     raise ConfigError(f"the files have not been read in {READ_TIMEOUT:g} s")
 
 
-async def _apply(prepared: Prepared, reloader: Reloader) -> None:
+async def apply(prepared: Prepared, reloader: Reloader) -> None:
     """Put settings into force, and let others have their turns meanwhile."""
     turn, lane = reloader.server.broker.delivery.turn, reloader.server.lane
     turn.begin()

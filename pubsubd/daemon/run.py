@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import trio
 
@@ -32,7 +32,7 @@ from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
 from pubsubd.daemon.live import keep_live
 from pubsubd.daemon.ports_file import write_ports
-from pubsubd.daemon.reload import Reloader, prepare
+from pubsubd.daemon.reload import Prepared, Reloader, prepare
 from pubsubd.daemon.reloading import log_warnings, read_again, reload_on_signal
 from pubsubd.daemon.signals import open_hangups, open_signals, wait_signal
 from pubsubd.daemon.status import Status
@@ -97,18 +97,122 @@ async def run(
         FailedError: a task without which there is no daemon has failed again and again.
     """
     prepared = prepare(config)
+    with contextlib.ExitStack() as stack:
+        alone = Alone(config, stack, early_signals, reload, task_status)
+        await serve(prepared, alone, on_backpressure)
+
+
+class Place(Protocol):
+    """What a daemon stands in: the service manager, or the process that it is a worker of.
+
+    Attributes:
+        all_bound: the listening sockets.
+        notifier: is told how the daemon is.
+    """
+
+    @property
+    def all_bound(self) -> Sequence[BoundSocket]:
+        """Return the listening sockets."""
+
+    @property
+    def notifier(self) -> Notifier:
+        """Return what is told how the daemon is."""
+
+    def join(self, reloader: Reloader) -> None:
+        """Take note of the parts of the daemon, before it serves."""
+
+    async def accept(
+        self,
+        all_listeners: list[Listener],
+        server: Server,
+        reserve: Reserve,
+        listeners: trio.CancelScope,
+        closed: trio.Event,
+    ) -> None:
+        """Accept connections until ``listeners`` is cancelled; then set ``closed``."""
+
+    async def reload(self, reloader: Reloader, status: Status) -> None:
+        """Put other settings into force, whenever somebody wants that."""
+
+    async def begin(self) -> None:
+        """Tell that the daemon serves."""
+
+    async def wait_end(self, server: Server) -> None:
+        """Wait until it is to end."""
+
+    async def wait_abort(self) -> None:
+        """Wait until it is to end at once."""
+
+    def finish(self) -> None:
+        """Take note that it has ended."""
+
+
+class Alone:
+    """The place of a daemon that is one process; arguments as for :func:`run`."""
+
+    def __init__(
+        self,
+        config: Config,
+        stack: contextlib.ExitStack,
+        early_signals: Sequence[int],
+        reload: Callable[[], Config] | None,
+        task_status: trio.TaskStatus[dict[str, Any]],
+    ) -> None:
+        self._config, self._stack = config, stack
+        self._early_signals, self._reload = early_signals, reload
+        self._task_status = task_status
+        self._signals = stack.enter_context(open_signals(*_ENDS))
+        self._hangups = stack.enter_context(open_hangups())
+        self.notifier = stack.enter_context(contextlib.closing(Notifier()))
+        self.all_bound = listen(
+            config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
+        )
+        self.accept = accept_all
+
+    def join(self, reloader: Reloader) -> None:
+        """Do nothing: there are no others."""
+
+    async def reload(self, reloader: Reloader, status: Status) -> None:
+        """Read the settings again at each SIGHUP."""
+        reload = self._reload
+        read = None if reload is None else partial(read_again, reload, self.all_bound)
+        await reload_on_signal(self._hangups, read, reloader, self.notifier, status)
+
+    async def begin(self) -> None:
+        """Write the ports file, and tell that the daemon serves."""
+        ports = describe(self.all_bound)
+        if self._config.ports_file is not None:
+            await write_ports(Path(self._config.ports_file), ports, self._stack)
+        log.info("event=ready %s", describe_addresses(self.all_bound))
+        self.notifier.ready()
+        self._task_status.started(ports)
+
+    async def wait_end(self, server: Server) -> None:
+        """Wait for the first signal."""
+        if not self._early_signals:
+            await wait_signal(self._signals)
+        log.info("event=draining connections=%d", len(server.connections))
+        self.notifier.stopping()
+
+    async def wait_abort(self) -> None:
+        """Wait for the second signal."""
+        await wait_signal(self._signals)
+
+    def finish(self) -> None:
+        """Log that the daemon has ended."""
+        log.info("event=stopped")
+
+
+async def serve(
+    prepared: Prepared, place: Place, on_backpressure: OnBackpressure | None = None
+) -> None:
+    """Serve in a place until it is to end, then drain; arguments and errors as for :func:`run`."""
+    config, all_bound = prepared.config, place.all_bound
     limits = replace(config.limits, max_connections=raise_descriptors(config.limits))
     drained = False
     failed: list[FailedError] = []
-    _keep_memory()
+    keep_memory()
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(open_signals(*_ENDS))
-        hangups = stack.enter_context(open_hangups())
-        notifier = stack.enter_context(contextlib.closing(Notifier()))
-        all_bound = listen(
-            config.all_listeners(), take_sockets(), insecure=config.insecure, stack=stack
-        )
-        ports = describe(all_bound)
         async with trio.open_nursery() as nursery:
             server = Server(limits, nursery, on_backpressure)
             server.broker.access.operators = frozenset(map(user_name, (0, os.geteuid())))
@@ -119,6 +223,7 @@ async def run(
                 if reloader.hub is not None:
                     mesh = reloader.mesher.mesh
                     reloader.hub.join(mesh.directory, mesh.letters)
+            place.join(reloader)
             finish(reloader.apply(prepared))
             log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()
@@ -131,7 +236,7 @@ async def run(
                 nursery.start_soon(_run_within, dialling, reloader.mesher.run)
             nursery.start_soon(
                 _accept,
-                partial(accept_all, all_listeners, server, reserve, listeners, closed),
+                partial(place.accept, all_listeners, server, reserve, listeners, closed),
                 failed,
                 nursery,
             )
@@ -148,32 +253,24 @@ async def run(
             start("statistics", partial(_publish_statistics, server))
             start("certificates", reloader.reminders.run)
             start("traffic", partial(_note_traffic, server.broker))
-            status = Status(reloader, notifier)
+            status = Status(reloader, place.notifier)
             start("manager", status.run)
             start("files", status.watch)
-            read = None if reload is None else partial(read_again, reload, all_bound)
-            keep_reloading = partial(reload_on_signal, hangups, read, reloader, notifier, status)
+            keep_reloading = partial(place.reload, reloader, status)
             keep_reloading = partial(server.tasks.keep, "reload", keep_reloading)
             nursery.start_soon(_run_within, reloading, keep_reloading)
-            if config.ports_file is not None:
-                await write_ports(Path(config.ports_file), ports, stack)
             stack.enter_context(garbage.keep())
-            log.info("event=ready %s", _describe(all_bound))
-            notifier.ready()
-            task_status.started(ports)
-            if not early_signals:
-                await wait_signal(signals)
-            log.info("event=draining connections=%d", len(server.connections))
-            notifier.stopping()
+            await place.begin()
+            await place.wait_end(server)
             if reloader.hub is not None:
                 reloader.hub.ready = False
-            nursery.start_soon(_abort_on_signal, signals, nursery.cancel_scope)
+            nursery.start_soon(_abort, place, nursery.cancel_scope)
             for scope in (listeners, dialling, reloading):
                 scope.cancel()
             await closed.wait()
             server.drain()
             await server.wait_empty()
-            log.info("event=stopped")
+            place.finish()
             drained = True
             nursery.cancel_scope.cancel()
     if failed:
@@ -305,7 +402,8 @@ async def _run_within(scope: trio.CancelScope, run: Callable[[], Awaitable[objec
         await run()
 
 
-def _describe(all_bound: Sequence[BoundSocket]) -> str:
+def describe_addresses(all_bound: Sequence[BoundSocket]) -> str:
+    """Return what listens where, as it stands in the log."""
     words: dict[str, list[str]] = {}
     families = dict[str, None]()
     for bound in all_bound:
@@ -320,7 +418,7 @@ def _describe(all_bound: Sequence[BoundSocket]) -> str:
     return " ".join(f"{key}={','.join(values)}" for key, values in told.items() if values)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Let glibc keep some memory that was freed, instead of giving it back at once.
 
     Every read allocates and frees some 256 KiB. By default each of these is taken from the
@@ -390,6 +488,6 @@ async def _note_traffic(broker: Broker) -> NoReturn:
 # Ending
 
 
-async def _abort_on_signal(signals: Any, everything: trio.CancelScope) -> None:
-    await wait_signal(signals)
+async def _abort(place: Place, everything: trio.CancelScope) -> None:
+    await place.wait_abort()
     everything.cancel()

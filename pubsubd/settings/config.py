@@ -122,6 +122,7 @@ class Config:
         unix: path of a Unix socket, or None.
         listeners: what to listen on instead of all these; empty for these.
         ports_file: where the real addresses are written as JSON once they accept.
+        workers: processes that share the connections.
         insecure: allow an address that is not loopback without a login or without TLS.
         limits: see :class:`~pubsubd.protocol.limits.Limits`.
         hub_limits: see :class:`~pubsubd.protocol.limits.HubLimits`.
@@ -150,6 +151,7 @@ class Config:
     unix: str | None = None
     listeners: tuple[ListenerConfig, ...] = ()
     ports_file: str | None = None
+    workers: int = 1
     insecure: bool = False
     limits: Limits = field(default_factory=Limits)
     hub_limits: HubLimits = field(default_factory=HubLimits)

@@ -141,6 +141,17 @@ def counts(least: int = 1, most: int | None = None, metavar: str = "N") -> Kind:
     return Kind(metavar, lambda text: check(_integer(text)), lambda value: check(whole(value)))
 
 
+def workers() -> Kind:
+    """Return the kind of a number of processes: ``auto`` is one for each processor."""
+    many = counts(1, 256)
+    whole = _typed("a whole number, or auto", int, str)
+
+    def read(text: str) -> int | str:
+        return text if text == "auto" else many.from_text(text)
+
+    return Kind("N|auto", read, lambda value: read(str(whole(value))))
+
+
 def numbers(least: float = 0.0) -> Kind:
     """Return the kind of numbers that may have a fraction."""
 

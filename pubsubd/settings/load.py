@@ -5,6 +5,7 @@ A flag goes before its variable, that before the file, and that before the defau
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -133,6 +134,7 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
         hub_port=None if values["no_hub"] else values["hub_port"],
         unix=values["unix"],
         ports_file=values["ports_file"],
+        workers=_workers(values["workers"]),
         insecure=values["insecure"],
         limits=Limits(**{name: values[name] for name in _LIMITS}),
         hub_limits=HubLimits(**{name: values[f"hub_{name}"] for name in _HUB_LIMITS}),
@@ -171,6 +173,10 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
                 )
         config = replace(config, listeners=listeners)
     _check_logins(config)
+    if config.workers > 1 and config.mesh is not None:
+        raise ConfigError(
+            f"workers: {config.workers} processes, and a daemon of a mesh is one: leave out workers"
+        )
     return config
 
 
@@ -178,6 +184,10 @@ def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
     if "" in texts and len(texts) > 1:
         raise ConfigError("host: an empty one stands for no TCP, and goes with no other")
     return tuple(filter(None, texts))
+
+
+def _workers(value: int | str) -> int:
+    return len(os.sched_getaffinity(0)) if isinstance(value, str) else value
 
 
 def _rules(file: File) -> tuple[AclRule, ...]:

@@ -18,6 +18,7 @@ from pubsubd.settings.kinds import (
     switches,
     texts,
     times,
+    workers,
 )
 
 Where = Literal["", "line", "hub", "both"]
@@ -143,6 +144,22 @@ See
 .Sx FILES
 in
 .Xr pubsubd 8 .
+""",
+            ),
+            Setting(
+                "workers",
+                workers(),
+                1,
+                "Processes that share the connections; auto for one a processor.",
+                """\
+Processes that share the connections, 1 to 256, or
+.Cm auto
+for one for each processor that the daemon may use.
+They are one daemon to its clients: see
+.Sx WORKERS
+in
+.Xr pubsubd 8 .
+With more than one, the daemon takes no part in a mesh.
 """,
             ),
             Setting(

@@ -33,6 +33,9 @@ from pubsubd.transport.tls import TlsSocket
 
 _AT_ONCE = 16  # connections accepted before others get their turn
 
+LIMIT = "which is the limit"
+"""The end of a sentence about connections that are too many."""
+
 RESERVED = 16
 """Descriptors kept for the daemon itself."""
 
@@ -135,7 +138,7 @@ def accept_waiting(
             reserve.close()
             with contextlib.suppress(OSError):
                 sock, address = listener.bound.listener.accept()
-                _refuse(sock, server, listener, "no descriptors are left")
+                refuse(sock, server, listener, "no descriptors are left")
             reserve.take()
             return False
         try:
@@ -151,10 +154,13 @@ def _admit(sock: socket.socket, address: Any, listener: Listener, server: Server
     limit = server.limits.max_connections
     own = listener.state.limits.max_connections
     if len(server.connections) >= limit or listener.state.connections >= own:
-        _refuse(
-            sock, server, listener, f"there are {min(limit, own)} connections, which is the limit"
-        )
+        refuse(sock, server, listener, f"there are {min(limit, own)} connections, {LIMIT}")
         return
+    serve_connection(sock, address, listener, server)
+
+
+def serve_connection(sock: socket.socket, address: Any, listener: Listener, server: Server) -> None:
+    """Serve a connection that was accepted."""
     sock.setblocking(False)
     if sock.family == socket.AF_UNIX:
         peer = open_connection(server, sock, "unix", listener.make)
@@ -185,7 +191,8 @@ def user_name(number: int) -> str:
         return f"uid:{number}"
 
 
-def _refuse(sock: socket.socket, server: Server, listener: Listener, text: str) -> None:
+def refuse(sock: socket.socket, server: Server, listener: Listener, text: str) -> None:
+    """Tell who has connected why that is not possible, and close."""
     error = ProtocolError("too-many-connections", text)
     server.refuse(error)
     with sock, contextlib.suppress(OSError):

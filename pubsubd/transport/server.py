@@ -90,6 +90,10 @@ class Server:
         writers: connections that have a backlog which a task sends.
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
+        siblings: the connections to other workers of this daemon.
+        on_close: called when a connection has ended.
+        on_event: called with each event that is published, as ``//pubsubd/events`` has it.
+        on_read_out: called, after :meth:`drain`, when only siblings may have input left.
     """
 
     def __init__(
@@ -116,6 +120,10 @@ class Server:
         self.writers = 0
         self.draining = False
         self.drain_deadline = float("inf")
+        self.siblings: set[Member] = set()
+        self.on_close: Callable[[], None] = lambda: None
+        self.on_event: Callable[[dict[str, object]], None] = lambda _event: None
+        self.on_read_out: Callable[[], None] | None = None
         self._reading_out: set[Member] = set()
         self._all_read_out = trio.Event()
         self._empty = trio.Event()
@@ -165,6 +173,7 @@ class Server:
         }
         for connection in self.connections:
             guarded(self.broker.faults, "drain", connection.interrupt)
+        self._note_read_out()
 
     async def sweep(self) -> None:
         """Let all connections notice what no input tells them; to be called about once a second.
@@ -186,6 +195,8 @@ class Server:
     def close(self, connection: Member) -> None:
         """Take note that ``connection`` has ended."""
         self.connections.discard(connection)
+        self.siblings.discard(connection)
+        self.on_close()
         if not self.connections:
             self._empty.set()
 
@@ -200,8 +211,15 @@ class Server:
     def read_out(self, connection: Member) -> None:
         """Take note, after :meth:`drain`, that ``connection`` has no input left."""
         self._reading_out.discard(connection)
-        if self.draining and not self._reading_out:
-            self._all_read_out.set()
+        if self.draining:
+            self._note_read_out()
+            if not self._reading_out:
+                self._all_read_out.set()
+
+    def _note_read_out(self) -> None:
+        if self.on_read_out is not None and self._reading_out <= self.siblings:
+            say, self.on_read_out = self.on_read_out, None
+            say()
 
     async def wait_all_read_out(self) -> None:
         """Wait, after :meth:`drain`, until no connection has input left."""
@@ -219,7 +237,12 @@ class Server:
         self._put_out(b"//pubsubd/stats", self.broker.describe())
 
     def report(self, peer: Peer, error: ProtocolError) -> None:
-        """Count, log and publish that the daemon ends a connection, and why."""
+        """Count, log and publish that the daemon ends a connection, and why.
+
+        Not of one that has no number: it is to another worker.
+        """
+        if not peer.number:
+            return
         self.broker.counters.closed[error.code] += 1
         self._tell("closed", peer, error.code, error.text)
 
@@ -262,7 +285,16 @@ class Server:
             log.log(level, "%s", " ".join((f"event={event['event']}", *words)))
         self._publish(event)
 
+    def publish_quietly(self, event: dict[str, object]) -> None:
+        """Publish what has been logged."""
+        self._publish(event)
+
     def _publish(self, event: dict[str, object]) -> None:
+        self.put_out(event)
+        self.on_event(event)
+
+    def put_out(self, event: dict[str, object]) -> None:
+        """Send an event to those who want it, wherever it has happened."""
         self.broker.events.note(event)
         self._put_out(b"//pubsubd/events", json.dumps(event).encode())
 

@@ -1,0 +1,1 @@
+"""Several processes that are one daemon: a supervisor, and the workers that it starts."""

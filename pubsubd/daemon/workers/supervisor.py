@@ -1,0 +1,560 @@
+"""The process that starts the workers, accepts connections and passes them on.
+
+Strategy: nothing here takes long or waits, and no client is spoken to. It has no trio and no
+threads but that of the log, so that it can fork at any time: a worker that has died is started
+again from the same program, whatever has become of the files meanwhile. What could take long, the
+reading of settings, is done by a process of its own.
+
+Invariants:
+
+- ``_Worker.open`` counts the connections that were passed to a worker and have not ended, by the
+  name of their listener: so the limits hold for all workers together.
+- Every pair of workers that live has been given the two ends of one socketpair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import json
+import logging
+import os
+import pickle
+import selectors
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import trio
+
+from pubsubd.daemon.check import check
+from pubsubd.daemon.ports_file import write_now
+from pubsubd.daemon.reload import prepare
+from pubsubd.daemon.run import describe_addresses
+from pubsubd.daemon.systemd import Notifier, take_sockets
+from pubsubd.daemon.warnings import inherited, warnings
+from pubsubd.daemon.workers.channel import Channel
+from pubsubd.daemon.workers.worker import run_worker
+from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
+from pubsubd.settings.load import Settings
+from pubsubd.transport.accept import LIMIT, raise_descriptors
+from pubsubd.transport.listen import BACKLOG, BoundSocket, describe, listen
+
+log = logging.getLogger("pubsubd")
+
+PAUSES = (0.1, 30.0)
+"""Seconds until a worker that has died is started again: first, and, doubled each time, at most."""
+
+STEADY = 60.0
+"""Seconds after which a worker that dies is started again as soon as the first one."""
+
+SILENT = 30.0
+"""Seconds after which a worker that does not answer is killed."""
+
+READ_TIMEOUT = 30.0
+"""Seconds that reading the settings, and putting them into force, may take at a reload."""
+
+_STATUS = 10.0  # seconds between two lines of status
+_TICK = 1.0  # seconds between two looks at the clock
+_AT_ONCE = 64  # connections accepted before others get their turn
+_CROWDED = 256  # messages that wait for a worker, from which on others are preferred
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Log(Protocol):
+    """What writes the log; :class:`pubsubd.cli.line_writer.LineWriter`."""
+
+    def close(self, seconds: float) -> None:
+        """Wait until all is written, for so many seconds at most."""
+
+
+class _Worker:
+    """A worker, as the supervisor knows it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.pid = 0
+        self.watch = -1  # a descriptor that tells of its end
+        self.channel: Channel | None = None
+        self.ready = False
+        self.open: Counter[str] = Counter()
+        self.begun = self.heard = 0.0
+        self.pause = PAUSES[0]
+        self.start_at = 0.0
+        self.messages = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.pid != 0
+
+
+class Supervisor:
+    """The supervisor of a daemon of several workers.
+
+    Args:
+        settings: what holds.
+        caught: signals that came before this was made.
+        start_log: starts a log for a worker, by its number.
+    """
+
+    def __init__(
+        self, settings: Settings, caught: Sequence[int], start_log: Callable[[int], Log]
+    ) -> None:
+        self._settings = settings
+        self._caught = caught
+        self._start_log = start_log
+        self._stack = contextlib.ExitStack()
+        self._selector = selectors.DefaultSelector()
+        self._workers = [_Worker(number) for number in range(settings.config.workers)]
+        self._signals: list[int] = []
+        self._bound: list[BoundSocket] = []
+        self._accepting: set[int] = set()  # indexes of the sockets that are looked at
+        self._paused_until = 0.0
+        self._numbers = itertools.count(1)
+        self._serving = self._ending = False
+        self._reading: tuple[int, int, float] | None = None  # process, pipe, deadline
+        self._read = b""
+        self._asked: set[int] = set()  # workers that put settings into force
+        self._reload_wanted = False
+        self._deadline = 0.0
+        self._failed = False
+        self._told_at = 0.0
+        self._told = 0  # messages
+
+    def run(self) -> None:
+        """Serve until a signal, then let the workers drain.
+
+        Raises:
+            ConfigError: the settings cannot be used.
+            OSError: a socket or file cannot be had.
+            AbortedError: a second signal came before everything was delivered.
+            FailedError: a worker has ended before the daemon served.
+        """
+        config = self._settings.config
+        prepared = prepare(config)
+        with self._stack:
+            self._notifier = self._stack.enter_context(contextlib.closing(Notifier()))
+            self._bound = listen(
+                config.all_listeners(), take_sockets(), insecure=config.insecure, stack=self._stack
+            )
+            self._stack.callback(self._kill)
+            for text in warnings(prepared, inherited(self._bound)):
+                log.warning("event=settings-warning detail=%s", json.dumps(text))
+            del prepared
+            self._catch()
+            for worker in self._workers:
+                self._start(worker)
+            self._loop()
+            log.info("event=stopped")
+
+    # Signals
+
+    def _catch(self) -> None:
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+            self._stack.enter_context(sock)
+        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda number, _frame: self._signals.append(number))
+        self._selector.register(ours, selectors.EVENT_READ, self._note_signals)
+        self._signals += self._caught
+
+    def _note_signals(self, sock: Any) -> None:
+        with contextlib.suppress(BlockingIOError):
+            sock.recv(1024)
+
+    def _obey_signals(self) -> None:
+        signals, self._signals = self._signals, []
+        for number in signals:
+            if number == signal.SIGHUP:
+                self._reload_wanted = True
+            elif self._ending:
+                raise AbortedError("ended by a second signal; what had not been delivered is lost")
+            else:
+                self._end()
+
+    # The loop
+
+    def _loop(self) -> None:
+        while True:
+            self._obey_signals()
+            if self._ending and not any(worker.alive for worker in self._workers):
+                return
+            for key, events in self._selector.select(self._wait()):
+                if key.fd in self._selector.get_map():  # what came before may have removed it
+                    key.data(key.fileobj) if events & selectors.EVENT_READ else None
+                    if events & selectors.EVENT_WRITE:
+                        self._send_more(key.fileobj)
+            self._tick()
+
+    def _wait(self) -> float:
+        now = time.monotonic()
+        due = [one.start_at for one in self._workers if not one.alive]
+        return max(0.0, min([now + _TICK, *due]) - now)
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for worker in self._workers:
+            if not worker.alive and not self._ending and now >= worker.start_at:
+                self._start(worker)
+            elif worker.alive and worker.ready and now - worker.heard > SILENT:
+                log.error("event=worker-silent worker=%d pid=%d", worker.number, worker.pid)
+                os.kill(worker.pid, signal.SIGKILL)
+                worker.heard = now
+        if now - self._told_at >= min(_STATUS, (self._notifier.watchdog or _STATUS) / 3):
+            self._tell(now)
+        if self._reload_wanted and self._serving and not self._ending and self._reading is None:
+            self._reload()
+        if self._reading is not None and now > self._reading[2]:
+            os.kill(self._reading[0], signal.SIGKILL)
+            self._end_reload("the files have not been read, or put into force, in time")
+        self._look_at_listeners(now)
+
+    def _tell(self, now: float) -> None:
+        """Tell the service manager that all is well, and ask the workers whether it is."""
+        total = sum(worker.messages for worker in self._workers)
+        rate = max(0, total - self._told) / max(now - self._told_at, 0.001)
+        self._told, self._told_at = total, now
+        self._notifier.alive()
+        if self._serving:
+            connections = sum(sum(worker.open.values()) for worker in self._workers)
+            count = sum(worker.ready for worker in self._workers)
+            why = "a reload has failed, see the log; " if self._failed else ""
+            text = f"{count} of {len(self._workers)} workers, {connections} connections"
+            self._notifier.status(f"{why}{text}, {rate:.0f} messages/s")
+        for worker in self._workers:
+            if worker.channel is not None:
+                self._say(worker, "alive")
+
+    # Workers
+
+    def _start(self, worker: _Worker) -> None:
+        """Start a worker, and link it with the others."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            self._become(worker.number, theirs)
+        theirs.close()
+        worker.pid, worker.ready = pid, False
+        worker.open, worker.messages = Counter(), 0
+        worker.begun = worker.heard = time.monotonic()
+        worker.watch = os.pidfd_open(pid)
+        worker.channel = Channel(ours)
+        self._selector.register(ours, selectors.EVENT_READ, lambda _: self._hear(worker))
+        self._selector.register(worker.watch, selectors.EVENT_READ, lambda _: self._bury(worker))
+        others = [one for one in self._workers if one.alive and one is not worker]
+        for other in others:
+            ends = socket.socketpair()
+            for one, number, end in zip(
+                (worker, other), (other.number, worker.number), ends, strict=True
+            ):
+                self._say(one, "sibling", number, descriptor=end.detach())
+        if self._serving or len(others) == len(self._workers) - 1:
+            for one in [worker] if self._serving else self._workers:
+                expected = len(others) if self._serving else len(self._workers) - 1
+                self._say(one, "siblings", expected)
+
+    def _become(self, number: int, channel: socket.socket) -> None:
+        """Be a worker, in a new process; never returns."""
+        status = 1
+        try:
+            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(one, signal.SIG_IGN)
+            signal.set_wakeup_fd(-1)
+            self._selector.close()
+            for worker in self._workers:
+                if worker.channel is not None:
+                    worker.channel.close()
+                if worker.watch >= 0:
+                    os.close(worker.watch)
+            writer = self._start_log(number)
+            try:
+                prepared = prepare(self._settings.config)
+                trio.run(run_worker, prepared, self._bound, Channel(channel), number)
+                status = 0
+            except BaseException as error:  # noqa: BLE001  (the last chance to report it)
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
+                log.error("event=worker-failed detail=%s", json.dumps(str(error) or repr(error)))
+                status = 2 if isinstance(error, ConfigError) else 1
+            writer.close(1.0)
+        finally:
+            os._exit(status)
+
+    def _say(self, worker: _Worker, *words: object, descriptor: int | None = None) -> None:
+        channel = worker.channel
+        assert channel is not None
+        channel.say(*words, descriptor=descriptor)
+        if channel.waiting:
+            self._watch_channel(worker)
+
+    def _watch_channel(self, worker: _Worker) -> None:
+        channel = worker.channel
+        assert channel is not None
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.waiting else 0)
+        self._selector.modify(channel.sock, events, lambda _: self._hear(worker))
+
+    def _send_more(self, sock: Any) -> None:
+        for worker in self._workers:
+            if worker.channel is not None and worker.channel.sock is sock:
+                worker.channel.send_more()
+                self._watch_channel(worker)
+
+    def _hear(self, worker: _Worker) -> None:
+        """Take what a worker says."""
+        channel = worker.channel
+        assert channel is not None
+        for _ in range(_AT_ONCE):
+            found = channel.hear()
+            if found is None:
+                break
+            worker.heard = time.monotonic()
+            what, *more = found[0]
+            if what == "closed":
+                worker.open[more[0]] -= more[1]
+            elif what == "alive":
+                worker.messages = more[0]
+            elif what == "ready":
+                worker.ready = True
+                self._note_ready()
+            elif what in ("reloaded", "failed"):
+                self._note_reloaded(worker, more[0] if more else None)
+        if channel.lost:
+            self._selector.unregister(channel.sock)
+            channel.close()
+            worker.channel = None
+
+    def _note_ready(self) -> None:
+        if self._serving or not all(worker.ready for worker in self._workers):
+            return
+        self._serving = True
+        config = self._settings.config
+        if config.ports_file is not None:
+            write_now(Path(config.ports_file), describe(self._bound), self._stack)
+        log.info("event=ready workers=%d %s", len(self._workers), describe_addresses(self._bound))
+        self._notifier.ready()
+
+    def _bury(self, worker: _Worker) -> None:
+        """Take note that a worker has ended."""
+        if worker.channel is not None:
+            self._hear(worker)
+        if worker.channel is not None:
+            self._selector.unregister(worker.channel.sock)
+            worker.channel.close()
+            worker.channel = None
+        self._selector.unregister(worker.watch)
+        os.close(worker.watch)
+        _, code = os.waitpid(worker.pid, 0)
+        pid, worker.pid, worker.watch, worker.ready = worker.pid, 0, -1, False
+        lost, worker.open = sum(worker.open.values()), Counter()
+        if self._ending:
+            return
+        if worker.number in self._asked:
+            self._note_reloaded(worker, None)  # it will start with what holds now
+        how = _how(code)
+        if not self._serving:
+            raise FailedError(f"worker {worker.number} has ended, {how}, before it served")
+        now = time.monotonic()
+        if now - worker.begun > STEADY:
+            worker.pause = PAUSES[0]
+        worker.start_at = now + worker.pause
+        self._report(
+            {
+                "event": "worker-died",
+                "worker": worker.number,
+                "pid": pid,
+                "connections": lost,
+                "detail": f"{how}; started again in {worker.pause:g} s",
+            }
+        )
+        worker.pause = min(PAUSES[1], 2 * worker.pause)
+
+    def _report(self, event: dict[str, object], level: int = logging.ERROR) -> None:
+        """Log an event, and let a worker publish it."""
+        words = [f"{key}={json.dumps(event[key])}" for key in event if key != "event"]
+        log.log(level, "%s", " ".join((f"event={event['event']}", *words)))
+        for worker in self._workers:
+            if worker.ready:
+                self._say(worker, "event", event)
+                break
+
+    # Connections
+
+    def _look_at_listeners(self, now: float) -> None:
+        """Accept while somebody can serve, and there is room for descriptors."""
+        able = any(worker.ready for worker in self._workers) and now >= self._paused_until
+        for index, bound in enumerate(self._bound):
+            looked_at = index in self._accepting
+            if able and not self._ending and self._serving and not looked_at:
+                self._selector.register(
+                    bound.listener, selectors.EVENT_READ, lambda _, index=index: self._accept(index)
+                )
+                self._accepting.add(index)
+            elif looked_at and not able:
+                self._selector.unregister(bound.listener)
+                self._accepting.discard(index)
+
+    def _accept(self, index: int, most: int = _AT_ONCE) -> None:
+        """Accept connections, and pass each to a worker."""
+        bound = self._bound[index]
+        for _ in range(most):
+            try:
+                sock, _ = bound.listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._paused_until = time.monotonic() + 0.1
+                    return
+                continue  # that one connection broke off
+            self._pass(index, bound.config.name, sock.detach())
+
+    def _pass(self, index: int, name: str, descriptor: int) -> None:
+        workers = [worker for worker in self._workers if worker.ready and worker.channel]
+        if not workers:
+            os.close(descriptor)
+            return
+        config = self._settings.config
+        own = next((one.limits for one in config.all_listeners() if one.name == name), None)
+        most = config.limits.max_connections
+        total = sum(sum(worker.open.values()) for worker in workers)
+        here = sum(worker.open[name] for worker in workers)
+        worker = min(workers, key=lambda one: _load(one, name))
+        refused = ""
+        room = own.max_connections if own is not None else most
+        if total >= most or here >= room:
+            refused = f"there are {min(most, room)} connections, {LIMIT}"
+        elif sum(worker.open.values()) >= raise_descriptors(config.limits):
+            refused = "no descriptors are left"
+        worker.open[name] += 1
+        number = 0 if refused else next(self._numbers)
+        self._say(worker, "connection", index, number, refused, descriptor=descriptor)
+
+    # Reload
+
+    def _reload(self) -> None:
+        """Read the settings in a process of its own: a disk may be slow, and files large."""
+        self._reload_wanted = False
+        self._notifier.reloading()
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._read_settings(theirs)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        self._reading, self._read = (pid, ours, time.monotonic() + READ_TIMEOUT), b""
+        self._selector.register(ours, selectors.EVENT_READ, self._take_settings)
+
+    def _read_settings(self, pipe: int) -> None:
+        """Read and check the settings, and write what comes of it; never returns."""
+        try:
+            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(one, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            result: tuple[Settings | None, str, list[str]]
+            try:
+                settings = self._settings.reload()
+                prepared = check(settings.config, self._bound)
+                result = settings, "", warnings(prepared, inherited(self._bound))
+            except ConfigError as error:
+                result = None, str(error), []
+            except Exception as error:  # noqa: BLE001  (whatever it is, the daemon goes on)
+                result = None, f"an unexpected failure: {error!r:.200}", []
+            with open(pipe, "wb") as file:
+                pickle.dump(result, file)
+        finally:
+            os._exit(0)
+
+    def _take_settings(self, pipe: Any) -> None:
+        assert self._reading is not None
+        data = os.read(pipe, 1 << 20)
+        self._read += data
+        if data:
+            return
+        self._selector.unregister(pipe)
+        os.close(pipe)
+        os.waitpid(self._reading[0], 0)
+        self._reading = 0, -1, self._reading[2]
+        try:
+            settings, error, texts = pickle.loads(self._read)
+        except Exception:  # noqa: BLE001  (it was killed, and has written nothing)
+            settings, error, texts = None, "the process that reads them has ended", []
+        if settings is None:
+            self._end_reload(error)
+            return
+        self._settings = settings
+        for text in texts:
+            log.warning("event=settings-warning detail=%s", json.dumps(text))
+        if settings.config.log_level is not None:
+            log.setLevel(settings.config.log_level.upper())
+        packed = pickle.dumps(settings.config)
+        for worker in self._workers:
+            if worker.channel is not None:
+                self._asked.add(worker.number)
+                descriptor = os.memfd_create("settings")
+                os.write(descriptor, packed)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                self._say(worker, "settings", descriptor=descriptor)
+
+    def _note_reloaded(self, worker: _Worker, error: str | None) -> None:
+        if worker.number not in self._asked:
+            return
+        self._asked.discard(worker.number)
+        if error is not None:
+            self._end_reload(f"worker {worker.number}: {error}")
+        elif not self._asked:
+            self._end_reload("")
+
+    def _end_reload(self, error: str) -> None:
+        """Tell what has come of a reload."""
+        self._failed = bool(error)
+        if error:
+            self._report({"event": "reload-failed", "detail": error})
+        else:
+            self._report({"event": "reloaded"}, logging.INFO)
+        self._reading = None
+        self._asked.clear()
+        self._notifier.ready()
+
+    # The end
+
+    def _end(self) -> None:
+        """Accept who waits, and let the workers drain."""
+        connections = sum(sum(worker.open.values()) for worker in self._workers)
+        log.info("event=draining connections=%d", connections)
+        self._notifier.stopping()
+        self._ending = True
+        for index, bound in enumerate(self._bound):
+            if self._serving and not bound.inherited:
+                self._accept(index, BACKLOG)
+            if index in self._accepting:
+                self._selector.unregister(bound.listener)
+                self._accepting.discard(index)
+            bound.listener.close()
+        for worker in self._workers:
+            if worker.channel is not None:
+                self._say(worker, "end")
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            if worker.alive:
+                os.kill(worker.pid, signal.SIGKILL)
+                os.waitpid(worker.pid, 0)
+
+
+def _load(worker: _Worker, name: str) -> tuple[bool, int, int]:
+    assert worker.channel is not None
+    crowded = worker.channel.waiting > _CROWDED
+    return crowded, worker.open[name], sum(worker.open.values())
+
+
+def _how(code: int) -> str:
+    if os.WIFSIGNALED(code):
+        return f"killed by {signal.Signals(os.WTERMSIG(code)).name}"
+    return f"with status {os.waitstatus_to_exitcode(code)}"

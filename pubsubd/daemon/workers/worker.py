@@ -1,0 +1,255 @@
+"""One of several processes that are one daemon: it serves what the supervisor passes to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import socket
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from pubsubd.daemon.check import check
+from pubsubd.daemon.reloading import apply
+from pubsubd.daemon.run import serve
+from pubsubd.daemon.systemd import Notifier
+from pubsubd.daemon.workers.channel import Channel
+from pubsubd.protocol.errors import ConfigError
+from pubsubd.siblings.siblings import Siblings
+from pubsubd.transport.accept import Listener, Reserve, refuse, serve_connection
+from pubsubd.transport.connection import open_connection
+
+if TYPE_CHECKING:
+    from pubsubd.daemon.reload import Prepared, Reloader
+    from pubsubd.daemon.status import Status
+    from pubsubd.settings.config import Config
+    from pubsubd.siblings.sibling import Sibling
+    from pubsubd.transport.listen import BoundSocket
+    from pubsubd.transport.server import Server
+
+log = logging.getLogger("pubsubd")
+
+_AT_ONCE = 16  # messages of the supervisor taken before others get their turn
+_EVENT = b"event"
+
+
+async def run_worker(
+    prepared: Prepared, all_bound: Sequence[BoundSocket], channel: Channel, number: int
+) -> None:
+    """Serve until the supervisor says that it is enough, or is gone; then drain.
+
+    Args:
+        prepared: what holds.
+        all_bound: the sockets that the supervisor listens on.
+        channel: to the supervisor.
+        number: of this worker, from 0.
+    """
+    await serve(prepared, Worker(all_bound, channel, number))
+
+
+class Worker:
+    """The place of a worker; see :class:`pubsubd.daemon.run.Place`."""
+
+    def __init__(self, all_bound: Sequence[BoundSocket], channel: Channel, number: int) -> None:
+        self.all_bound = all_bound
+        self.notifier = Notifier({})
+        self._channel = channel
+        self._number = number
+        self._expected, self._links = float("inf"), 0  # siblings to be linked, and those that were
+        self._end, self._linked, self._changed = trio.Event(), trio.Event(), trio.Event()
+        self._put_config, self._configs = trio.open_memory_channel[int](16)
+        self._listeners: list[Listener] = []
+        self._taken: Counter[str] = Counter()  # connections, by the name of their listener
+        self._told: Counter[str] = Counter()  # those that have ended, as the supervisor knows
+        self._server: Server | None = None
+        self._siblings: Siblings | None = None
+        self._bell = trio.Event()
+
+    # Parts
+
+    def join(self, reloader: Reloader) -> None:
+        """Begin to be a sibling of the other workers."""
+        server = self._server = reloader.server
+        broker = server.broker
+        siblings = Siblings(broker, self._number, trio.current_time, self._wake)
+        self._siblings = siblings
+        siblings.on_introduced = self._note_introduced
+        server.on_close = self._note_close
+        server.on_read_out = siblings.say_out
+        server.on_event = lambda event: siblings.tell(_EVENT, json.dumps(event).encode())
+        siblings.told[_EVENT] = self._hear_event
+        server.tasks.start("siblings", self._keep_siblings)
+        server.tasks.start("supervisor", self._listen)
+
+    def _wake(self) -> None:
+        self._bell.set()
+
+    async def _keep_siblings(self) -> None:
+        """Tell siblings what has changed, after the turn in which it has."""
+        siblings = self._siblings
+        assert siblings is not None
+        while True:
+            self._bell = trio.Event()
+            more = siblings.act()
+            if more:
+                await trio.lowlevel.checkpoint()
+                continue
+            with trio.move_on_at(siblings.due):
+                await self._bell.wait()
+            siblings.expire()
+
+    def _hear_event(self, _sibling: Sibling, data: bytes) -> Iterator[None] | None:
+        assert self._server is not None
+        self._server.put_out(json.loads(data))
+        return None
+
+    def _note_introduced(self) -> None:
+        siblings = self._siblings
+        assert siblings is not None
+        if self._links >= self._expected and siblings.introduced:
+            self._linked.set()
+
+    # The supervisor
+
+    async def _listen(self) -> None:
+        """Do what the supervisor says."""
+        channel = self._channel
+        while not channel.lost:
+            await trio.lowlevel.wait_readable(channel.sock)
+            for _ in range(_AT_ONCE):
+                found = channel.hear()
+                if found is None:
+                    break
+                self._obey(*found)
+        self._linked.set()
+        self._end.set()
+
+    def _obey(self, words: list[Any], files: list[int]) -> None:
+        what, *more = words
+        if what == "connection":
+            self._take(socket.socket(fileno=files[0]), *more)
+        elif what == "sibling":
+            self._link(socket.socket(fileno=files[0]), *more)
+        elif what == "settings":
+            self._put_config.send_nowait(files[0])
+        elif what == "siblings":
+            self._expected = more[0]
+            self._note_introduced()
+        elif what == "event":
+            assert self._server is not None
+            self._server.publish_quietly(*more)
+        elif what == "alive":
+            assert self._server is not None
+            counters = self._server.broker.counters
+            self._channel.say("alive", counters.messages_in)
+        elif what == "end":
+            self._end.set()
+
+    def _take(self, sock: socket.socket, which: int, number: int, refused: str) -> None:
+        server = self._server
+        assert server is not None
+        listener = self._listeners[which]
+        self._taken[listener.state.name] += 1
+        try:
+            if refused:
+                refuse(sock, server, listener, refused)
+                return
+            address = "" if sock.family == socket.AF_UNIX else sock.getpeername()
+            server.broker.next_number = number
+            serve_connection(sock, address, listener, server)
+        except OSError:  # it has gone already
+            sock.close()
+        except Exception as error:  # noqa: BLE001  (whatever it is, only that connection ends)
+            server.broker.faults.note(error, "accept")
+            sock.close()
+        finally:
+            self._note_close()
+
+    def _link(self, sock: socket.socket, number: int) -> None:
+        server, siblings = self._server, self._siblings
+        assert server is not None
+        assert siblings is not None
+        before = set(server.connections)
+        sock.setblocking(False)
+        open_connection(server, sock, "", partial(siblings.link, number))
+        server.siblings |= server.connections - before
+        self._links += 1
+        self._note_introduced()
+
+    def _note_close(self) -> None:
+        self._changed.set()
+
+    async def _tell_closed(self) -> None:
+        """Tell the supervisor how many connections have ended."""
+        while True:
+            await self._changed.wait()
+            self._changed = trio.Event()
+            for state in {one.state for one in self._listeners}:
+                name = state.name
+                ended = self._taken[name] - state.connections
+                if ended != self._told[name]:
+                    self._channel.say("closed", name, ended - self._told[name])
+                    self._told[name] = ended
+            while self._channel.waiting:
+                await trio.lowlevel.wait_writable(self._channel.sock)
+                self._channel.send_more()
+
+    # The place
+
+    async def accept(
+        self,
+        all_listeners: list[Listener],
+        server: Server,
+        _reserve: Reserve,
+        listeners: trio.CancelScope,
+        closed: trio.Event,
+    ) -> None:
+        """Serve what the supervisor accepts."""
+        self._listeners = all_listeners
+        with listeners:
+            await self._tell_closed()
+        for listener in all_listeners:
+            listener.bound.listener.close()
+        closed.set()
+
+    async def reload(self, reloader: Reloader, _status: Status) -> None:
+        """Put settings into force that the supervisor has read."""
+        async for descriptor in self._configs:
+            config = _read_config(descriptor)
+            try:
+                prepared = await trio.to_thread.run_sync(
+                    partial(check, config, self.all_bound), abandon_on_cancel=True
+                )
+                await apply(prepared, reloader)
+            except ConfigError as error:
+                self._channel.say("failed", str(error))
+            else:
+                self._channel.say("reloaded")
+
+    async def begin(self) -> None:
+        """Tell the supervisor that this worker serves, once it knows all others."""
+        await self._linked.wait()
+        self._channel.say("ready")
+
+    async def wait_end(self, _server: Server) -> None:
+        """Wait until the supervisor says that it is enough, or is gone."""
+        await self._end.wait()
+
+    async def wait_abort(self) -> None:
+        """Wait for ever: the supervisor ends who is not to wait."""
+        await trio.sleep_forever()
+
+    def finish(self) -> None:
+        """Say nothing: the supervisor sees it."""
+        log.debug("event=worker-ended pid=%d", os.getpid())
+
+
+def _read_config(descriptor: int) -> Config:
+    with open(descriptor, "rb") as file:
+        config: Config = pickle.load(file)
+    return config
