@@ -163,9 +163,7 @@ class Broker:
             b"//pubsubd/ping": lambda _peer, data: data,
             wire.HELP: lambda _peer, _data: _HELP,
             b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
-            b"//pubsubd/explain": lambda _peer, data: explain(
-                self.router, self.delivery.turn, data
-            ),
+            b"//pubsubd/explain": lambda _peer, data: self._explain(data),
             TRACE: self._trace,
             b"//pubsubd/connections": self.connections.show,
             b"//pubsubd/kill": self.connections.kill,
@@ -754,6 +752,10 @@ class Broker:
     def _describe(self) -> Steps[bytes]:
         yield from ()
         return self.describe()
+
+    def _explain(self, data: bytes) -> Steps[bytes]:
+        found = yield from explain(self.router, self.delivery.turn, data)
+        return json.dumps(found).encode()
 
     def _trace(self, asker: Peer, data: bytes) -> Steps[bytes]:
         _, name = read_request(asker, data)

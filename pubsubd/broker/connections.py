@@ -92,12 +92,68 @@ class ConnectionRow:
 COLUMNS = tuple(field.name for field in fields(ConnectionRow))
 
 
-class _Request(NamedTuple):
+class Wanted(NamedTuple):
     """The data of ``//pubsubd/connections``."""
 
     sort: str = "age"
     limit: int = ROWS
     after: int = 0
+
+
+class Found(NamedTuple):
+    """The connections that come first.
+
+    Attributes:
+        total: how many the asker may see.
+        more: whether there are further ones, by age.
+        rows: what each is sorted by, the least first; its number; and its row as JSON.
+    """
+
+    total: int
+    more: bool
+    rows: list[tuple[float, int, str]]
+
+
+def join(wanted: Wanted, parts: Sequence[Found], silent: Sequence[int] = ()) -> bytes:
+    """Return the answer to ``//pubsubd/connections``.
+
+    Args:
+        wanted: what was asked for.
+        parts: what was found, by one worker or each of several.
+        silent: numbers of the workers that have not answered.
+    """
+    rows = sorted(row for part in parts for row in part.rows)
+    shown, size = rows[: wanted.limit], 0
+    for number, (_, _, row) in enumerate(shown, 1):
+        size += len(row)
+        if size > MAX_ANSWER:
+            del shown[number:]
+    more = wanted.sort == "age" and (any(part.more for part in parts) or len(shown) < len(rows))
+    head = f'"count": {sum(part.total for part in parts)}'
+    text = ", ".join(row for _, _, row in shown)
+    following = json.dumps(shown[-1][1] if more and shown else None)
+    unheard = f', "silent": {list(silent)}' if silent else ""
+    return f'{{{head}, "connections": [{text}], "next": {following}{unheard}}}'.encode()
+
+
+class Ending(NamedTuple):
+    """The wish to end a connection.
+
+    Attributes:
+        number: of the connection.
+        scope: the connections that the asker may see; None for all.
+        allowed: whether it may end those.
+        text: what the connection is told.
+    """
+
+    number: int
+    scope: Scope | None
+    allowed: bool
+    text: str
+
+    def unknown(self) -> ProtocolError:
+        """Return the error that there is no such connection."""
+        return ProtocolError("unknown-connection", f"there is no connection {self.number}")
 
 
 class Connections:
@@ -180,33 +236,39 @@ class Connections:
         Raises:
             ProtocolError: ``bad-request``, the data cannot be used.
         """
-        request = self._read(data)
-        scope = self.scope(asker)
+        wanted = self.read(data)
+        return join(wanted, [(yield from self.find(wanted, self.scope(asker)))])
+
+    def find(self, wanted: Wanted, scope: Scope | None) -> Steps[Found]:
+        """Return the connections that come first, in steps.
+
+        Args:
+            wanted: which, and in what order.
+            scope: those that the asker may see; None for all.
+        """
         numbers = list(self._peers) if scope is None else (yield from self._select(scope))
         count, more = len(numbers), False
-        if request.sort == "age":
-            start = bisect_right(numbers, request.after)
-            more = start + request.limit < count
-            numbers = numbers[start : start + request.limit]
+        if wanted.sort == "age":
+            start = bisect_right(numbers, wanted.after)
+            more = start + wanted.limit < count
+            numbers = numbers[start : start + wanted.limit]
         elif scope is None and count > _FEW:
-            numbers = (yield from self._shared[request.sort].get())[: request.limit]
+            numbers = (yield from self._shared[wanted.sort].get())[: wanted.limit]
         else:
-            numbers = yield from self.first(request.sort, request.limit, numbers)
-        rows: list[str] = []
+            numbers = yield from self.first(wanted.sort, wanted.limit, numbers)
+        by = None if wanted.sort == "age" else self.sorts[wanted.sort]()
+        found = Found(count, more, [])
         size = 0
         for done, number in enumerate(numbers, 1):
             if (peer := self._peers.get(number)) is not None:  # it may have left since
-                rows.append(self.describe(peer).as_json())
-                size += len(rows[-1])
+                row = self.describe(peer).as_json()
+                found.rows.append((0.0 if by is None else -by(peer), number, row))
+                size += len(row)
             if size > MAX_ANSWER:
-                more = more or (request.sort == "age" and done < len(numbers))
-                numbers = numbers[:done]
-                break
+                return found._replace(more=found.more or done < len(numbers))
             if done % _STEP == 0:
                 yield
-        following = json.dumps(numbers[-1] if more else None)
-        shown = ", ".join(rows)
-        return f'{{"count": {count}, "connections": [{shown}], "next": {following}}}'.encode()
+        return found
 
     def kill(self, asker: Peer, data: bytes) -> bytes:
         """End a connection, and return its row; ``data`` is its number.
@@ -216,21 +278,41 @@ class Connections:
                 none, or the asker may not see it; ``not-allowed``, the asker may see it and no
                 more; ``killed``, it is the asker's own.
         """
+        ending = self.read_ending(asker, data)
+        if ending.number == asker.number:
+            raise ProtocolError("killed", ending.text)  # behind what it has said before
+        row = self.end(ending)
+        if row is None:
+            raise ending.unknown()
+        return row
+
+    def read_ending(self, asker: Peer, data: bytes) -> Ending:
+        """Return what ``//pubsubd/kill`` asks for.
+
+        Raises:
+            ProtocolError: ``bad-request``, the data is no number.
+        """
         if not data.isdigit() or len(data) > 15:
             raise ProtocolError("bad-request", "the data is not the number of a connection")
-        number = int(data)
-        peer, scope = self._peers.get(number), self.scope(asker)
-        if peer is None or (scope is not None and not scope.sees(peer)):
-            raise ProtocolError("unknown-connection", f"there is no connection {number}")
         text = f"ended by {escape(asker.identity or asker.label, _NAME)}"
-        if peer is asker:
-            raise ProtocolError("killed", text)  # behind what it has said before
-        if not self._ends(asker, scope):
+        scope = self.scope(asker)
+        return Ending(int(data), scope, self._ends(asker, scope), text)
+
+    def end(self, ending: Ending) -> bytes | None:
+        """End a connection, and return its row; None if there is none that the asker may see.
+
+        Raises:
+            ProtocolError: ``not-allowed``, the asker may see it and no more.
+        """
+        peer = self._peers.get(ending.number)
+        if peer is None or (ending.scope is not None and not ending.scope.sees(peer)):
+            return None
+        if not ending.allowed:
             text = "from another machine, without a login, that needs an access rule"
-            raise ProtocolError("not-allowed", f"connection {number}: {text}")
+            raise ProtocolError("not-allowed", f"connection {ending.number}: {text}")
         row = self.describe(peer)
         try:
-            peer.end("killed", text)
+            peer.end("killed", ending.text)
         except Exception as error:  # noqa: BLE001  (it is that connection's alone)
             self._faults.end(peer, error)
         return row.as_json().encode()
@@ -267,17 +349,22 @@ class Connections:
             and asker.identity in access.operators
         )
 
-    def _read(self, data: bytes) -> _Request:
+    def read(self, data: bytes) -> Wanted:
+        """Return what ``//pubsubd/connections`` asks for.
+
+        Raises:
+            ProtocolError: ``bad-request``, the data cannot be used.
+        """
         try:
             given = json.loads(data or b"{}") if len(data) <= MAX_REQUEST else None
         except ValueError:
             given = None
         if not isinstance(given, dict):
             raise ProtocolError("bad-request", 'the data is not JSON like {"sort": "backlog"}')
-        if unknown := given.keys() - set(_Request._fields):
+        if unknown := given.keys() - set(Wanted._fields):
             shown = escape(min(unknown), _NAME)
             raise ProtocolError("bad-request", f"{shown} is not one of sort, limit and after")
-        request = _Request(**given)
+        request = Wanted(**given)
         if request.sort not in ("age", *self.sorts):
             raise ProtocolError("bad-request", f"sort is one of age, {', '.join(self.sorts)}")
         if type(request.limit) is not int or not 1 <= request.limit <= MAX_ROWS:

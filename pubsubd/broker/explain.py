@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
+from typing import Any
 
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps, Turn
@@ -10,10 +12,13 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_EXPLAINED, MAX_REASONS
 from pubsubd.routing.router import Router
+from pubsubd.routing.targets import Receiver
 
 
-def explain(router: Router, turn: Turn, name: bytes) -> Steps[bytes]:
-    """Return the answer to ``//pubsubd/explain`` for ``name``, in steps.
+def explain(
+    router: Router, turn: Turn, name: bytes, *, without: Container[Receiver] = ()
+) -> Steps[dict[str, Any]]:
+    """Return who would receive ``name``, in steps: what ``//pubsubd/explain`` answers.
 
     It is ``{"name", "count", "receivers": [{"connection", "peer", "substrings", "matching",
     "as"}]}``, where ``as`` is the name that the receiver would see, ``matching`` how many of
@@ -21,7 +26,7 @@ def explain(router: Router, turn: Turn, name: bytes) -> Steps[bytes]:
     those who subscribe the name itself there is also ``"exact": true``, and for those who do
     so by wildcards ``"patterns"``.
 
-    For another daemon of the mesh ``connection`` is null.
+    For another daemon of the mesh ``connection`` is null. Receivers in ``without`` are left out.
 
     Raises:
         ProtocolError: ``bad-request``, if the name is not legal.
@@ -35,7 +40,7 @@ def explain(router: Router, turn: Turn, name: bytes) -> Steps[bytes]:
     for found in router.explain(name):
         if turn.over():
             yield
-        if found is None:
+        if found is None or found[0] in without:
             continue
         receiver, seen, why = found
         count += 1
@@ -53,5 +58,4 @@ def explain(router: Router, turn: Turn, name: bytes) -> Steps[bytes]:
                 entry["patterns"] = why.patterns[:MAX_REASONS]
             size += len(json.dumps(entry))
             receivers.append(entry)
-    answer = {"name": name.decode(), "count": count, "receivers": receivers}
-    return json.dumps(answer).encode()
+    return {"name": name.decode(), "count": count, "receivers": receivers}

@@ -215,7 +215,7 @@ def test_among_thousands_the_first_are_found_in_steps_and_once_for_all_who_ask(
         answer = json.loads(done.value)
     assert [row["connection"] for row in answer["connections"]] == [7_777, 1, 2]
     assert most <= 100
-    assert looks == 10_001
+    assert looks == 10_001 + 3  # once more for the rows shown
 
 
 def test_one_answer_has_so_many_rows_and_bytes_at_most(place: Place) -> None:
