@@ -36,9 +36,12 @@ class Table:
         rows: key -> row.
         values: what is not in rows.
         parts: name -> table.
+
+    Attributes:
+        key, rows, values, parts: the arguments.
     """
 
-    __slots__ = ("_key", "_parts", "_values", "rows")
+    __slots__ = ("key", "parts", "rows", "values")
 
     def __init__(
         self,
@@ -47,22 +50,22 @@ class Table:
         values: Row | None = None,
         parts: Mapping[str, Table] | None = None,
     ) -> None:
-        self._key = key
+        self.key = key
         self.rows: Mapping[Any, Row] = rows or {}
-        self._values: Row = values or {}
-        self._parts: Mapping[str, Table] = parts or {}
+        self.values: Row = values or {}
+        self.parts: Mapping[str, Table] = parts or {}
 
     def difference(self, before: Table | None) -> Changes:
         """Return new and changed rows, the keys of those that are gone, and changed values."""
         if before is None:
-            found: Changes = dict(self._values)
-            if self._key:
+            found: Changes = dict(self.values)
+            if self.key:
                 found["rows"] = list(self.rows.values())
-            for name, part in self._parts.items():
+            for name, part in self.parts.items():
                 found[name] = part.difference(None)
             return found
-        found = changed(before._values, self._values)
-        old, key = before.rows, self._key
+        found = changed(before.values, self.values)
+        old, key = before.rows, self.key
         rows: list[Row] = []
         for at, row in self.rows.items():
             last = old.get(at)
@@ -74,8 +77,8 @@ class Table:
             found["rows"] = rows
         if gone := [at for at in old if at not in self.rows]:
             found["gone"] = gone
-        for name, part in self._parts.items():
-            if changes := part.difference(before._parts.get(name)):
+        for name, part in self.parts.items():
+            if changes := part.difference(before.parts.get(name)):
                 found[name] = changes
         return found
 
