@@ -25,6 +25,7 @@ from pubsubd.broker.traffic import Traffic
 from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.wire import escape
+from pubsubd.routing.targets import Receiver
 
 MAX_ROWS = 1_000
 """Connections in one answer."""
@@ -206,7 +207,7 @@ class Connections:
             transport=transport,
             dialect=dialect,
             node=None if link is None else link.node,
-            subscriptions=None if link is not None else _subscriptions(peer),
+            subscriptions=None if link is not None else subscriptions(peer),
             messages_in_rate=rates[0],
             messages_out_rate=rates[1],
             bytes_in_rate=rates[2],
@@ -414,7 +415,8 @@ def spoken(peer: Peer) -> tuple[str, str]:
     return "line", "line" if peer.link is None else "mesh"
 
 
-def _subscriptions(peer: Peer) -> int:
+def subscriptions(peer: Receiver) -> int:
+    """Return how many substrings, names and wildcards a receiver has subscribed."""
     return len(peer.substrings) + len(peer.names or ()) + len(peer.patterns or ())
 
 

@@ -5,7 +5,7 @@ The mesh follows the name to other daemons (:mod:`pubsubd.mesh.trace`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import TypeVar
 
@@ -218,28 +218,43 @@ def trace_here(
     found, _ = yield from find_receiving(
         router, peers, name, relayed=False, listed=True, scope=scope
     )
-    took = round((perf_counter() - begun) * 1000, 3)
+    return describe_trace(name, [found], perf_counter() - begun)
+
+
+def describe_trace(
+    name: bytes, parts: Sequence[Receiving], took: float, silent: Sequence[int] = ()
+) -> bytes:
+    """Return the answer to a trace that has not left this daemon.
+
+    Args:
+        name: that was traced.
+        parts: what was found, by one worker or each of several.
+        took: seconds.
+        silent: numbers of the workers that have not answered.
+    """
+    took_ms = round(took * 1000, 3)
     hop = Hop(
         node=None,
-        receivers=found.receivers,
-        refused=found.refused,
-        connections=found.connections,
-        listed=found.listed,
-        took_ms=took,
+        receivers=sum(part.receivers for part in parts),
+        refused=sum(part.refused for part in parts),
+        connections=sum(part.connections for part in parts),
+        listed=[row for part in parts for row in part.listed][:MOST_LISTED],
+        took_ms=took_ms,
     )
     nobody: dict[str, object] = {"count": 0, "daemons": []}
-    return msgspec.json.encode(
-        {
-            "name": name.decode(),
-            "travels_as": None,
-            "node": None,
-            "took_ms": took,
-            "receivers": found.receivers,
-            "hops": [hop],
-            "left_out": 0,
-            "unanswered": [],
-            "waited": None,
-            "not_asked": nobody,
-            "unreachable": nobody,
-        }
-    )
+    answer: dict[str, object] = {
+        "name": name.decode(),
+        "travels_as": None,
+        "node": None,
+        "took_ms": took_ms,
+        "receivers": hop.receivers,
+        "hops": [hop],
+        "left_out": 0,
+        "unanswered": [],
+        "waited": None,
+        "not_asked": nobody,
+        "unreachable": nobody,
+    }
+    if silent:
+        answer["silent"] = list(silent)
+    return msgspec.json.encode(answer)

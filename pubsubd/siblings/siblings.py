@@ -83,6 +83,7 @@ class Siblings:
         self.questions = Questions(self)
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
+        self._gone = 0, 0  # messages and bytes that went to siblings that are no more
         self._mark = 0  # the last one that was sent
         self._next: Hold | None = None  # what waits for the next one
         self._dirty = False  # whether something was sent after the last one
@@ -121,6 +122,8 @@ class Siblings:
 
     def _forget(self, sibling: Sibling) -> None:
         del self.others[sibling.number]
+        messages, size = self._gone
+        self._gone = messages + sibling.messages_out, size + sibling.peer.bytes_out
         self._introducing.pop(sibling, None)
         with suppress(ValueError):
             self.touched.remove(sibling)
@@ -153,9 +156,12 @@ class Siblings:
 
     @property
     def sent(self) -> tuple[int, int]:
-        """Messages and bytes that went to the present siblings, which ``counters`` include."""
-        others = self.others.values()
-        return sum(one.messages_out for one in others), sum(one.peer.bytes_out for one in others)
+        """Messages and bytes that went to siblings so far, which ``counters`` include."""
+        messages, size = self._gone
+        for one in self.others.values():
+            messages += one.messages_out
+            size += one.peer.bytes_out
+        return messages, size
 
     # Catching up
 

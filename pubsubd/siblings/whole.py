@@ -1,0 +1,196 @@
+"""Requests about the whole daemon: what each worker finds is put together, without I/O.
+
+Whichever worker a client is connected to, it asks all others, waits for them as long as
+:data:`~pubsubd.siblings.questions.PATIENCE` says, and answers for all of them. A worker that has
+not answered by then is named in the answer, under ``silent``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from pubsubd.broker.connections import Ending, Found, Scope, Wanted, join, subscriptions
+from pubsubd.broker.explain import explain
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.trace import (
+    TRACE,
+    Receiving,
+    describe_trace,
+    find_receiving,
+    read_request,
+)
+from pubsubd.broker.turn import Steps
+from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import MAX_EXPLAINED
+from pubsubd.siblings.siblings import Siblings
+
+STATS = b"//pubsubd/stats"
+EXPLAIN = b"//pubsubd/explain"
+CONNECTIONS = b"//pubsubd/connections"
+KILL = b"//pubsubd/kill"
+
+_LONGEST = {"uptime_s"}
+_SAME = {"version", "pid", "substrings"}  # each worker knows all substrings
+
+
+class Whole:
+    """The requests of all workers' clients about the daemon.
+
+    Args:
+        siblings: the other workers.
+        pid: of the process that started the workers, which stands for the daemon.
+    """
+
+    def __init__(self, siblings: Siblings, pid: int) -> None:
+        self._siblings, self._broker, self._pid = siblings, siblings.broker, pid
+        siblings.questions |= {
+            STATS: lambda _data: _encode(self._own_statistics()),
+            EXPLAIN: self._explain_here,
+            CONNECTIONS: self._find_here,
+            KILL: self._end_here,
+            TRACE: self._trace_here,
+        }
+        self._broker.requests |= {
+            STATS: lambda _peer, _data: self.describe(),
+            EXPLAIN: lambda _peer, data: self._explain(data),
+            CONNECTIONS: self._show,
+            KILL: self._kill,
+            TRACE: self._trace,
+        }
+
+    # Statistics
+
+    def describe(self) -> Steps[bytes]:
+        """Return the statistics of the daemon, in steps, as ``//pubsubd/stats`` carries them."""
+        answers = yield from self._siblings.ask(STATS, b"")
+        parts = [self._own_statistics(), *map(json.loads, answers.got.values())]
+        return _encode(_add_up(parts) | _silent(answers.silent))
+
+    def _own_statistics(self) -> dict[str, Any]:
+        """Return those of this worker, without what goes on between workers."""
+        siblings = self._siblings
+        messages, size = siblings.sent
+        found = asdict(self._broker.statistics())
+        found["pid"] = self._pid
+        found["messages_out"] -= messages
+        found["bytes_out"] -= size
+        found["subscriptions"] -= sum(map(subscriptions, siblings.others.values()))
+        return found
+
+    # Who receives a name
+
+    def _explain(self, data: bytes) -> Steps[bytes]:
+        found = yield from self._own_receivers(data)
+        answers = yield from self._siblings.ask(EXPLAIN, data)
+        size = len(json.dumps(found["receivers"]))
+        for text in answers.got.values():
+            part = json.loads(text)
+            found["count"] += part["count"]
+            for entry in part["receivers"]:
+                if size >= MAX_EXPLAINED:
+                    break
+                size += len(json.dumps(entry))
+                found["receivers"].append(entry)
+        return _encode(found | _silent(answers.silent))
+
+    def _explain_here(self, data: bytes) -> Steps[bytes]:
+        return _encode((yield from self._own_receivers(data)))
+
+    def _own_receivers(self, name: bytes) -> Steps[dict[str, Any]]:
+        broker, others = self._broker, set(self._siblings.others.values())
+        return (yield from explain(broker.router, broker.delivery.turn, name, without=others))
+
+    # Connections
+
+    def _show(self, asker: Peer, data: bytes) -> Steps[bytes]:
+        connections = self._broker.connections
+        wanted, scope = connections.read(data), connections.scope(asker)
+        answers = yield from self._siblings.ask(CONNECTIONS, _encode([wanted, scope]))
+        parts = [(yield from connections.find(wanted, scope))]
+        for text in answers.got.values():
+            total, more, rows = json.loads(text)
+            parts.append(Found(total, more, [(value, number, row) for value, number, row in rows]))
+        return join(wanted, parts, answers.silent)
+
+    def _find_here(self, data: bytes) -> Steps[bytes]:
+        wanted, scope = json.loads(data)
+        return _encode((yield from self._broker.connections.find(Wanted(*wanted), _scope(scope))))
+
+    def _kill(self, asker: Peer, data: bytes) -> Steps[bytes]:
+        connections = self._broker.connections
+        ending = connections.read_ending(asker, data)
+        if ending.number == asker.number or ending.number in self._broker.peers:
+            return connections.kill(asker, data)
+        answers = yield from self._siblings.ask(KILL, _encode(ending))
+        for text in answers.got.values():
+            error, row = json.loads(text)
+            if error:
+                raise ProtocolError(*error)
+            if row:
+                return row.encode()  # type: ignore[no-any-return]
+        raise ending.unknown()
+
+    def _end_here(self, data: bytes) -> bytes:
+        number, scope, allowed, text = json.loads(data)
+        try:
+            row = self._broker.connections.end(Ending(number, _scope(scope), allowed, text))
+        except ProtocolError as error:
+            return _encode([[error.code, error.text], None])
+        return _encode([None, row and row.decode()])
+
+    # Traces, in a daemon without a mesh
+
+    def _trace(self, asker: Peer, data: bytes) -> Steps[bytes]:
+        _, name = read_request(asker, data)
+        scope, begun = self._broker.connections.scope(asker), perf_counter()
+        answers = yield from self._siblings.ask(TRACE, _encode([scope, name.decode()]))
+        parts = [(yield from self._receiving(name, scope))]
+        parts += [msgspec.json.decode(text, type=Receiving) for text in answers.got.values()]
+        return describe_trace(name, parts, perf_counter() - begun, sorted(answers.silent))
+
+    def _trace_here(self, data: bytes) -> Steps[bytes]:
+        scope, name = json.loads(data)
+        return msgspec.json.encode((yield from self._receiving(name.encode(), _scope(scope))))
+
+    def _receiving(self, name: bytes, scope: Scope | None) -> Steps[Receiving]:
+        router, peers = self._broker.router, self._broker.peers
+        found, _ = yield from find_receiving(
+            router, peers, name, relayed=False, listed=True, scope=scope
+        )
+        return found
+
+
+def _scope(found: list[Any] | None) -> Scope | None:
+    return None if found is None else Scope(*found)
+
+
+def _encode(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _silent(numbers: list[int]) -> dict[str, list[int]]:
+    return {"silent": sorted(numbers)} if numbers else {}
+
+
+def _add_up(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the statistics of several workers as those of one daemon."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        for key, value in part.items():
+            before = found.get(key)
+            if before is None or key in _SAME:
+                found[key] = value
+            elif isinstance(value, dict):
+                found[key] = dict(Counter(before) + Counter(value))
+            elif key in _LONGEST:
+                found[key] = max(before, value)
+            else:
+                found[key] = before + value
+    return found
