@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
@@ -17,8 +19,13 @@ class Table:
         sends: for each peer, how often bytes were handed over.
     """
 
-    def __init__(self, *names: str, limits: Limits | None = None) -> None:
-        self.broker = Broker(limits or Limits(), clock=lambda: 0.0)
+    def __init__(
+        self,
+        *names: str,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.broker = Broker(limits or Limits(), clock=clock)
         self.broker.delivery.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
         self.peers: dict[str, Peer] = {}
         self.sends: dict[str, int] = {}

@@ -61,7 +61,7 @@ def take_statistics(
         uptime_s=round(uptime, 3),
         connections=len(peers),
         connections_total=counters.connections_total,
-        subscriptions=router.subscriptions,
+        subscriptions=router.own_subscriptions,
         substrings=router.substrings,
         messages_in=counters.messages_in,
         messages_out=counters.messages_out,

@@ -35,7 +35,13 @@ async def keep_live(server: Server) -> NoReturn:
             with server.unpressed():
                 while going and perf_counter() < until:
                     going = next(ticking, _DONE) is not _DONE
-            await server.lane.wait(_STEP)
+            if live.awaited is None:
+                await server.lane.wait(_STEP)
+            else:
+                waited, live.awaited = live.awaited, None
+                there = trio.Event()
+                waited.done = there.set
+                await there.wait()
 
 
 _DONE = object()

@@ -270,7 +270,7 @@ class Metrics:
         yield _gauge(
             "subscriptions",
             "Pairs of a connection and a substring, name or wildcard.",
-            router.subscriptions,
+            router.own_subscriptions,
         )
         yield _gauge("substrings", "Different substrings.", router.substrings)
         yield _gauge("cached_names", "Names whose receivers are remembered.", router.cached_names)

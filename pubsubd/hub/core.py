@@ -187,7 +187,7 @@ class HubCore:
             actors=len(self.registry),
             connections=len(self.connections),
             topics=len(self.topics),
-            subscriptions=self.broker.router.subscriptions,
+            subscriptions=self.broker.router.own_subscriptions,
             messages_processed=self.processed,
             messages_failed=self.failed,
             envelopes_ignored=self.ignored,

@@ -71,6 +71,7 @@ class Router:
         forwarded: interest under ``//fwd/`` of this daemon's own peers -> how many there are.
         mailbox: what takes messages under ``//fwd/hub/`` that are for this daemon; the mesh's.
         on_forwarded: called when ``forwarded`` has changed, with whether it has a key more or less.
+        lent: returns how many subscriptions are those of other workers of this daemon.
         on_repair: called when the subscriptions were counted anew.
         guarded: whether there are peers who may not receive everything; see :meth:`guard`.
     """
@@ -85,6 +86,7 @@ class Router:
         self.bundle: Bundle | None = None
         self.forwarded: Counter[bytes] = Counter()
         self.on_forwarded: Callable[[bool], None] | None = None
+        self.lent: Callable[[], int] = lambda: 0
         self.on_repair: Callable[[], None] = lambda: None
         self.mailbox: Receiver | None = None
         self.lookups = 0
@@ -121,6 +123,11 @@ class Router:
     def subscriptions(self) -> int:
         """Pairs of a peer and a substring, name or wildcard."""
         return self.by_substring.count + self.by_name.count + self.by_pattern.count
+
+    @property
+    def own_subscriptions(self) -> int:
+        """Those of them that are not other workers'."""
+        return self.subscriptions - self.lent()
 
     @property
     def substrings(self) -> int:

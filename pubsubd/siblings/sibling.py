@@ -41,7 +41,7 @@ class Sibling:
         node: its label, for answers that name it.
         introduced: whether all keys of the other worker have come.
         out: whether nothing more comes of its clients.
-        messages_in, messages_out: carried so far.
+        messages_in: received so far.
         dropped: batches that it was too slow for.
     """
 
@@ -68,7 +68,7 @@ class Sibling:
         self.names: set[bytes] | None = None
         self.patterns: set[Pattern] | None = None
         self.pending: list[bytes] = []  # stays empty: what is put goes to the runs
-        self.messages_in = self.messages_out = self.dropped = 0
+        self.messages_in = self._messages_out = self.dropped = 0
         self.introduced = self.out = False
         self.marked = 0  # the last mark that has come back
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
@@ -112,11 +112,27 @@ class Sibling:
                 label = address(speaker).encode()
                 if speaker.relayed:
                     flags |= frames.RELAYED | (frames.VOUCHED if speaker.vouched else 0)
-            self.peer.send(frames.batch(flags, label, chunks))
+            self._send(frames.batch(flags, label, chunks))
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""
-        self.peer.send(frames.frame(kind, data))
+        self._send(frames.frame(kind, data))
+
+    def _send(self, data: bytes | Pieces) -> None:
+        peer, counters = self.peer, self._siblings.broker.counters
+        before = peer.bytes_out
+        peer.send(data)
+        counters.bytes_out -= peer.bytes_out - before  # it has left for no client yet
+
+    @property
+    def messages_out(self) -> int:
+        """Messages sent so far, which the daemon's counters do not have."""
+        return self._messages_out
+
+    @messages_out.setter
+    def messages_out(self, count: int) -> None:
+        self._siblings.broker.counters.messages_out -= count - self._messages_out
+        self._messages_out = count
 
     # In, as a connection has it
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from pubsubd.broker.broker import Broker
+from pubsubd.broker.connections import subscriptions
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.limits import MIB, Limits
@@ -59,6 +60,7 @@ class Siblings:
         told: name -> what is called when a sibling tells something under that name.
         draining: whether this worker ends.
         on_out: called when a sibling has nothing more of its clients to send.
+        on_gone: each called with the number of a worker whose link has ended.
         on_introduced: called when a sibling has told all its keys.
     """
 
@@ -78,12 +80,12 @@ class Siblings:
         self.closed = False
         self.draining = False
         self.on_out: Callable[[Sibling], None] = lambda _sibling: None
+        self.on_gone: list[Callable[[int], None]] = []
         self.on_introduced: Callable[[], None] = lambda: None
         self.told: dict[bytes, Hear] = {}
         self.questions = Questions(self)
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
-        self._gone = 0, 0  # messages and bytes that went to siblings that are no more
         self._mark = 0  # the last one that was sent
         self._next: Hold | None = None  # what waits for the next one
         self._dirty = False  # whether something was sent after the last one
@@ -92,6 +94,7 @@ class Siblings:
         self.interests = Interests(broker.router, is_sibling, self._subscribed)
         self.delivery.outbound = self.touched
         self.delivery.ship = self.ship
+        broker.router.lent = self._count_keys
         broker.requests[PING] = self._ping
 
     # Links
@@ -122,13 +125,13 @@ class Siblings:
 
     def _forget(self, sibling: Sibling) -> None:
         del self.others[sibling.number]
-        messages, size = self._gone
-        self._gone = messages + sibling.messages_out, size + sibling.peer.bytes_out
         self._introducing.pop(sibling, None)
         with suppress(ValueError):
             self.touched.remove(sibling)
         self.questions.forget(sibling)
         self.note_marked()
+        for forget in self.on_gone:
+            forget(sibling.number)
         sibling.out = True
         self.on_out(sibling)
 
@@ -140,6 +143,9 @@ class Siblings:
     def note_introduced(self) -> None:
         """Take note that a sibling has told all its keys."""
         self.on_introduced()
+
+    def _count_keys(self) -> int:
+        return sum(map(subscriptions, self.others.values()))
 
     # Messages
 
@@ -153,15 +159,6 @@ class Siblings:
             except Exception as error:  # noqa: BLE001  (it is that link's alone)
                 self.broker.faults.end(sibling.peer, error)
         self._dirty = True
-
-    @property
-    def sent(self) -> tuple[int, int]:
-        """Messages and bytes that went to siblings so far, which ``counters`` include."""
-        messages, size = self._gone
-        for one in self.others.values():
-            messages += one.messages_out
-            size += one.peer.bytes_out
-        return messages, size
 
     # Catching up
 

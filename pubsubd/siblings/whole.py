@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from pubsubd.broker.connections import Ending, Found, Scope, Wanted, join, subscriptions
+from pubsubd.broker.connections import Ending, Found, Scope, Wanted, join
 from pubsubd.broker.explain import explain
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.trace import (
@@ -74,15 +74,7 @@ class Whole:
         return _encode(_add_up(parts) | _silent(answers.silent))
 
     def _own_statistics(self) -> dict[str, Any]:
-        """Return those of this worker, without what goes on between workers."""
-        siblings = self._siblings
-        messages, size = siblings.sent
-        found = asdict(self._broker.statistics())
-        found["pid"] = self._pid
-        found["messages_out"] -= messages
-        found["bytes_out"] -= size
-        found["subscriptions"] -= sum(map(subscriptions, siblings.others.values()))
-        return found
+        return asdict(self._broker.statistics()) | {"pid": self._pid}
 
     # Who receives a name
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from time import thread_time
 from typing import Protocol
 
-from pubsubd.broker.delivery import Delivery
+from pubsubd.broker.delivery import Delivery, Waited
 from pubsubd.broker.live.reading import read_number
 from pubsubd.broker.live.states import Refusal, State, difference
 from pubsubd.broker.peer import Peer
@@ -118,6 +118,7 @@ class Live:
     Attributes:
         sections, cost: the arguments.
         woken: called when :attr:`due` has become earlier.
+        awaited: what the present tick goes on after; None if it goes on at once.
         spent: returns the seconds that watching has cost between ticks since it was called last.
     """
 
@@ -134,6 +135,7 @@ class Live:
         self._delivery, self._peers, self.sections = delivery, peers, sections
         self._about, self._clock, self._wall, self.cost = about, clock, wall, cost
         self.woken: Callable[[], None] = lambda: None
+        self.awaited: Waited | None = None
         self.spent: Callable[[], float] = lambda: 0.0
         self._observers: dict[int, _Observer] = {}
         self._watching: dict[str, int] = {}  # section -> observers

@@ -115,7 +115,7 @@ class Totals:
             "since": round(self._wall() - (now - self._started), 1),
             "connections": len(self._peers),
             "connections_total": counters.connections_total,
-            "subscriptions": self._router.subscriptions,
+            "subscriptions": self._router.own_subscriptions,
             "messages_in": counters.messages_in,
             "messages_out": counters.messages_out,
             "messages_in_rate": round(rates[1], 1),
@@ -135,7 +135,7 @@ class Totals:
         return dict.fromkeys(keys, state)
 
 
-class _Wish(NamedTuple):
+class Wish(NamedTuple):
     """The connections that are wanted."""
 
     sort: str
@@ -160,7 +160,7 @@ class ConnectionRows:
             raise ProtocolError("bad-request", f"sort is one of {', '.join(orders)}")
         if not isinstance(match, str) or len(match) > MAX_MATCH:
             raise ProtocolError("bad-request", f"match is a text of {MAX_MATCH} characters at most")
-        return _Wish(str(sort), int(limit), match.casefold())
+        return Wish(str(sort), int(limit), match.casefold())
 
     def scope(self, asker: Peer) -> Hashable:
         """Return whose connections somebody may see, None for all."""
@@ -179,7 +179,7 @@ class ConnectionRows:
         texts: dict[int, str] = {}
         for key in keys:
             wish, scope = key
-            assert isinstance(wish, _Wish)
+            assert isinstance(wish, Wish)
             numbers, count = yield from self._select(wish.match, scope, texts)
             matching = len(numbers)
             if wish.sort == "age":

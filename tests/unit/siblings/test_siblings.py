@@ -188,8 +188,7 @@ def test_messages_are_counted_once(two):
     two.settle()
     counters = [worker.broker.counters for worker in two.all]
     assert [one.messages_in for one in counters] == [10, 0]
-    sent = [worker.siblings.sent[0] for worker in two.all]
-    assert [one.messages_out - more for one, more in zip(counters, sent, strict=True)] == [10, 10]
+    assert [one.messages_out for one in counters] == [10, 10]
 
 
 def test_the_daemons_own_names_stay_with_their_worker(two):

@@ -21,7 +21,7 @@ class Worker(Table):
     """
 
     def __init__(self, workers: Workers, number: int) -> None:
-        super().__init__()
+        super().__init__(clock=lambda: workers.now)
         self.siblings = Siblings(self.broker, number, lambda: workers.now)
         self.links: dict[int, tuple[Sibling, deque[bytes]]] = {}
 
