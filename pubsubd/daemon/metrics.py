@@ -43,6 +43,7 @@ from prometheus_client.registry import Collector
 from pubsubd import __version__
 from pubsubd.broker.connections import spoken
 from pubsubd.broker.turn import Shared, Steps
+from pubsubd.daemon import joined_metrics
 from pubsubd.daemon.lag import BUCKETS
 from pubsubd.hub.replies import CODES as HUB_ERRORS
 from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, STAYS
@@ -79,6 +80,7 @@ _CLOSING = (*CLOSES, *HUB_CLOSES, *MESH_CLOSES)
 _CODES = (*STAYS, *_CLOSING, *(f"hub:{code}" for code in HUB_ERRORS))
 _REFUSED = (*MESH_CLOSES, "bad-address", "bad-advert", "forged-advert", "trace")
 _openmetrics: Callable[[CollectorRegistry], bytes] = generate_openmetrics  # which has no types
+_GENERATE = {TEXT: generate_latest, OPENMETRICS: _openmetrics}
 _AT_ONCE = 256  # connections counted without looking at the clock
 _PLACES = 100  # functions that faults are told of, those with the most
 _UNTOLD = "dialled"  # the listener of connections that came by none
@@ -141,9 +143,10 @@ class Metrics:
         self._registry.register(self._made)
         clock = sources.hub.clock
         self._shared = {
-            TEXT: Shared(partial(self._write, generate_latest), clock),
-            OPENMETRICS: Shared(partial(self._write, _openmetrics), clock),
+            kind: Shared(partial(self._write, generate), clock)
+            for kind, generate in _GENERATE.items()
         }
+        self._dumped = Shared(self._dump, clock)
         self._hits = 0
         self._process_start = _process_start()
 
@@ -153,16 +156,31 @@ class Metrics:
         Args:
             accept: the header of the request: OpenMetrics is for those who name it.
         """
-        open_metrics = any(
-            one.partition(";")[0].strip().lower() == "application/openmetrics-text"
-            for one in accept.split(",")
-        )
-        kind = OPENMETRICS if open_metrics else TEXT
+        kind = _kind(accept)
         return (yield from self._shared[kind].get()), kind
+
+    def render_joined(self, accept: str, parts: Mapping[int, bytes]) -> Steps[tuple[bytes, str]]:
+        """Return the families of several workers, by number, and their content type, in steps."""
+        families = joined_metrics.join(parts)
+        yield
+        kind = _kind(accept)
+        return self._generate(families, _GENERATE[kind]), kind
+
+    def dump(self) -> Steps[bytes]:
+        """Return all families, in a form for other workers, in steps."""
+        return (yield from self._dumped.get())
+
+    def _dump(self) -> Steps[bytes]:
+        return joined_metrics.dump((yield from self.collect()))
 
     def _write(self, generate: Callable[[CollectorRegistry], bytes]) -> Steps[bytes]:
         families = yield from self.collect()
         yield  # writing is a step of its own
+        return self._generate(families, generate)
+
+    def _generate(
+        self, families: list[Metric], generate: Callable[[CollectorRegistry], bytes]
+    ) -> bytes:
         self._made.families = families
         return generate(self._registry)
 
@@ -493,6 +511,15 @@ def _mesh(report: Report) -> Iterator[Metric]:
         "node",
         {link.node: link.peer.outbox.size for link in shown},
     )
+
+
+def _kind(accept: str) -> str:
+    """Return the content type for an Accept header."""
+    open_metrics = any(
+        one.partition(";")[0].strip().lower() == "application/openmetrics-text"
+        for one in accept.split(",")
+    )
+    return OPENMETRICS if open_metrics else TEXT
 
 
 def _known(counts: Mapping[str, int], codes: Iterable[str]) -> dict[str, int]:

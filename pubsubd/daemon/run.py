@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
-import importlib
 import logging
 import os
 import signal
@@ -27,13 +25,14 @@ import trio
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.traffic import INTERVAL
-from pubsubd.broker.turn import Steps, finish
+from pubsubd.broker.turn import finish
 from pubsubd.daemon.garbage import Garbage
 from pubsubd.daemon.lag import LoopLag
 from pubsubd.daemon.live import keep_live
 from pubsubd.daemon.ports_file import write_ports
 from pubsubd.daemon.reload import Prepared, Reloader, prepare
 from pubsubd.daemon.reloading import log_warnings, read_again, reload_on_signal
+from pubsubd.daemon.scraping import Scraping
 from pubsubd.daemon.signals import open_hangups, open_signals, wait_signal
 from pubsubd.daemon.status import Status
 from pubsubd.daemon.systemd import Notifier, take_sockets
@@ -58,7 +57,6 @@ from pubsubd.transport.server import OnBackpressure, Server
 from pubsubd.transport.tasks import guarded
 
 if TYPE_CHECKING:
-    from pubsubd.daemon.metrics import Metrics
     from pubsubd.hub.port import Hub
     from pubsubd.mesh.dial import Mesher
 
@@ -118,7 +116,7 @@ class Place(Protocol):
     def notifier(self) -> Notifier:
         """Return what is told how the daemon is."""
 
-    def join(self, reloader: Reloader) -> None:
+    def join(self, reloader: Reloader, scraping: Scraping | None) -> None:
         """Take note of the parts of the daemon, before it serves."""
 
     async def accept(
@@ -169,7 +167,7 @@ class Alone:
         )
         self.accept = accept_all
 
-    def join(self, reloader: Reloader) -> None:
+    def join(self, reloader: Reloader, scraping: Scraping | None) -> None:
         """Do nothing: there are no others."""
 
     async def reload(self, reloader: Reloader, status: Status) -> None:
@@ -223,7 +221,10 @@ async def serve(
                 if reloader.hub is not None:
                     mesh = reloader.mesher.mesh
                     reloader.hub.join(mesh.directory, mesh.letters)
-            place.join(reloader)
+            lag, scraping = LoopLag(), None
+            if reloader.hub is not None:
+                scraping = Scraping(reloader.hub, reloader, lag)
+            place.join(reloader, scraping)
             finish(reloader.apply(prepared))
             log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()
@@ -242,13 +243,13 @@ async def serve(
             )
             garbage = Garbage(lambda: len(server.connections), collect=_collect)
             sweeps = [garbage.sweep]
-            lag = LoopLag()
             server.broker.totals.lag = lambda: lag.longest
             start("lag", lag.run)
             start("live", partial(keep_live, server))
             if reloader.hub is not None:
                 start("hub", partial(_sweep_hub, reloader.hub))
-                start("metrics", _open_metrics(reloader.hub, reloader, lag))
+            if scraping is not None:
+                start("metrics", scraping.load)
             start("sweep", partial(_sweep, reloader, sweeps))
             start("statistics", partial(_publish_statistics, server))
             start("certificates", reloader.reminders.run)
@@ -329,35 +330,6 @@ def _hub_listener(hub: Hub, state: ListenerState) -> tuple[MakeProtocol, Refusal
     from pubsubd.hub.web import refusal  # noqa: PLC0415
 
     return partial(HubProtocol, hub, listener=state), refusal
-
-
-def _open_metrics(hub: Hub, reloader: Reloader, lag: LoopLag) -> Callable[[], Awaitable[None]]:
-    """Let the hub port tell the metrics; return the task that has to run for that."""
-    wanted, loaded = trio.Event(), trio.Event()
-
-    async def load() -> None:
-        # When somebody asks, in a thread: 4 MiB and 60 ms.
-        await wanted.wait()
-        module = partial(importlib.import_module, "pubsubd.daemon.metrics")
-        await trio.to_thread.run_sync(module, abandon_on_cancel=True)
-        loaded.set()
-
-    @functools.cache
-    def metrics() -> Metrics:
-        from pubsubd.daemon.metrics import Metrics, Sources  # noqa: PLC0415
-
-        mesh = None if reloader.mesher is None else reloader.mesher.report
-        server = reloader.server
-        return Metrics(Sources(server.broker, hub, lag, mesh, reloader, server.tasks))
-
-    def scrape(accept: str) -> Steps[tuple[bytes, str]]:
-        wanted.set()
-        while not loaded.is_set():
-            yield
-        return (yield from metrics().render(accept))
-
-    hub.scrape = scrape
-    return load
 
 
 def _open_mesh(options: MeshOptions, server: Server, all_bound: Sequence[BoundSocket]) -> Mesher:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -29,6 +29,7 @@ from pubsubd.broker.trace import (
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_EXPLAINED
+from pubsubd.siblings.questions import Answers
 from pubsubd.siblings.siblings import Siblings
 
 STATS = b"//pubsubd/stats"
@@ -69,7 +70,16 @@ class Whole:
 
     def describe(self) -> Steps[bytes]:
         """Return the statistics of the daemon, in steps, as ``//pubsubd/stats`` carries them."""
-        answers = yield from self._siblings.ask(STATS, b"")
+        return self._describe((yield from self._siblings.ask(STATS, b"")))
+
+    def tell(self, tell: Callable[[bytes], None]) -> None:
+        """Call ``tell`` with the statistics of the daemon, when all workers have told theirs."""
+        answers = self._siblings.questions.send(STATS, b"")
+        answers.done = lambda: tell(self._describe(answers))
+        if not answers.waiting:
+            answers.done()
+
+    def _describe(self, answers: Answers) -> bytes:
         parts = [self._own_statistics(), *map(json.loads, answers.got.values())]
         return _encode(_add_up(parts) | _silent(answers.silent))
 
@@ -184,5 +194,5 @@ def _add_up(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
             elif key in _LONGEST:
                 found[key] = max(before, value)
             else:
-                found[key] = before + value
+                found[key] = round(before + value, 3)
     return found

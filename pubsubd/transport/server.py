@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import NoReturn, Protocol
 
 import trio
@@ -91,6 +92,7 @@ class Server:
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
         siblings: the connections to other workers of this daemon.
+        statistics: calls what it is given with the statistics of the daemon, now or later.
         on_close: called when a connection has ended.
         on_event: called with each event that is published, as ``//pubsubd/events`` has it.
         on_read_out: called, after :meth:`drain`, when only siblings may have input left.
@@ -112,6 +114,7 @@ class Server:
         self.broker.delivery.on_unsent = self._note_unsent
         self.broker.delivery.on_wait = self._note_wait
         self.on_backpressure = on_backpressure
+        self.statistics: Callable[[Callable[[bytes], None]], None] = self._tell_statistics
         self.connections: set[Member] = set()
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
@@ -234,7 +237,10 @@ class Server:
 
     def publish_statistics(self) -> None:
         """Send ``//pubsubd/stats`` to those who want it."""
-        self._put_out(b"//pubsubd/stats", self.broker.describe())
+        self.statistics(partial(self._put_out, b"//pubsubd/stats"))
+
+    def _tell_statistics(self, tell: Callable[[bytes], None]) -> None:
+        tell(self.broker.describe())
 
     def report(self, peer: Peer, error: ProtocolError) -> None:
         """Count, log and publish that the daemon ends a connection, and why.

@@ -20,12 +20,16 @@ from pubsubd.daemon.run import serve
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.protocol.errors import ConfigError
+from pubsubd.siblings.live import install as show_whole
 from pubsubd.siblings.siblings import Siblings
+from pubsubd.siblings.whole import Whole
 from pubsubd.transport.accept import Listener, Reserve, refuse, serve_connection
 from pubsubd.transport.connection import open_connection
 
 if TYPE_CHECKING:
+    from pubsubd.broker.turn import Steps
     from pubsubd.daemon.reload import Prepared, Reloader
+    from pubsubd.daemon.scraping import Scraping
     from pubsubd.daemon.status import Status
     from pubsubd.settings.config import Config
     from pubsubd.siblings.sibling import Sibling
@@ -36,6 +40,7 @@ log = logging.getLogger("pubsubd")
 
 _AT_ONCE = 16  # messages of the supervisor taken before others get their turn
 _EVENT = b"event"
+_METRICS = b"metrics"
 
 
 async def run_worker(
@@ -72,7 +77,7 @@ class Worker:
 
     # Parts
 
-    def join(self, reloader: Reloader) -> None:
+    def join(self, reloader: Reloader, scraping: Scraping | None) -> None:
         """Begin to be a sibling of the other workers."""
         server = self._server = reloader.server
         broker = server.broker
@@ -83,8 +88,22 @@ class Worker:
         server.on_read_out = siblings.say_out
         server.on_event = lambda event: siblings.tell(_EVENT, json.dumps(event).encode())
         siblings.told[_EVENT] = self._hear_event
+        self._view(siblings, server, scraping)
         server.tasks.start("siblings", self._keep_siblings)
         server.tasks.start("supervisor", self._listen)
+
+    def _view(self, siblings: Siblings, server: Server, scraping: Scraping | None) -> None:
+        """Let requests about the daemon be answered for all workers."""
+        server.statistics = Whole(siblings, os.getppid()).tell
+        show_whole(siblings, server.broker.live)
+        if scraping is None:
+            return
+
+        def gather() -> Steps[dict[int, bytes]]:
+            return (yield from siblings.ask(_METRICS, b"")).got
+
+        scraping.number, scraping.gather = self._number, gather
+        siblings.questions[_METRICS] = lambda _data: scraping.families()
 
     def _wake(self) -> None:
         self._bell.set()
