@@ -26,7 +26,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -239,6 +239,7 @@ class Supervisor:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
+            ours.close()  # or nobody would see the end of the supervisor
             self._become(worker.number, theirs)
         theirs.close()
         worker.pid, worker.ready = pid, False
@@ -322,7 +323,11 @@ class Supervisor:
                 worker.messages = more[0]
             elif what == "ready":
                 worker.ready = True
-                self._note_ready()
+                if self._serving:
+                    told = {"event": "worker-started", "worker": worker.number, "pid": worker.pid}
+                    self._report(told, logging.INFO)
+                else:
+                    self._note_ready()
             elif what in ("reloaded", "failed"):
                 self._note_reloaded(worker, more[0] if more else None)
         if channel.lost:
@@ -331,7 +336,7 @@ class Supervisor:
             worker.channel = None
 
     def _note_ready(self) -> None:
-        if self._serving or not all(worker.ready for worker in self._workers):
+        if not all(worker.ready for worker in self._workers):
             return
         self._serving = True
         config = self._settings.config
@@ -375,7 +380,7 @@ class Supervisor:
         )
         worker.pause = min(PAUSES[1], 2 * worker.pause)
 
-    def _report(self, event: dict[str, object], level: int = logging.ERROR) -> None:
+    def _report(self, event: Mapping[str, object], level: int = logging.ERROR) -> None:
         """Log an event, and let a worker publish it."""
         words = [f"{key}={json.dumps(event[key])}" for key in event if key != "event"]
         log.log(level, "%s", " ".join((f"event={event['event']}", *words)))

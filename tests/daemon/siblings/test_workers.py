@@ -1,0 +1,225 @@
+"""Several workers as one daemon: what clients, operators and the service manager see of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import Daemon, Dial, Line, Start, error_codes, frame, frames, wait_until
+from tests.forks import run
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon of two workers that the tests of this file share."""
+    daemon = Daemon(tmp_path_factory.mktemp("pair"), "--workers", "2")
+    yield daemon
+    daemon.stop()
+
+
+def workers(daemon: Daemon) -> list[int]:
+    """Return the processes of its workers."""
+    text = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text(encoding="ascii")
+    return [int(word) for word in text.split()]
+
+
+def across(daemon: Daemon, dial: Dial, count: int = 4) -> list[Line]:
+    """Return connections, of which those in a row are at different workers."""
+    lines = [dial(daemon) for _ in range(count)]
+    for line in lines:
+        line.ping()
+    return lines
+
+
+def test_who_has_an_answer_to_a_ping_receives_what_any_worker_publishes(
+    pair: Daemon, dial: Dial
+) -> None:
+    lines = across(pair, dial)
+    for number in range(20):
+        for subscriber, publisher in (lines[:2], lines[1::-1], lines[:3:2]):
+            subscriber.say(b"sub a%d/\n" % number)
+            subscriber.ping()
+            publisher.say(b"pub a%d/ 1 x\n" % number)
+            publisher.ping()
+            assert subscriber.ping() == b"pub a%d/ 1 x\n" % number
+            subscriber.say(b"unsub a%d/\n" % number)
+            subscriber.ping()
+
+
+def test_all_subscribers_get_a_publishers_messages_in_order_and_once(
+    pair: Daemon, dial: Dial
+) -> None:
+    *subscribers, publisher = across(pair, dial, 5)
+    for line in subscribers:
+        line.say(b"sub order/\nsub der/\n")
+        line.ping()
+    sent = b"".join(frame(f"order/{n % 7}", b"%d" % n) for n in range(20_000))
+    publisher.say(sent)
+    for line in subscribers:
+        assert line.hear(len(sent)) == sent
+
+
+def test_what_has_happened_at_one_worker_is_told_by_all(pair: Daemon, dial: Dial) -> None:
+    watchers = across(pair, dial, 2)
+    for line in watchers:
+        line.say(b"sub //pubsubd/events\n")
+        line.ping()
+    bad = dial(pair)
+    bad.say(b"pub x 3 abcd\n")
+    for line in watchers:
+        name, data = line.hear_frame()
+        told = json.loads(data)
+        assert (name, told["reason"]) == ("//pubsubd/events", "wrong-length")
+    pair.wait_log("reason=wrong-length")
+    assert " worker=" in pair.log
+
+
+def test_a_worker_that_is_killed_costs_its_own_connections_and_is_started_again(
+    start: Start, dial: Dial
+) -> None:
+    daemon = start("--workers", "2", "--hub-port", "0")
+    before = workers(daemon)
+    lines = across(daemon, dial, 4)
+    for line in lines:
+        line.say(b"sub a\nsub //pubsubd/events\n")
+        line.ping()
+    os.kill(before[0], signal.SIGKILL)
+    daemon.wait_log("event=worker-started")
+    heard = [_hear_until(line, b'"worker-started"') for line in lines]
+    assert heard[::2] == [b"", b""] or heard[1::2] == [b"", b""]
+    for told in filter(None, heard):
+        event = json.loads(frames(told[: told.index(b"}") + 2])[0][1])
+        assert (event["event"], event["connections"]) == ("worker-died", 2)
+        assert event["detail"] == "killed by SIGKILL; started again in 0.1 s"
+    assert len(set(workers(daemon)) - set(before)) == 1
+    lines = [line for line, told in zip(lines, heard, strict=True) if told] + [dial(daemon)]
+    lines[2].say(b"sub a\n")
+    lines[2].ping()
+    lines[0].say(b"pub a 1 x\n")
+    for line in lines:
+        assert b"pub a 1 x\n" in line.ping()
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def _hear_until(line: Line, text: bytes) -> bytes:
+    """Return what a connection hears up to a text; nothing if it ends before."""
+    try:
+        return line.hear_until(text)
+    except ConnectionError:
+        return b""
+
+
+def test_what_workers_have_received_is_delivered_before_they_end(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2")
+    *subscribers, publisher, other = across(daemon, dial, 6)
+    for line in subscribers:
+        line.say(b"sub a\n")
+        line.ping()
+    sent = b"".join(frame("a", b"%d" % n) for n in range(50_000))
+    publisher.say(sent)
+    daemon.signal()
+    for line in subscribers:
+        heard = line.hear_end()
+        assert heard.startswith(sent)
+        assert error_codes(heard[len(sent) :]) == ["shutting-down"]
+    assert error_codes(other.hear_end()) == ["shutting-down"]
+    assert daemon.wait() == 0
+    assert not daemon.ports_file.exists()
+    assert "event=draining connections=6" in daemon.log
+    assert "event=stopped" in daemon.log
+
+
+def test_the_supervisors_end_is_that_of_its_workers(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2")
+    lines = across(daemon, dial, 2)
+    pids = workers(daemon)
+    daemon.process.kill()
+    for line in lines:
+        assert error_codes(line.hear_end()) == ["shutting-down"]
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "workers end")
+    daemon.process.wait()
+
+
+def test_a_reload_reaches_all_workers_and_limits_hold_for_all_together(
+    tmp_path: Path, start: Start, dial: Dial
+) -> None:
+    path = tmp_path / "pubsubd.toml"
+    path.write_text("workers = 2\nmax_connections = 5\nmax_payload = 100\n", encoding="utf-8")
+    daemon = start("--config", str(path))
+    lines = across(daemon, dial, 5)
+    refused = dial(daemon)
+    ((_, data),) = frames(refused.hear_end())
+    assert data == b"too-many-connections there are 5 connections, which is the limit"
+    path.write_text("workers = 2\nmax_connections = 6\nmax_payload = 200\n", encoding="utf-8")
+    assert "event=reloaded" in _reload(daemon)
+    lines += across(daemon, dial, 1)
+    for line in lines:
+        line.say(frame("x", bytes(200)))
+        assert line.ping() == b""
+    path.write_text("workers = 3\n", encoding="utf-8")
+    assert "a change that needs a restart: workers" in _reload(daemon)
+    path.write_text('max_payload = "no"\n', encoding="utf-8")
+    assert "reload-failed" in _reload(daemon)
+    lines.pop().close()
+    wait_until(lambda: _let_in(daemon, dial), "who has gone makes room")
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as errors
+
+
+def _let_in(daemon: Daemon, dial: Dial) -> bool:
+    line = dial(daemon)
+    try:
+        return line.ping() == b""
+    except ConnectionError:
+        return False
+    finally:
+        line.close()
+
+
+def _reload(daemon: Daemon) -> str:
+    before = daemon.log.count("event=reload")
+    daemon.signal(signal.SIGHUP)
+    wait_until(lambda: daemon.log.count("event=reload") > before, "the settings are read again")
+    return [line for line in daemon.log.splitlines() if "event=reload" in line][-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--users-file", "/none"), "/none: No such file"),
+        (("--mesh", "m"), "workers: 2 processes, and a daemon of a mesh is one"),
+        (("--host", "192.0.2.1", "--insecure"), "cannot listen on 192.0.2.1:0"),
+    ],
+)
+def test_a_daemon_that_cannot_start_says_why_and_leaves_no_workers(
+    flags: tuple[str, ...], said: str
+) -> None:
+    command = [sys.executable, "-m", "pubsubd", "serve", "--workers=2", "--port=0", "--no-hub"]
+    done = run([*command, *flags], capture_output=True, timeout=60)
+    assert said in done.stderr.decode()
+    assert done.returncode in (1, 2)
+
+
+def test_a_second_signal_ends_all_at_once(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2", "--drain-timeout", "60")
+    (slow, publisher) = across(daemon, dial, 2)
+    slow.say(b"sub a\n")
+    slow.ping()
+    publisher.say(frame("a", bytes(1 << 20)) * 6)
+    pids = workers(daemon)
+    daemon.signal()
+    daemon.wait_log("event=draining")
+    daemon.signal()
+    assert daemon.wait() == 1
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert "ended by a second signal" in daemon.log
+    daemon.log_file.write_text("")  # its last line is for who has started it
