@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
+from pubsubd.cli.streams import echo
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.wire import escape
 
 _Answer = TypeVar("_Answer")
+
+
+def warn_silent(numbers: Sequence[int]) -> None:
+    """Say on standard error which workers have not answered, so that their part is missing."""
+    if numbers:
+        which = ", ".join(map(str, numbers))
+        noun = "worker" if len(numbers) == 1 else "workers"
+        echo(f"pubsubd: no answer from {noun} {which}: what is theirs is missing", err=True)
 
 
 def read_answer(answer: bytes, kind: type[_Answer], what: str) -> _Answer:

@@ -12,7 +12,7 @@ import msgspec
 import trio
 
 from pubsubd.broker.connections import COLUMNS, MAX_ROWS, ROWS, ConnectionRow
-from pubsubd.cli.answers import read_answer
+from pubsubd.cli.answers import read_answer, warn_silent
 from pubsubd.cli.columns import CELLS, NARROW, TEXTS
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo, visible
@@ -26,6 +26,7 @@ class _Answer(msgspec.Struct):
     count: int
     connections: list[ConnectionRow]
     following: int | None = msgspec.field(name="next", default=None)
+    silent: list[int] = []
 
 
 @click.command()
@@ -64,6 +65,7 @@ def command(target: Target, sort: str, limit: int, form: str) -> None:
         echo(json.dumps(json.loads(answer)))
         return
     read = read_answer(answer, _Answer, "connections")
+    warn_silent(read.silent)
     if form == "jsonl":
         for row in read.connections:
             echo(row.as_json())

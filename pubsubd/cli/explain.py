@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from pubsubd.cli.answers import warn_silent
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.streams import echo, visible
 from pubsubd.cli.tables import show
@@ -30,6 +31,7 @@ def command(target: Target, name: str, as_json: bool) -> None:
     if as_json:
         echo(json.dumps(answer))
         return
+    warn_silent(answer.get("silent", []))
     receivers, count = answer["receivers"], answer["count"]
     if receivers:
         table = Table(box=box.SIMPLE)

@@ -13,6 +13,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from pubsubd.cli.answers import warn_silent
 from pubsubd.cli.options import Target, connects
 from pubsubd.cli.output import while_read
 from pubsubd.cli.streams import echo, visible
@@ -22,7 +23,7 @@ from pubsubd.client import Client
 
 _RATED = ("messages_in", "messages_out", "bytes_in", "bytes_out")
 
-_Stats = Mapping[str, Any]
+_Stats = dict[str, Any]
 
 
 @click.command()
@@ -45,6 +46,7 @@ async def _show(target: Target, as_json: bool, watch: float | None) -> None:
             if as_json:
                 echo(json.dumps(stats))
             else:
+                warn_silent(stats.pop("silent", []))
                 show(_table(stats))
         elif as_json or not can_redraw():
             async with while_read():
@@ -83,6 +85,7 @@ async def _keep_drawing(client: Client, seconds: float) -> None:
     async def draw(_width: int) -> Table:
         nonlocal before
         now = await _ask(client)
+        now.pop("silent", None)  # which of the table is for a moment only
         table = folded(_table(now, {} if before is None else rates(before, now)))
         before = now
         return table
