@@ -155,6 +155,8 @@ class Access:
         operators: users of this machine who may see and end every connection, if there are no
             rules and they have come by a Unix socket.
         failed: called for each login that fails.
+        on_failure: called with the address of each login that fails, and whether others had failed
+            so often that it was not checked.
     """
 
     def __init__(
@@ -169,6 +171,7 @@ class Access:
         self.asked = False
         self.operators: frozenset[str] = frozenset()
         self.failed: Callable[[FailedLogin], None] = lambda _failed: None
+        self.on_failure: Callable[[str, bool], None] = lambda _address, _guess: None
         self._peers = peers
         self._router = router
         self._clock = clock
@@ -219,6 +222,7 @@ class Access:
                 return Login(name, line)
         if self.throttled(address, monotonic):
             self._guesses.note(address, monotonic)
+            self.on_failure(address, True)
             raise self.throttle(peer, name)
         line = self.users.recall(name, secret)
         if line is None:
@@ -254,8 +258,13 @@ class Access:
         if self.throttled(address, now):
             return self.throttle(peer, name)
         self._failures.note(address, now)
+        self.on_failure(address, False)
         self._tell(peer, "login-failed", name, why)
         return AuthError("login-failed", "the name, the password or the token is not good")
+
+    def note_failure(self, address: str, *, guess: bool) -> None:
+        """Take note of a login that has failed at another worker; see :attr:`on_failure`."""
+        (self._guesses if guess else self._failures).note(address, self._clock())
 
     def throttle(self, peer: Peer, name: str | None) -> AuthError:
         """Return what tells of a login that is not checked."""

@@ -58,7 +58,8 @@ class HubCore:
         registry: the actors.
         topics: the topics of this port.
         policy: rules that hold in every dialect.
-        federation: its part in the mesh; None if the daemon has no part in one.
+        federation: its part in the mesh, or among the workers of the daemon; None if it is alone.
+        settle: holds what goes out to a peer until other workers know what it has led to.
         connections: all connections, by the number of the peer.
         touched: connections that have something to send.
         ignored: envelopes that were malformed.
@@ -86,6 +87,7 @@ class HubCore:
         self.topics = TopicTable(limits.max_topics, limits.topic_idle)
         self.policy = Policy(broker, self.topics, limits)
         self.federation: Federation | None = None
+        self.settle: Callable[[Peer], None] = lambda _peer: None
         self.connections: dict[int, Connection] = {}
         self.touched: dict[Connection, None] = {}
         self.ignored = 0
@@ -104,7 +106,9 @@ class HubCore:
     @property
     def daemon(self) -> dict[str, str]:
         """What answers about this daemon alone have more in a mesh: its id, as ``daemon``."""
-        return {} if self.federation is None else {"daemon": self.federation.directory.node}
+        if self.federation is None or not self.federation.named:
+            return {}
+        return {"daemon": self.federation.directory.node}
 
     # Time
 

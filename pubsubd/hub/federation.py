@@ -74,7 +74,14 @@ class Letters(Protocol):
 
 
 class Directory(Protocol):
-    """The claims of all daemons; :class:`pubsubd.mesh.directory.Directory`."""
+    """The claims of all daemons; :class:`pubsubd.mesh.directory.Directory`.
+
+    Or those of all workers of this one: :class:`pubsubd.siblings.actors.Actors`.
+    """
+
+    @property
+    def one_daemon(self) -> bool:
+        """Whether these are workers, which are one daemon to their clients."""
 
     @property
     def node(self) -> str:
@@ -198,6 +205,11 @@ class Federation:
     # What the directory asks and says
 
     @property
+    def named(self) -> bool:
+        """Whether clients are told which daemon has an actor."""
+        return not self.directory.one_daemon
+
+    @property
     def connections(self) -> int:
         """Number of connections of the hub port."""
         return len(self._hub.connections)
@@ -205,6 +217,7 @@ class Federation:
     def _changed(self, actor: Actor[Connection], there: bool) -> None:
         if there:
             self.directory.claim(actor.key)
+            self._hub.settle(actor.connection.peer)
         else:
             self.directory.release(actor.key)
 
@@ -414,6 +427,8 @@ class Federation:
 
     def _admit(self, node: str) -> bool:
         """Return whether another daemon may ask for something that is dear, and count it."""
+        if self.directory.one_daemon:
+            return True
         bucket = self._buckets.get(node)
         if bucket is None:
             if len(self._buckets) >= MAX_WAITING:

@@ -81,5 +81,9 @@ class Host(Protocol):
 class FederatedHost(Host, Protocol):
     """The hub port, as its part in a mesh needs it."""
 
+    @property
+    def settle(self) -> Callable[[Peer], None]:
+        """Holds what goes out to a peer until other workers know what it has led to."""
+
     def withdraw(self, actor: Actor[Connection], node: str) -> None:
         """End a registration that another daemon has an earlier one of, and tell the client."""

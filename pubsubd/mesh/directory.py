@@ -145,7 +145,10 @@ class Directory:
         sequence: of the last letter about this daemon's claims.
         due: when :meth:`acting` has something to do.
         lost: claims that were withdrawn for an earlier one.
+        one_daemon: False: clients are told which daemon has what.
     """
+
+    one_daemon = False
 
     def __init__(
         self,

@@ -41,6 +41,7 @@ class Sibling:
         node: its label, for answers that name it.
         introduced: whether all keys of the other worker have come.
         out: whether nothing more comes of its clients.
+        left: whether the link has ended.
         messages_in: received so far.
         dropped: batches that it was too slow for.
     """
@@ -69,7 +70,7 @@ class Sibling:
         self.patterns: set[Pattern] | None = None
         self.pending: list[bytes] = []  # stays empty: what is put goes to the runs
         self.messages_in = self._messages_out = self.dropped = 0
-        self.introduced = self.out = False
+        self.introduced = self.out = self.left = False
         self.marked = 0  # the last mark that has come back
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
         self._frames = frames.Frames()
@@ -264,4 +265,8 @@ class Sibling:
     def leaving(self) -> tuple[Callable[[], Iterable[None]], ...]:
         """Return what forgets it, each in steps, as ``ConnectionProtocol`` says."""
         siblings = self._siblings
-        return (partial(siblings.leave, self), partial(siblings.broker.router.forget, self))
+        return (
+            partial(siblings.leave, self),
+            partial(siblings.broker.router.forget, self),
+            partial(siblings.leaving, self),
+        )

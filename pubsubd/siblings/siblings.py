@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.connections import subscriptions
@@ -58,6 +59,8 @@ class Siblings:
         interests: what this worker's own receivers subscribe.
         questions: what workers ask each other.
         told: name -> what is called when a sibling tells something under that name.
+        introductions: return frames that tell a new sibling what others have been told.
+        farewells: return steps that forget what a sibling has told that is gone.
         draining: whether this worker ends.
         on_out: called when a sibling has nothing more of its clients to send.
         on_gone: each called with the number of a worker whose link has ended.
@@ -83,6 +86,8 @@ class Siblings:
         self.on_gone: list[Callable[[int], None]] = []
         self.on_introduced: Callable[[], None] = lambda: None
         self.told: dict[bytes, Hear] = {}
+        self.introductions: list[Callable[[], Iterator[bytes]]] = [self._introduce]
+        self.farewells: list[Callable[[Sibling], Iterator[None]]] = []
         self.questions = Questions(self)
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
@@ -113,7 +118,8 @@ class Siblings:
             self._forget(old)
             old.peer.end("duplicate-link", f"another link to worker {number} replaces it")
         self.others[number] = sibling
-        self._introducing[sibling] = self.interests.everything()
+        every = (introduce() for introduce in self.introductions)
+        self._introducing[sibling] = chain.from_iterable(every)
         self._woken()
         return sibling
 
@@ -132,8 +138,18 @@ class Siblings:
         self.note_marked()
         for forget in self.on_gone:
             forget(sibling.number)
-        sibling.out = True
+        sibling.out = sibling.left = True
         self.on_out(sibling)
+
+    def leaving(self, sibling: Sibling) -> Iterator[None]:
+        """Forget what a sibling has told, in steps."""
+        for forget in self.farewells:
+            yield from forget(sibling)
+
+    def _introduce(self) -> Iterator[bytes]:
+        for lines in self.interests.everything():
+            if lines:
+                yield frames.frame(frames.WANT, lines)
 
     @property
     def introduced(self) -> bool:
@@ -196,10 +212,11 @@ class Siblings:
             Whether it is to be called again, when others have had their turns.
         """
         for sibling, pieces in list(self._introducing.items()):
-            piece = next(pieces, None)
-            sibling.say(frames.WANT, piece or b"")
-            if not piece:
-                self._introducing.pop(sibling, None)
+            if (piece := next(pieces, None)) is not None:
+                sibling.peer.send(piece)
+            else:
+                del self._introducing[sibling]
+                sibling.say(frames.WANT)  # an empty one is the end of it
         for lines in self.interests.changes():
             self._dirty = True
             self._tell_all(frames.WANT, lines)

@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,6 +21,7 @@ from pubsubd.daemon.run import serve
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.protocol.errors import ConfigError
+from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.live import install as show_whole
 from pubsubd.siblings.siblings import Siblings
 from pubsubd.siblings.whole import Whole
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pubsubd")
 
 _AT_ONCE = 16  # messages of the supervisor taken before others get their turn
-_EVENT = b"event"
+_EVENT, _FAILURE = b"event", b"login-failed"
 _METRICS = b"metrics"
 
 
@@ -89,6 +91,15 @@ class Worker:
         server.on_event = lambda event: siblings.tell(_EVENT, json.dumps(event).encode())
         siblings.told[_EVENT] = self._hear_event
         self._view(siblings, server, scraping)
+        if reloader.hub is not None:
+            actors = Actors(siblings, time.time)
+            reloader.hub.settle = siblings.settle
+            reloader.hub.join(actors, actors.letters)
+        access = server.broker.access
+        access.on_failure = lambda address, guess: siblings.tell(
+            _FAILURE, b"%d %b" % (guess, address.encode())
+        )
+        siblings.told[_FAILURE] = self._hear_failure
         server.tasks.start("siblings", self._keep_siblings)
         server.tasks.start("supervisor", self._listen)
 
@@ -125,6 +136,12 @@ class Worker:
     def _hear_event(self, _sibling: Sibling, data: bytes) -> Iterator[None] | None:
         assert self._server is not None
         self._server.put_out(json.loads(data))
+        return None
+
+    def _hear_failure(self, _sibling: Sibling, data: bytes) -> Iterator[None] | None:
+        assert self._server is not None
+        guess, _, address = data.partition(b" ")
+        self._server.broker.access.note_failure(address.decode(), guess=guess == b"1")
         return None
 
     def _note_introduced(self) -> None:

@@ -315,7 +315,8 @@ class Signal:
         """
         if scope not in (None, "local", "mesh"):
             raise RefusedError("internal_error", "scope is local or mesh")
-        return None if scope == "local" else self.connection.hub.federation
+        federation = self.connection.hub.federation
+        return None if scope == "local" and federation and federation.named else federation
 
     def elsewhere(self, key: str) -> str | None:
         """Return the other daemon at which an address is registered, if it is at one."""

@@ -99,7 +99,8 @@ def broadcast(signal: Signal, message: m.Incoming, payload: m.Broadcast) -> None
     _check_right(signal, BROADCAST)
     delivery = _delivery(signal, message, payload, {"broadcast": True})
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
-    across = signal.federation(payload.scope) is not None
+    federation = signal.federation(payload.scope)
+    across = federation is not None
     signal.connection.step = _broadcast(
         signal, message, delivery, capability, payload.exclude_self, across
     )
@@ -119,6 +120,7 @@ def _broadcast(
     across: bool,
 ) -> Iterator[None]:
     hub = signal.connection.hub
+    named = across and hub.federation is not None and hub.federation.named
     delivered = failed = 0
     halves = Halves(delivery)
     for key in hub.registry.keys(capability):
@@ -149,7 +151,7 @@ def _broadcast(
                 recipient_count=sent + not_sent,
                 success_count=sent,
                 failure_count=not_sent,
-                unanswered=unanswered if across else UNSET,
+                unanswered=unanswered if named else UNSET,
             ),
         )
 

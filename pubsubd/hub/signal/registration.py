@@ -119,11 +119,12 @@ def _displace_elsewhere(
     """
     hub, connection = signal.connection.hub, signal.connection
     assert hub.federation is not None
+    named = {"daemon": node} if hub.federation.named else {}
     if signal.dialect != "A":
         raise RefusedError(
             "unknown_actor",
             f"Actor {given} already registered",
-            {"daemon": node, "hint": "Wait for expiration or use different address"},
+            named | {"hint": "Wait for expiration or use different address"},
         )
 
     def answer(words: list[str] | None) -> None:
@@ -308,6 +309,7 @@ def _list(
 ) -> None:
     """Answer with as many of the actors as fit."""
     date, room, total = signal.connection.hub.date, ANSWER, page.total
+    here = federation.directory.node if federation is not None and federation.named else None
     found: list[r.Found] = []
     for node, actor in page.actors:
         room -= actor.size + 2 * len(actor.address) + _FRAME
@@ -321,7 +323,7 @@ def _list(
                 metadata=Raw(actor.metadata),
                 registered_at=actor.registered_at if node else date(actor.registered_at),
                 expires_at=None if node else date(actor.expires_at),
-                daemon=UNSET if federation is None else node or federation.directory.node,
+                daemon=UNSET if here is None else node or here,
             )
         )
     signal.reply(
@@ -335,6 +337,6 @@ def _list(
             offset=offset,
             limit=limit,
             has_more=offset + len(found) < total,
-            unanswered=UNSET if federation is None else page.unanswered,
+            unanswered=UNSET if here is None else page.unanswered,
         ),
     )

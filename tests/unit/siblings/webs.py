@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
-from pubsubd.broker.peer import Peer
 from pubsubd.routing.outbox import Pieces
+from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import Siblings
+from tests.hubs import Room, message_b
 from tests.tables import Table
 
 
-class Worker(Table):
-    """One worker, with named peers.
+class Ends:
+    """The ends of a worker's links.
 
     Attributes:
         siblings: the others.
         links: number -> the sibling, and what was sent to it and has not arrived.
     """
 
+    siblings: Siblings
+    links: dict[int, tuple[Sibling, deque[bytes]]]
+
+    def link(self, number: int) -> None:
+        """Be linked with another worker."""
+        queue: deque[bytes] = deque()
+
+        def send(data: bytes | Pieces) -> None:
+            queue.append(data.whole() if isinstance(data, Pieces) else data)
+
+        def end(_code: str, _text: str) -> None:
+            queue.append(b"")
+
+        self.links[number] = self.siblings.link(number, "", send, end), queue
+
+
+class Worker(Table, Ends):
+    """One worker, with named peers."""
+
     def __init__(self, workers: Workers, number: int) -> None:
         super().__init__(clock=lambda: workers.now)
         self.siblings = Siblings(self.broker, number, lambda: workers.now)
-        self.links: dict[int, tuple[Sibling, deque[bytes]]] = {}
+        self.links = {}
 
     def join(self, name: str) -> None:
         """Let a peer come whose output is held as that of a connection is."""
@@ -40,16 +62,26 @@ class Worker(Table):
 
         peer.send = hold
 
-    def link(self, number: int) -> None:
-        queue: deque[bytes] = deque()
 
-        def send(data: bytes | Pieces) -> None:
-            queue.append(data.whole() if isinstance(data, Pieces) else data)
+class HubWorker(Room, Ends):
+    """One worker, with connections of the hub port."""
 
-        def end(_code: str, _text: str) -> None:
-            queue.append(b"")
+    def __init__(self, workers: Workers, number: int) -> None:
+        super().__init__(rate=0.0)
+        self.siblings = Siblings(self.broker, number, lambda: workers.now)
+        self.links = {}
+        actors = Actors(self.siblings, lambda: self.now + workers.now)
+        self.hub.settle = self.siblings.settle
+        self.hub.join(actors, actors.letters)
 
-        self.links[number] = self.siblings.link(number, "", send, end), queue
+    def register(self, name: str, **more: Any) -> Any:
+        """Let a connection come and register ``x/NAME`` in dialect B; return the answer."""
+        if name not in self.connections:
+            self.join(name)
+        address = f"x/{name}"
+        payload = {"actorAddress": address, "capabilities": []} | more
+        self.say(name, message_b("hub:register", payload, me=address))
+        return self.hears(name)[-1]
 
 
 class Workers:
@@ -59,15 +91,15 @@ class Workers:
         now: their clock.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, make: Callable[[Workers, int], Any] = Worker) -> None:
         self.now = 0.0
-        self.all = [Worker(self, number) for number in range(count)]
+        self.all: list[Any] = [make(self, number) for number in range(count)]
         for one, other in itertools.combinations(range(count), 2):
             self.all[one].link(other)
             self.all[other].link(one)
         self.settle()
 
-    def __getitem__(self, number: int) -> Worker:
+    def __getitem__(self, number: int) -> Any:
         return self.all[number]
 
     def settle(self) -> None:
@@ -101,7 +133,3 @@ class Workers:
                 for step in sibling.leaving():
                     for _ in step():
                         pass
-
-
-def subscriptions(peer: Peer | Sibling) -> set[bytes]:
-    return set(peer.substrings)

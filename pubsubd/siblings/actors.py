@@ -1,0 +1,205 @@
+"""Addresses that are registered at the workers, and letters between their hubs, without I/O.
+
+Each worker tells the others what is registered there as it changes, so that each knows of all.
+Of two registrations of one address, which may cross on their way, the earlier one stays, or that of
+the worker with the lower number.
+
+Invariants:
+
+- ``_claims[sibling]`` has what a linked sibling has told: address -> when it was registered there.
+- The registrar has learned these, and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from pubsubd.broker.turn import Steps
+from pubsubd.siblings import frames
+from pubsubd.siblings.sibling import Sibling
+from pubsubd.siblings.siblings import Siblings
+
+CLAIM, RELEASE, LETTER = b"claim", b"release", b"letter"
+
+_STEP = 32  # addresses forgotten between two looks at the clock
+
+Take = Callable[[str, list[str], bytes], Steps[None] | None]
+
+
+class Registrar(Protocol):
+    """The hub; :class:`pubsubd.hub.federation.Federation`."""
+
+    def describe(self, key: str) -> bytes | None:
+        """Return the details of an actor of this worker, in one line."""
+
+    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
+        """Take an actor of another worker; return False if there is no room for it."""
+
+    def forget(self, node: str, key: str) -> None:
+        """Take note that an actor of another worker is gone."""
+
+    def lose(self, key: str, node: str) -> None:
+        """End a registration of this worker: that at another one is earlier."""
+
+
+class Letters:
+    """Letters between the hubs of workers.
+
+    Attributes:
+        kinds: kind of a letter -> what takes it.
+        after: called when one was taken.
+        ignored: letters that were not taken.
+    """
+
+    def __init__(self, siblings: Siblings) -> None:
+        self._siblings = siblings
+        self.kinds: dict[str, Take] = {}
+        self.after: Callable[[], None] = siblings.delivery.flush
+        self.ignored = 0
+        siblings.told[LETTER] = self._hear
+
+    def send(self, node: str | None, words: str, body: bytes = b"") -> None:
+        """Send a letter to a worker, or to all, behind what was published before."""
+        siblings = self._siblings
+        siblings.delivery.end_run()
+        siblings.ship()
+        data = b"%b\n%b\n%b" % (LETTER, words.encode(), body)
+        for sibling in list(siblings.others.values()):
+            if node in (None, sibling.node):
+                sibling.say(frames.TELL, data)
+
+    def refuse(self, _reason: str) -> None:
+        """Count a letter that is not taken."""
+        self.ignored += 1
+
+    def _hear(self, sibling: Sibling, data: bytes) -> Iterator[None]:
+        line, _, body = data.partition(b"\n")
+        words = line.decode().split(" ")
+        try:
+            steps = self.kinds[words[0]](sibling.node, words, body)
+            if steps is not None:
+                for _ in steps:
+                    self.after()
+                    yield
+        finally:
+            self.after()
+
+
+class Actors:
+    """Where actors are registered; for the hub, as if workers were the daemons of a mesh.
+
+    Args:
+        siblings: the other workers.
+        wall: returns seconds since the epoch.
+
+    Attributes:
+        node: what this worker is called.
+        letters: between the hubs.
+        one_daemon: True: all of them are one daemon to their clients.
+    """
+
+    one_daemon = True
+
+    def __init__(self, siblings: Siblings, wall: Callable[[], float]) -> None:
+        self._siblings = siblings
+        self._wall = wall
+        self.node = f"worker/{siblings.number}"
+        self.letters = Letters(siblings)
+        self._registrar: Registrar | None = None
+        self._own: dict[str, int] = {}
+        self._claims: dict[Sibling, dict[str, int]] = {}
+        siblings.told[CLAIM] = self._hear_claim
+        siblings.told[RELEASE] = self._hear_release
+        siblings.introductions.append(self._introduce)
+        siblings.farewells.append(self._forget)
+
+    def serve(self, registrar: Registrar) -> None:
+        """Take part, for a hub."""
+        self._registrar = registrar
+
+    # Of this worker
+
+    def claim(self, key: str) -> None:
+        """Tell that an address is registered here, or its new details."""
+        self._own.setdefault(key, int(self._wall() * 1000))
+        if (claim := self._describe(key)) is not None:
+            self._siblings.tell(CLAIM, claim)
+
+    def release(self, key: str) -> None:
+        """Tell that an address is registered here no more."""
+        if self._own.pop(key, None) is not None:
+            self._siblings.tell(RELEASE, key.encode())
+
+    def _describe(self, key: str) -> bytes | None:
+        since = self._own.get(key)
+        details = None if self._registrar is None else self._registrar.describe(key)
+        if since is None or details is None:
+            return None
+        return b"%d %b\n%b" % (since, key.encode(), details)
+
+    def _introduce(self) -> Iterator[bytes]:
+        """Return frames that tell a new sibling all addresses; they may change meanwhile."""
+        for key in list(self._own):
+            if (claim := self._describe(key)) is not None:
+                yield frames.frame(frames.TELL, b"%b\n%b" % (CLAIM, claim))
+
+    # Of others
+
+    def find(self, key: str) -> str | None:
+        """Return the worker at which an address is registered, if it is at another one."""
+        found = [
+            (claims[key], sibling.number, sibling.node)
+            for sibling, claims in self._claims.items()
+            if key in claims and not sibling.left
+        ]
+        return min(found)[2] if found else None
+
+    def disown(self, node: str, key: str) -> None:
+        """Take note that another worker has given an address away."""
+        for sibling in self._claims:
+            if sibling.node == node:
+                self._drop(sibling, key)
+
+    @property
+    def others(self) -> list[str]:
+        """Return the other workers."""
+        return [one.node for one in self._siblings.others.values()]
+
+    @property
+    def unsettled(self) -> list[str]:
+        """Return those of them whose actors are not all known."""
+        return [one.node for one in self._siblings.others.values() if not one.introduced]
+
+    def _hear_claim(self, sibling: Sibling, data: bytes) -> None:
+        head, _, details = data.partition(b"\n")
+        first, _, name = head.partition(b" ")
+        since, key = int(first), name.decode()
+        self._claims.setdefault(sibling, {})[key] = since
+        if self._registrar is None:
+            return
+        self._registrar.learn(sibling.node, key, since, details)
+        mine = self._own.get(key)
+        if mine is not None and (since, sibling.number) < (mine, self._siblings.number):
+            self._registrar.lose(key, sibling.node)
+            self.letters.after()
+
+    def _hear_release(self, sibling: Sibling, data: bytes) -> None:
+        self._drop(sibling, data.decode())
+
+    def _drop(self, sibling: Sibling, key: str) -> None:
+        claims = self._claims.get(sibling, {})
+        if claims.pop(key, None) is None or self._registrar is None:
+            return
+        now = self._siblings.others.get(sibling.number)
+        if now is sibling or now is None or key not in self._claims.get(now, {}):
+            self._registrar.forget(sibling.node, key)
+
+    def _forget(self, sibling: Sibling) -> Iterator[None]:
+        """Forget what a sibling has told whose link has ended, in steps."""
+        claims = self._claims.get(sibling, {})
+        while claims:
+            self._drop(sibling, next(iter(claims)))
+            if len(claims) % _STEP == 0:
+                yield
+        self._claims.pop(sibling, None)

@@ -1,0 +1,124 @@
+"""Actors of the hub port at the workers of one daemon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.hubs import message_a, message_b
+from tests.unit.siblings.webs import HubWorker, Workers
+
+
+@pytest.fixture
+def two() -> Workers:
+    """Two workers; ann is at the first, bob at the second."""
+    workers = Workers(2, HubWorker)
+    assert workers[0].register("ann")["type"] == "hub:registered"
+    assert workers[1].register("bob")["type"] == "hub:registered"
+    workers.settle()
+    return workers
+
+
+def send(to: str, data: Any, me: str = "x/ann", **more: Any) -> dict[str, Any]:
+    return message_b("hub:send", {"to": to, "type": "t", "data": data}, me=me, **more)
+
+
+def test_a_message_reaches_an_actor_of_another_worker_in_order(two):
+    two[0].say("ann", *[send("x/bob", number) for number in range(20)])
+    two.settle()
+    heard = two[1].hears("bob")
+    assert [one["payload"] for one in heard] == list(range(20))
+    assert {one["from"] for one in heard} == {"x/ann"}
+
+
+def test_what_was_published_before_a_message_comes_before_it(two):
+    two[1].say("bob", message_b("hub:subscribe", {"topic": "news"}, me="x/bob"))
+    two.settle()
+    two[1].hears("bob")
+    publish = message_b("hub:publish", {"topic": "news", "type": "n", "data": 1}, me="x/ann")
+    two[0].say("ann", publish, send("x/bob", 2), publish)
+    two.settle()
+    assert [one["type"] for one in two[1].hears("bob")] == ["n", "t", "n"]
+
+
+def test_an_ask_is_answered_and_one_for_nobody_refused(two):
+    two[0].join("amy")
+    two[0].register_a("amy")
+    two[0].hears("amy")
+    ask = {"to": "@(x/bob)", "type": "t", "data": 1}
+    two[0].say("amy", message_a("hub:send", ask, me="@(browser/amy)", pattern="ask"))
+    two.settle()
+    assert [one["type"] for one in two[0].hears("amy")] == ["hub:delivery_ack"]
+    assert [one["payload"] for one in two[1].hears("bob")] == [1]
+    two[0].say("ann", send("x/nobody", 1))
+    two.settle()
+    assert two[0].hears("ann")[0]["payload"]["code"] == "unknown_actor"
+
+
+def test_actors_are_found_wherever_they_are_and_no_worker_is_named(two):
+    for scope in ({}, {"scope": "local"}, {"scope": "mesh"}):
+        two[0].say("ann", message_b("hub:discover", {"pattern": "x/.*"} | scope, me="x/ann"))
+        two.settle()
+        (found,) = two[0].hears("ann")
+        assert [one["address"] for one in found["payload"]["actors"]] == ["x/ann", "x/bob"]
+        assert found["payload"]["total"] == 2
+        assert "daemon" not in str(found)
+        assert "worker" not in str(found)
+
+
+def test_a_broadcast_reaches_all_and_is_counted_once(two):
+    two[1].register("cid")
+    two.settle()
+    for _ in range(150):  # more than one daemon of a mesh may ask of another at once
+        two[0].say("ann", message_b("hub:broadcast", {"type": "t", "data": 1}, me="x/ann"))
+    two.settle()
+    acks = [one for one in two[0].hears("ann") if one["type"] == "hub:broadcast_ack"]
+    assert [one["payload"]["deliveredCount"] for one in acks] == [3] * 150
+    assert "unanswered" not in acks[0]["payload"]
+    assert len(two[1].hears("cid")) == 150
+
+
+def test_an_address_is_given_once_whatever_the_worker(two):
+    answer = two[0].register("bob")
+    assert answer["payload"]["code"] == "unknown_actor"
+    assert "daemon" not in str(answer)
+    two[0].join("amy")
+    two[0].register_a("amy")
+    two.settle()
+    two[0].hears("amy")
+    two[1].join("amy")
+    me = two[1].connect_a("amy")
+    register = {"actorAddress": me, "capabilities": ["any"]}
+    two[1].say("amy", message_a("hub:register", register, me=me))
+    assert two[1].hears("amy") == []
+    two.settle()
+    assert two[1].hears("amy")[-1]["type"] == "hub:registered"
+    assert two[0].ended["amy"][0] == "duplicate-connection"
+
+
+def test_of_two_registrations_that_cross_the_earlier_one_stays(two):
+    assert two[1].register("eve")["type"] == "hub:registered"
+    assert two[0].register("eve")["type"] == "hub:registered"
+    two.settle()
+    assert two[1].hears("eve")[-1]["type"] == "hub:registration_lost"
+    assert two[0].hears("eve") == []
+    two[1].say("bob", send("x/eve", 1, me="x/bob"))
+    two.settle()
+    assert [one["payload"] for one in two[0].hears("eve")] == [1]
+
+
+def test_actors_of_a_worker_that_has_died_are_gone_and_come_again_elsewhere(two):
+    two.kill(1)
+    two.settle()
+    two[0].say("ann", send("x/bob", 1))
+    assert two[0].hears("ann")[0]["payload"]["code"] == "unknown_actor"
+    assert two[0].register("bob")["type"] == "hub:registered"
+    two.all[1] = HubWorker(two, 1)
+    two[1].link(0)
+    two[0].link(1)
+    two.settle()
+    two[1].register("cid")
+    two[1].say("cid", send("x/bob", 2, me="x/cid"))
+    two.settle()
+    assert [one["payload"] for one in two[0].hears("bob")] == [2]
