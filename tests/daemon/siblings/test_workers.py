@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pubsubd.access.users import make_token
 from tests.daemons import Daemon, Dial, Line, Start, error_codes, frame, frames, wait_until
 from tests.forks import run
+from tests.hubs import Lines, message_b
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +226,46 @@ def test_a_second_signal_ends_all_at_once(start: Start, dial: Dial) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert "ended by a second signal" in daemon.log
     daemon.log_file.write_text("")  # its last line is for who has started it
+
+
+def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
+    pair: Daemon, dial: Dial
+) -> None:
+    with contextlib.ExitStack() as stack:
+        names = ("ann", "bob")
+        clients = {name: stack.enter_context(contextlib.closing(Lines(pair))) for name in names}
+        for name, client in clients.items():
+            payload = {"actorAddress": f"x/{name}", "capabilities": []}
+            client.say(message_b("hub:register", payload, me=f"x/{name}"))
+            assert client.hear()["type"] == "hub:registered"
+        for name, other in (names, names[::-1]):
+            client, payload = clients[name], {"to": f"x/{other}", "type": "t", "data": name}
+            client.say(message_b("hub:send", payload, me=f"x/{name}"))
+            heard = clients[other].hear()
+            assert (heard["from"], heard["payload"]) == (f"x/{name}", name)
+            client.say(message_b("hub:subscribe", {"topic": "news"}, me=f"x/{name}"))
+            assert client.hear()["type"] == "hub:subscribed"
+        payload = {"topic": "news", "type": "n", "data": 1}
+        clients["ann"].say(message_b("hub:publish", payload, me="x/ann"))
+        heard = [clients[name].hear() for name in ("ann", "ann", "bob")]
+        assert {one["type"] for one in heard} == {"n", "hub:delivery_ack"}
+        assert heard[2]["from"] == "x/ann"
+        line = dial(pair)
+        line.say(b"pub news 5 plain\n")
+        assert clients["bob"].hear()["from"] == clients["ann"].hear()["from"] == f"tcp/{line.label}"
+
+
+def test_failed_logins_are_counted_for_all_workers(
+    tmp_path: Path, start: Start, dial: Dial
+) -> None:
+    path = tmp_path / "users"
+    path.write_text(f"tom:{make_token()[1]}\n", encoding="utf-8")
+    path.chmod(0o600)
+    daemon = start("--workers", "2", "--users-file", str(path))
+    codes = []
+    for _ in range(12):
+        line = dial(daemon)
+        line.say(frame("//pubsubd/auth", b"no-token-of-anybody"))
+        codes.append(line.hear_frame()[1].split(b" ")[0].decode())
+        line.close()
+    assert codes == ["login-failed"] * 10 + ["login-throttled"] * 2
