@@ -118,7 +118,7 @@ async def run(
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
                 if reloader.hub is not None:
                     mesh = reloader.mesher.mesh
-                    reloader.hub.join(mesh.directory, mesh.letters)
+                    reloader.hub.join(mesh.directory, mesh.letters, mesh.streams)
             finish(reloader.apply(prepared))
             log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()
