@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from tests.browser import Browser, Page
 from tests.certificates import Certificates, make
 from tests.daemons import ROOT, Daemon, Line
+from tests.leftovers import pytest_runtest_makereport, pytest_runtest_protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,8 @@ for name, examples in (("fast", 15), ("usual", 15), ("thorough", 100)):
         suppress_health_check=[HealthCheck.too_slow],
     )
 settings.load_profile("thorough")
+
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_protocol"]
 
 MISSING = "not installed: pip install --editable '.[test-topology]'"
 

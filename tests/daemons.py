@@ -28,7 +28,7 @@ import pytest
 
 from tests.forks import Forked
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds after which something that is waited for will not come any more."""
 
 KIB = 1024

@@ -21,7 +21,7 @@ class Wing(Room):
         self.hub = Hub(
             node.broker, HubLimits(**limits), clock=web.clock, wall=lambda: web.wall() + node.skew
         )
-        self.hub.join(node.mesh.directory, node.mesh.letters)
+        self.hub.join(node.mesh.directory, node.mesh.letters, node.mesh.streams)
         self.connections, self.lines = {}, {}
         self.ended, self.heard = {}, {}
         self.sends, self.ends = {}, {}
@@ -58,3 +58,31 @@ def federate(*edges: str, **limits: Any) -> tuple[Web, dict[str, Wing]]:
     web.link(*edges)
     web.run()
     return web, wings
+
+
+class BareHub:
+    """A hub of which only the claims are real."""
+
+    connections = 1
+
+    def __init__(self, node: Node) -> None:
+        self.directory = node.mesh.directory
+        self.known: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self.lost: list[tuple[str, str]] = []
+        self.room = 10_000
+        self.directory.serve(self)
+
+    def describe(self, key: str) -> bytes | None:
+        return b'{"of":"%b"}' % key.encode()
+
+    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
+        if (node, key) not in self.known and len(self.known) >= self.room:
+            return False
+        self.known[node, key] = since, details
+        return True
+
+    def forget(self, node: str, key: str) -> None:
+        del self.known[node, key]
+
+    def lose(self, key: str, node: str) -> None:
+        self.lost.append((key, node))

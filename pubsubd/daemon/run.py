@@ -220,7 +220,7 @@ async def serve(
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
                 if reloader.hub is not None:
                     mesh = reloader.mesher.mesh
-                    reloader.hub.join(mesh.directory, mesh.letters)
+                    reloader.hub.join(mesh.directory, mesh.letters, mesh.streams)
             lag, scraping = LoopLag(), None
             if reloader.hub is not None:
                 scraping = Scraping(reloader.hub, reloader, lag)

@@ -57,6 +57,10 @@ _MERGED = 256  # actors between two pauses
 Answer = Callable[[list[str] | None], None]
 """Called with the words of an answer after its token; None if none came in time."""
 
+Delivered = Callable[[int | None], None]
+"""Called with when a message was delivered, in milliseconds since the epoch; None if it was not, or
+if nobody has said so."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -109,6 +113,24 @@ class Directory(Protocol):
     @property
     def unsettled(self) -> list[str]:
         """Ids of those of them whose actors are not all known."""
+
+
+class Streams(Protocol):
+    """The messages to actors of other daemons; :class:`pubsubd.mesh.streams.Streams`."""
+
+    deliver: Callable[[str, str, bytes], bool]
+
+    def send(
+        self,
+        node: str,
+        pair: tuple[str, str],
+        key: str,
+        body: bytes,
+        *,
+        ask: bool,
+        answer: Callable[[int | None], None] | None,
+    ) -> bool:
+        """Send a message to an actor; return False if too many are under way."""
 
 
 class _Details(Struct):
@@ -171,7 +193,7 @@ class Federation:
 
     Args:
         hub: the port.
-        directory, letters: of the daemon's mesh.
+        directory, letters, streams: of the daemon's mesh.
 
     Attributes:
         directory: of the daemon's mesh.
@@ -179,10 +201,14 @@ class Federation:
         waiting: requests to other daemons whose answers are waited for.
     """
 
-    def __init__(self, hub: FederatedHost, directory: Directory, letters: Letters) -> None:
+    def __init__(
+        self, hub: FederatedHost, directory: Directory, letters: Letters, streams: Streams
+    ) -> None:
         self._hub = hub
         self.directory = directory
         self._letters = letters
+        self._streams = streams
+        streams.deliver = self._deliver
         self.mirrors: dict[str, Registry[str]] = {}
         self._details = 0  # bytes of all mirrors
         self._serial = 0
@@ -191,9 +217,6 @@ class Federation:
         hub.registry.changed = self._changed
         letters.after = hub.flush
         letters.kinds.update(
-            send=self._take_send,
-            done=self._take_answer,
-            unknown=self._take_answer,
             broadcast=self._take_broadcast,
             delivered=self._take_delivered,
             displace=self._take_displace,
@@ -348,25 +371,20 @@ class Federation:
         return True
 
     def send(
-        self, node: str, key: str, delivery: r.Delivery, mode: str, answer: Answer | None
-    ) -> None:
-        """Send a message to an actor of another daemon.
+        self, node: str, key: str, delivery: r.Delivery, *, ask: bool, answer: Delivered | None
+    ) -> bool:
+        """Send a message to an actor of another daemon; return False if too many are under way.
 
         Args:
             node: the daemon.
             key: the actor.
             delivery: the message.
-            mode: which answers are wanted: ``ack`` for any, ``nak`` for one if the actor is not
-                there, ``no`` for none.
-            answer: takes it.
+            ask: whether the sender waits for the answer.
+            answer: called with what has become of it; not if False is returned.
         """
-        serial = 0
-        if answer is not None and mode != "no":
-            serial = self._expect(answer)
-            if not serial:
-                answer(None)
-                return
-        self._letters.send(node, f"send {mode} {serial} {key}", _encode(delivery))
+        body = _encode(delivery)
+        pair = delivery.sender, key
+        return self._streams.send(node, pair, key, body, ask=ask, answer=answer)
 
     def displace(self, node: str, key: str, user: str | None, answer: Answer) -> None:
         """Ask another daemon to end the registration of an address, for a client who is ``user``.
@@ -439,16 +457,12 @@ class Federation:
             return False
         return True
 
-    def _take_send(self, node: str, words: list[str], body: bytes) -> None:
-        _, mode, serial, key = words
+    def _deliver(self, _node: str, key: str, body: bytes) -> bool:
+        """Deliver a message of another daemon to an actor; return whether it took it."""
         delivery = _check(_decode(_read_delivery, body))
         hub = self._hub
         actor = hub.registry.get(key, hub.ticks())
-        if actor is not None and hand(hub, actor, delivery):
-            if mode == "ack":
-                self._letters.send(node, f"done {int(serial)} {hub.now()}")
-        elif mode != "no":
-            self._letters.send(node, f"unknown {int(serial)}")
+        return actor is not None and hand(hub, actor, delivery)
 
     def _take_displace(self, node: str, words: list[str], body: bytes) -> None:
         serial, wanted = int(words[1]), _decode(_read_displacement, body)

@@ -15,7 +15,7 @@ from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.actors import Actor
 from pubsubd.hub.core import Connection, HubCore
-from pubsubd.hub.federation import Directory, Federation, Letters
+from pubsubd.hub.federation import Directory, Federation, Letters, Streams
 from pubsubd.hub.signal import Signals
 from pubsubd.hub.synap import Synap
 from pubsubd.protocol.limits import HubLimits
@@ -57,9 +57,9 @@ class Hub(HubCore):
         # Registrations that end, and the steps of that.
         self._expiring: deque[tuple[Connection, Iterator[None]]] = deque()
 
-    def join(self, directory: Directory, letters: Letters) -> None:
+    def join(self, directory: Directory, letters: Letters, streams: Streams) -> None:
         """Be one hub with those of the other daemons of a mesh."""
-        self.federation = Federation(self, directory, letters)
+        self.federation = Federation(self, directory, letters, streams)
 
     def withdraw(self, actor: Actor[Connection], node: str) -> None:
         """End a registration that another daemon has an earlier one of, and tell the client."""

@@ -34,6 +34,7 @@ from pubsubd.mesh.link import MAX_BATCH, Link
 from pubsubd.mesh.news import News
 from pubsubd.mesh.remote_interests import RemoteInterests
 from pubsubd.mesh.state import MeshConfig, State
+from pubsubd.mesh.streams import Streams
 from pubsubd.mesh.trace import Traces
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
@@ -90,6 +91,7 @@ class Mesh:
         news: the adverts as they are sent to neighbours.
         remote_interests: the subscriptions of other daemons; ``remotes`` are its.
         letters: what the hubs of daemons tell each other.
+        streams: messages to actors of other daemons.
         directory: where addresses are registered.
         advertising: adverts sent and received.
         traces: the ways of names through the mesh.
@@ -129,6 +131,7 @@ class Mesh:
         self.remotes = self.remote_interests.remotes
         self.letters = Letters(state, broker)
         self.forwarding.letters = self.letters
+        self.streams = Streams(state, broker.faults, self.letters, self._wake_at)
         self.directory = Directory(
             state,
             self.letters,
@@ -213,8 +216,10 @@ class Mesh:
         self._acting = None
         if not self.remote_interests.settled or self.news.unpublished:
             self._wake_at(self.now())
-        later = (self._legacy_at, self._beat_at, self.advertising.settle_at, self.advertising.due)
-        self._wake_at(min(self._introduce_at, self.traces.due, self.directory.due, *later))
+        advertising = min(self.advertising.settle_at, self.advertising.due)
+        letters = min(self.directory.due, self.streams.due)
+        own = min(self._introduce_at, self._legacy_at, self._beat_at)
+        self._wake_at(min(own, advertising, letters, self.traces.due))
 
     def _act(self) -> Steps[None]:
         """Do what is due now, in steps; work that becomes due meanwhile waits for the next call."""
@@ -235,6 +240,7 @@ class Mesh:
         yield from self.news.publishing()
         try:
             yield from self.directory.acting()
+            yield from self.streams.acting()
             while self.letters.work():  # of links that have ended
                 yield
         except Exception as error:  # noqa: BLE001  (links and adverts are not concerned)

@@ -20,7 +20,6 @@ from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.state import State
 from pubsubd.protocol import wire
-from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
 
 if TYPE_CHECKING:
@@ -87,7 +86,8 @@ class Letters:
         ignored: letters that were not taken, by the reason: ``stranger`` for one from a daemon
             that has no hub, ``unknown`` for a kind of a later version, ``malformed``, and
             ``rate``.
-        after: called when letters were taken.
+        answer: called when letters were taken, to send those that answer them.
+        after: called then, to send what they have led to.
     """
 
     def __init__(self, state: State, broker: Broker) -> None:
@@ -98,6 +98,7 @@ class Letters:
         self.open = False
         self.sent = self.received = 0
         self.ignored: Counter[str] = Counter()
+        self.answer: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = broker.delivery.flush
         self._steps: tuple[str, Steps[None]] | None = None  # of the letter that is being taken
         delivery = broker.delivery
@@ -123,11 +124,7 @@ class Letters:
         """
         delivery, router = self._broker.delivery, self._broker.router
         name = self.name(node)
-        try:
-            targets = router.receivers_of_letter(name)
-        except Unfinished:  # so many substrings are like its name; the next letter goes on
-            self.ignored["unfinished"] += 1
-            return
+        targets = router.receivers_of_letter(name)
         delivery.end_run()
         frame = wire.frame(name, b"%b\n%b" % (words.encode(), body))
         self.sent += 1
@@ -139,10 +136,7 @@ class Letters:
 
     def reaches(self, node: str) -> bool:
         """Return whether a letter to a daemon would be sent now."""
-        try:
-            return self._broker.router.receivers_of_letter(self.name(node)).far is not None
-        except Unfinished:
-            return False
+        return self._broker.router.receivers_of_letter(self.name(node)).far is not None
 
     def post(self) -> None:
         """Hand what was sent to the links."""
@@ -174,6 +168,7 @@ class Letters:
                 if over():
                     break
         finally:
+            self.answer()
             self.after()
         return bool(inbox) or self._steps is not None
 

@@ -377,17 +377,13 @@ class Router:
         """Return which other daemons get ``name``, which is under ``//fwd/hub/``."""
         answer = self.answers.by_name.get(name)
         if answer is None:
-            targets = self._targets_of_letter(name, None)
-            self.interrupted.end(name)
-            answer = self.answers.remember(name, targets)
+            answer = self.answers.remember(name, self._targets_of_letter(name, None))
         assert isinstance(answer.targets, Targets)
         return answer.targets
 
     def _targets_of_letter(self, name: bytes, mailbox: Receiver | None) -> Targets:
-        values = self.index.values
-        found = [s for s in self.interrupted.find(name).found if s.startswith(HUB)]
-        holders = [values[substring] for substring in found if substring in values]
-        members = {peer for holder in holders for peer in holder.members if peer.remote}
+        holder = self.index.values.get(name)  # whoever gets it has advertised the whole name
+        members = set() if holder is None else {peer for peer in holder.members if peer.remote}
         if mailbox is not None and name in (mailbox.names or ()):
             members.add(mailbox)
         return self._intern(frozenset(members))

@@ -22,7 +22,13 @@ from pubsubd.siblings.siblings import Siblings
 
 CLAIM, RELEASE, LETTER = b"claim", b"release", b"letter"
 
+MAX_WAITING = 10_000
+"""Messages to other workers of which it is waited for what has become of them."""
+
 _STEP = 32  # addresses forgotten between two looks at the clock
+
+Delivered = Callable[[int | None], None]
+"""Called with when a message was delivered, in milliseconds since the epoch; None if it was not."""
 
 Take = Callable[[str, list[str], bytes], Steps[None] | None]
 
@@ -86,6 +92,61 @@ class Letters:
             self.after()
 
 
+class Streams:
+    """Messages to actors of other workers. A link loses none, so nothing is sent twice.
+
+    Attributes:
+        deliver: delivers what a worker has sent to an address; returns whether somebody has it.
+    """
+
+    def __init__(self, siblings: Siblings, letters: Letters, wall: Callable[[], float]) -> None:
+        self._letters = letters
+        self._wall = wall
+        self.deliver: Callable[[str, str, bytes], bool] = lambda _node, _key, _body: False
+        self._serial = 0
+        self._waiting: dict[int, tuple[str, Delivered]] = {}
+        letters.kinds.update(send=self._take, done=self._take_answer)
+        siblings.farewells.append(self._forget)
+
+    def send(
+        self,
+        node: str,
+        _pair: tuple[str, str],
+        key: str,
+        body: bytes,
+        *,
+        ask: bool,
+        answer: Delivered | None,
+    ) -> bool:
+        """Send a message to an actor; return False if too many are under way."""
+        serial = 0
+        if answer is not None:
+            if len(self._waiting) >= MAX_WAITING:
+                return False
+            serial = self._serial = self._serial + 1
+            self._waiting[serial] = node, answer
+        self._letters.send(node, f"send {serial} {key}", body)
+        return True
+
+    def _take(self, node: str, words: list[str], body: bytes) -> None:
+        delivered = self.deliver(node, words[2], body)
+        if words[1] != "0":
+            at = str(int(self._wall() * 1000)) if delivered else "-"
+            self._letters.send(node, f"done {words[1]} {at}")
+
+    def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
+        _, answer = self._waiting.pop(int(words[1]), ("", None))
+        if answer is not None:
+            answer(int(words[2]) if words[2] != "-" else None)
+
+    def _forget(self, sibling: Sibling) -> Iterator[None]:
+        for serial, (node, answer) in list(self._waiting.items()):
+            if node == sibling.node and self._waiting.pop(serial, None) is not None:
+                answer(None)
+                yield
+        self._letters.after()
+
+
 class Actors:
     """Where actors are registered; for the hub, as if workers were the daemons of a mesh.
 
@@ -95,7 +156,7 @@ class Actors:
 
     Attributes:
         node: what this worker is called.
-        letters: between the hubs.
+        letters, streams: between the hubs.
         one_daemon: True: all of them are one daemon to their clients.
     """
 
@@ -106,6 +167,7 @@ class Actors:
         self._wall = wall
         self.node = f"worker/{siblings.number}"
         self.letters = Letters(siblings)
+        self.streams = Streams(siblings, self.letters, wall)
         self._registrar: Registrar | None = None
         self._own: dict[str, int] = {}
         self._claims: dict[Sibling, dict[str, int]] = {}

@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .floors import AT_FLOOR, FLOORS, PYTHON_RELAY
 from .protocols import Want
 from .runners import (
+    BusyLatencyRunner,
     ChurnRunner,
     IdleConnectionsRunner,
     IdleSubstringsRunner,
@@ -20,7 +22,8 @@ from .runners import (
 from .servers import Fleet
 from .traffic import KIB, MIB, Plan, Rig
 
-ALL = ("pubsubd", "nats", "redis", "mosquitto", "websockets")
+BROKERS = ("pubsubd", "nats", "redis", "mosquitto")
+ALL = (*BROKERS, "websockets", *FLOORS)
 NAMES = tuple(b"n%04d" % i for i in range(1000))
 ONE_NAME = b"bench"
 
@@ -32,6 +35,7 @@ class Target:
     With `peers`, it is measured against the better of them; with `base`, against
     that other metric of pubsubd itself; otherwise `bound` is in the metric's unit.
     `lower`: less is better, and `bound` is the most allowed. No `bound`: shown only.
+    `floor`: nothing is asked; what meets the bound is as good as one process can be.
     """
 
     metric: str
@@ -39,21 +43,22 @@ class Target:
     peers: tuple[str, ...] = ()
     base: str = ""
     lower: bool = False
+    floor: bool = False
 
 
 @dataclass(frozen=True)
 class Case:
     """One thing to measure on each of `servers`.
 
-    `seconds` is the least time a run may take, `runs` the most runs worth making.
+    A run takes `times` as long as others, `runs` are the most worth making.
     """
 
     name: str
     title: str
     make: Callable[[Fleet, str], Runner]
     targets: tuple[Target, ...]
-    servers: tuple[str, ...] = ("pubsubd", "nats", "redis", "mosquitto")
-    seconds: float = 0.0
+    servers: tuple[str, ...] = BROKERS
+    times: float = 1.0
     runs: int = 1000
 
 
@@ -139,8 +144,27 @@ def idle_texts(count: int) -> list[bytes]:
     return texts
 
 
-def _throughput(plan: Callable[[], Plan]) -> Callable[[Fleet, str], Runner]:
-    return lambda fleet, name: ThroughputRunner(Rig(fleet.get(name), plan()))
+PEERS = ("nats", "redis")
+CPU = Target("cpu_s", 1.0, PEERS, lower=True)
+
+
+def _throughput(
+    name: str,
+    title: str,
+    plan: Callable[[], Plan],
+    bound: float | None,
+    peers: tuple[str, ...] = PEERS,
+    shared: bool = False,
+) -> Case:
+    """A case of one plan, with the floor beside it; `shared`: each message goes to some."""
+
+    def make(fleet: Fleet, server: str) -> Runner:
+        variant = "share" if shared and server in FLOORS else ""
+        return ThroughputRunner(Rig(fleet.get(server, variant), plan()))
+
+    floor = Target("rate", 1 / AT_FLOOR, (PYTHON_RELAY,), floor=True)
+    targets = (Target("rate", bound, peers), floor, CPU)
+    return Case(name, title, make, targets, (*BROKERS, *FLOORS))
 
 
 def _idle_substrings(fleet: Fleet, name: str) -> Runner:
@@ -152,6 +176,11 @@ def _idle_substrings(fleet: Fleet, name: str) -> Runner:
     return IdleSubstringsRunner(fleet, name, names_one(), few, texts)
 
 
+def _latency_busy(fleet: Fleet, name: str) -> Runner:
+    rig = Rig(fleet.get(name), one_name(16, publishers=10))
+    return BusyLatencyRunner(rig, b"probe", b"x" * 16)
+
+
 def _churn(matching: bool) -> Callable[[Fleet, str], Runner]:
     def text(i: int) -> bytes:
         return NAMES[i % len(NAMES)] if matching else b"churn/%08d" % i
@@ -159,52 +188,38 @@ def _churn(matching: bool) -> Callable[[Fleet, str], Runner]:
     return lambda fleet, name: ChurnRunner(Rig(fleet.get(name), names_one()), text)
 
 
-def _rate(bound: float, *peers: str) -> tuple[Target, ...]:
-    return (Target("rate", bound, peers or ("nats", "redis")),)
-
-
 LINE_CASES: dict[str, Case] = {
     case.name: case
     for case in (
-        Case("one-16", "1:1, 16 B, one name", _throughput(lambda: one_name(16)), _rate(2.0)),
-        Case("one-1k", "1:1, 1 KiB, one name", _throughput(lambda: one_name(1024)), _rate(1.5)),
-        Case("fan-10", "1:10, 16 B", _throughput(lambda: one_name(16, 10)), _rate(4.0)),
-        Case(
-            "fan-100",
-            "1:100, 128 B",
-            _throughput(lambda: one_name(128, 100, window=256 * KIB)),
-            _rate(8.0),
-        ),
-        Case(
+        _throughput("one-16", "1:1, 16 B, one name", lambda: one_name(16), 2.0),
+        _throughput("one-1k", "1:1, 1 KiB, one name", lambda: one_name(1024), 1.5),
+        _throughput("fan-10", "1:10, 16 B", lambda: one_name(16, 10), 4.0),
+        _throughput("fan-100", "1:100, 128 B", lambda: one_name(128, 100, window=256 * KIB), 10.0),
+        _throughput(
             "all-to-all",
             "10:10, 16 B, all to all",
-            _throughput(lambda: one_name(16, 10, publishers=10)),
-            _rate(2.5),
+            lambda: one_name(16, 10, publishers=10),
+            2.5,
         ),
-        Case("names-one", "1,000 names, one wants all", _throughput(names_one), _rate(1.0)),
-        Case(
+        _throughput("names-one", "1,000 names, one wants all", names_one, 1.0),
+        _throughput(
             "names-own",
             "1,000 names, 100 want 10 each",
-            _throughput(lambda: names_own(block=False)),
-            _rate(1.0),
+            lambda: names_own(block=False),
+            1.5,
+            shared=True,
         ),
-        Case(
+        _throughput(
             "names-own-block",
             "the same, neighbours to one",
-            _throughput(lambda: names_own(block=True)),
-            (Target("rate", None, ("nats", "redis")),),
+            lambda: names_own(block=True),
+            None,
+            shared=True,
         ),
-        Case("new-names", "every name new", _throughput(new_names), _rate(0.5, "nats")),
-        Case("mixed", "64 names x 100 lengths", _throughput(mixed), _rate(0.7, "nats")),
-        Case(
-            "big-64k", "1:1, 64 KiB", _throughput(lambda: one_name(64 * KIB)), _rate(1.0, "redis")
-        ),
-        Case(
-            "big-1m",
-            "1:1, 1 MiB",
-            _throughput(lambda: one_name(MIB, window=2 * MIB)),
-            _rate(1.0, "redis"),
-        ),
+        _throughput("new-names", "every name new", new_names, 1.0),
+        _throughput("mixed", "64 names x 100 lengths", mixed, 1.2),
+        _throughput("big-64k", "1:1, 64 KiB", lambda: one_name(64 * KIB), 1.1, ("redis",)),
+        _throughput("big-1m", "1:1, 1 MiB", lambda: one_name(MIB, window=2 * MIB), 1.1, ("redis",)),
         Case(
             "idle-substrings",
             "100,000 idle substrings, 1,000 names",
@@ -241,18 +256,30 @@ LINE_CASES: dict[str, Case] = {
             "latency",
             "one message at a time, 16 B",
             lambda fleet, name: LatencyRunner(fleet.get(name), ONE_NAME, b"x" * 16),
-            tuple(
-                Target(metric, bound, (peer,), lower=True)
-                for metric in ("median_us", "p99_us")
-                for peer, bound in (("nats", 1.0), ("redis", 1.3))
+            (
+                Target("median_us", 0.8, ("redis",), lower=True),
+                Target("median_us", AT_FLOOR, (PYTHON_RELAY,), lower=True, floor=True),
+                Target("p99_us", 1.0, PEERS, lower=True),
+                CPU,
             ),
+            (*BROKERS, *FLOORS),
+        ),
+        Case(
+            "latency-busy",
+            "the same, beside 10 publishers flat out",
+            _latency_busy,
+            (
+                Target("p99_us", 1.0, PEERS, lower=True),
+                Target("median_us", None, PEERS, lower=True),
+            ),
+            times=2.0,
         ),
         Case(
             "stalled",
             "8 KiB, one stalled beside a fast one",
             lambda fleet, name: StalledRunner(Rig(fleet.get(name, "guarded"), one_name(8 * KIB))),
             (Target("with", 0.7, base="without"),),
-            seconds=3.0,
+            times=3.0,
         ),
         Case(
             "idle-connections",

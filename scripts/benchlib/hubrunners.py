@@ -15,7 +15,7 @@ from .hubwires import HUB, Hub, Tunnel, WebSocketWire, compact, named_id
 from .links import BenchError, Link, connect
 from .meter import Meter
 from .protocols import Nats, Want
-from .runners import Reading, Runner, pair
+from .runners import Reading, Runner, pair, percentiles
 from .servers import Door, Fleet, Server
 from .traffic import MIB, Plan, Rig
 from .websocket import TEXT, Frames, client_frame
@@ -142,14 +142,7 @@ class AckRunner(Runner):
         _, cores = meter.stop()
         for link in self.links:
             link.check_ping()  # nothing else has come
-        times.sort()
-        return Reading(
-            {
-                "median_us": times[len(times) // 2] * 1e6,
-                "p99_us": times[len(times) * 99 // 100] * 1e6,
-            },
-            cores,
-        )
+        return Reading(percentiles(times), cores)
 
     def close(self) -> None:
         for link in self.links:

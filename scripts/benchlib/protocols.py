@@ -47,6 +47,7 @@ class Wire:
     pong_subscribed: bytes = b""  # the same on a connection with subscriptions
     late_ping: bytes = b""  # what the server asks by itself soon after the start
     late_pong: bytes = b""
+    exact: bool = True  # the bytes of a stream are known; otherwise only how many there are
 
     def of(self, me: str) -> Wire:
         """The same as it is spoken by the connection called `me`."""

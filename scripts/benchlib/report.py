@@ -2,22 +2,49 @@
 
 A ratio is the median of the ratios of each round: within a round the servers were
 measured right after one another, so a machine that gets slower for a while slows
-both sides of it.
+both sides of it. The spread is that of the middle half of the runs.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from .cases import ALL, Case, Target
 from .meter import Cores
 from .runners import Reading
 
-_BUSY_CORES = 0.9  # of the generator: from here on it may be what limits
+_BUSY = 0.9  # of a core, or of all cores: from here on this is what limits
+_THREADED = ("nats",)  # more than one core may be at work there
+_FEW = 3  # runs; the spread of fewer says nothing
 DISTURBED_CORES = 0.2  # of others: from here on the figures suffer
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The borders of the middle half of `values`, of which there is at least one."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def limit(server: str, cores: Cores, machine: int) -> str:
+    """The word for what kept `server` from more, on a machine with that many cores.
+
+    ``server`` or ``generator``: its core was busy; ``both`` were; ``machine``: all cores
+    were; ``others``: so were they, much of it with something else; ``waits``: none of these.
+    """
+    generator, busy = cores.generator >= _BUSY, cores.server >= _BUSY
+    if busy and server not in _THREADED:
+        return "both" if generator else "server"
+    if generator:
+        return "generator"
+    if cores.generator + cores.server + cores.others >= _BUSY * machine:
+        return "others" if cores.others >= DISTURBED_CORES else "machine"
+    return "waits"
 
 
 @dataclass
@@ -60,10 +87,18 @@ class Result:
             median(c.others for c in used),
         )
 
+    def limit(self, server: str) -> str:
+        """What kept that server from more; empty where it was not measured."""
+        cores = self.cores(server)
+        return limit(server, cores, os.cpu_count() or 1) if cores.server else ""
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target beside what was measured; `measured` None: there is nothing to compare."""
+    """A target beside what was measured; `measured` None: there is nothing to compare.
+
+    `low` and `high` are the quartiles.
+    """
 
     target: Target
     measured: float | None
@@ -73,12 +108,16 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """``ok``, ``MISS``, or ``-`` where nothing was asked or measured."""
+        """``ok``, ``MISS``, ``at floor``, or ``-`` where nothing was asked or measured."""
         if self.measured is None or self.target.bound is None:
             return "-"
         if self.target.lower:
-            return "ok" if self.measured <= self.target.bound else "MISS"
-        return "ok" if self.measured >= self.target.bound else "MISS"
+            met = self.measured <= self.target.bound
+        else:
+            met = self.measured >= self.target.bound
+        if self.target.floor:
+            return "at floor" if met else "-"
+        return "ok" if met else "MISS"
 
 
 def judge(result: Result, target: Target) -> Verdict:
@@ -100,7 +139,7 @@ def judge(result: Result, target: Target) -> Verdict:
     ratios = [a / b for a, b in zip(ours, theirs, strict=False) if b]
     if not ratios:
         return Verdict(target, None)
-    return Verdict(target, median(ratios), min(ratios), max(ratios), against)
+    return Verdict(target, median(ratios), *quartiles(ratios), against)
 
 
 def number(value: float | None) -> str:
@@ -115,7 +154,20 @@ def number(value: float | None) -> str:
     return f"{value:.3g}"
 
 
+def with_spread(values: Sequence[float]) -> str:
+    """The median, and by how many per cent of it half of the runs were off at most."""
+    if not values:
+        return "-"
+    middle = median(values)
+    low, high = quartiles(values)
+    if len(values) < _FEW or not middle:
+        return number(middle)
+    return f"{number(middle)} ±{max(high - middle, middle - low) / middle:.0%}"
+
+
 def _asked(target: Target) -> str:
+    if target.floor:
+        return "floor"
     if target.bound is None:
         return ""
     sign = "<=" if target.lower else ">="
@@ -125,7 +177,7 @@ def _asked(target: Target) -> str:
 
 def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
     """The table's cells, the first row its head."""
-    table = [["case", "metric", *servers, "asked", "measured", "range", "against", ""]]
+    table = [["case", "metric", *servers, "asked", "measured", "quartiles", "against", ""]]
     for result in results:
         shown: set[str] = set()
         targets = list(result.case.targets)
@@ -135,8 +187,8 @@ def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
         for target in targets:
             cells = [result.case.name, target.metric]
             for server in servers:
-                value = result.middle(server, target.metric)
-                cells.append("ERROR" if server in result.errors else number(value))
+                value = with_spread(result.values(server, target.metric))
+                cells.append("ERROR" if server in result.errors else value)
             if target.metric in shown:
                 cells[2:] = [""] * len(servers)
             shown.add(target.metric)
@@ -147,6 +199,7 @@ def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
             spread = ""
             if verdict.measured is not None:
                 spread = f"{number(verdict.low)}..{number(verdict.high)}"
+            word = "" if target.bound is None or target.floor else verdict.word
             table.append(
                 [
                     *cells,
@@ -154,9 +207,12 @@ def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
                     number(verdict.measured),
                     spread,
                     verdict.against,
-                    verdict.word if target.bound is not None else "",
+                    verdict.word if verdict.word == "at floor" else word,
                 ]
             )
+        limits = [result.limit(server) for server in servers]
+        if any(limits):
+            table.append([result.case.name, "limit", *limits, "", "", "", "", ""])
     return table
 
 
@@ -175,14 +231,6 @@ def text(results: Sequence[Result], servers: Sequence[str]) -> str:
     lines.insert(1, "-" * max(map(len, lines)))
     for result in results:
         lines.extend(f"ERROR {result.case.name}: {error}" for error in result.errors.values())
-    for result in results:
-        for server in result.readings:
-            cores = result.cores(server)
-            if cores.generator >= _BUSY_CORES:
-                lines.append(
-                    f"note: {result.case.name}, {server}: the generator used"
-                    f" {cores.generator:.2f} of a core; the server might be faster than shown"
-                )
     disturbed = [
         f"{result.case.name} ({worst:.2f})"
         for result in results
@@ -209,10 +257,12 @@ def as_json(results: Sequence[Result], about: dict[str, Any]) -> dict[str, Any]:
                 "metrics": {
                     metric: {
                         "median": result.middle(server, metric),
+                        "quartiles": quartiles(result.values(server, metric)),
                         "runs": result.values(server, metric),
                     }
                     for metric in sorted(metrics)
                 },
+                "limit": result.limit(server),
                 "cpu_cores": {
                     "generator": round(cores.generator, 3),
                     "server": round(cores.server, 3),
@@ -231,7 +281,7 @@ def as_json(results: Sequence[Result], about: dict[str, Any]) -> dict[str, Any]:
                     "lower_is_better": verdict.target.lower,
                     "against": verdict.against,
                     "measured": verdict.measured,
-                    "range": [verdict.low, verdict.high],
+                    "quartiles": [verdict.low, verdict.high],
                     "verdict": verdict.word,
                 }
                 for verdict in verdicts

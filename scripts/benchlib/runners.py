@@ -8,8 +8,10 @@ separate so that the runs of all servers can take turns.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -58,7 +60,8 @@ class Runner:
 class RigsRunner(Runner):
     """A metric for each of `rigs`: messages a second, times `factor`.
 
-    The first of them tells who used the processor.
+    The first of them tells who used the processor; ``cpu_s`` is the server's, in seconds
+    for a million messages published.
     """
 
     def __init__(
@@ -89,7 +92,8 @@ class RigsRunner(Runner):
             rig.run(seconds / 10)
             samples[metric] = rig.run(seconds)
         values = {metric: sample.rate * self._factor for metric, sample in samples.items()}
-        return Reading(values, next(iter(samples.values())).cores)
+        first = next(iter(samples.values()))
+        return Reading({**values, "cpu_s": first.cpu_s}, first.cores)
 
     def close(self) -> None:
         for rig in self._rigs.values():
@@ -97,7 +101,10 @@ class RigsRunner(Runner):
 
 
 class ThroughputRunner(Runner):
-    """``rate``: messages published (and received by all who want them) a second."""
+    """``rate``: messages published (and received by all who want them) a second.
+
+    ``cpu_s``: seconds of the server's processor for a million of them.
+    """
 
     def __init__(self, rig: Rig) -> None:
         self.server = rig.server
@@ -113,7 +120,7 @@ class ThroughputRunner(Runner):
     def run(self, seconds: float) -> Reading:
         self.rig.run(seconds / 10)  # the server may have shrunk its buffers meanwhile
         sample = self.rig.run(seconds)
-        return Reading({"rate": sample.rate}, sample.cores)
+        return Reading({"rate": sample.rate, "cpu_s": sample.cpu_s}, sample.cores)
 
     def close(self) -> None:
         self.rig.close()
@@ -315,8 +322,20 @@ class Probe:
             link.close()
 
 
+def percentiles(times: list[float]) -> dict[str, float]:
+    """``median_us`` and ``p99_us`` of these seconds."""
+    times.sort()
+    return {
+        "median_us": times[len(times) // 2] * 1e6,
+        "p99_us": times[len(times) * 99 // 100] * 1e6,
+    }
+
+
 class LatencyRunner(Runner):
-    """``median_us`` and ``p99_us`` from before the send until the message is there."""
+    """``median_us`` and ``p99_us`` from before the send until the message is there.
+
+    ``cpu_s``: seconds of the server's processor for a million messages.
+    """
 
     def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
         self.server = server
@@ -335,17 +354,68 @@ class LatencyRunner(Runner):
         until = clock() + seconds
         while clock() < until:
             times.append(trip())
-        _, cores = meter.stop()
-        times.sort()
-        return Reading(
-            {
-                "median_us": times[len(times) // 2] * 1e6,
-                "p99_us": times[len(times) * 99 // 100] * 1e6,
-            },
-            cores,
-        )
+        took, cores = meter.stop()
+        cpu_s = cores.server * took / len(times) * 1e6
+        return Reading({**percentiles(times), "cpu_s": cpu_s}, cores)
 
     def close(self) -> None:
+        self._probe.close()
+
+
+class BusyLatencyRunner(ThroughputRunner):
+    """``median_us`` and ``p99_us`` of a probe while others publish; ``rate`` is theirs.
+
+    A process of its own sends a message each millisecond, unless it still waits for the
+    last one: in the generator's own loop, that loop's turns would be measured.
+    """
+
+    PAUSE_SECONDS = 0.001
+
+    def __init__(self, rig: Rig, name: bytes, payload: bytes) -> None:
+        super().__init__(rig)
+        try:
+            self._probe = Probe(rig.server, name, payload)
+        except BaseException:
+            rig.close()
+            raise
+
+    def settle(self) -> None:
+        super().settle()
+        self._probe.settle()
+
+    def run(self, seconds: float) -> Reading:
+        self.rig.run(seconds / 10)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            self._probe_and_exit(writing, seconds)
+        os.close(writing)
+        try:
+            sample = self.rig.run(seconds)
+        finally:
+            with open(reading, "rb") as pipe:
+                data = pipe.read()
+            os.waitpid(pid, 0)
+        times = list(array("d", data))
+        if not times:
+            raise BenchError(f"{self.server.name}: the probe received nothing")
+        return Reading({**percentiles(times), "rate": sample.rate}, sample.cores)
+
+    def _probe_and_exit(self, writing: int, seconds: float) -> None:
+        """In the child: probe from the first to the last tenth of the run, and tell how long."""
+        times = array("d")
+        try:
+            time.sleep(seconds / 10)
+            until = time.perf_counter() + seconds * 0.8
+            while time.perf_counter() < until:
+                times.append(self._probe.trip())
+                time.sleep(self.PAUSE_SECONDS)
+            os.write(writing, times.tobytes())
+        finally:
+            os._exit(0)
+
+    def close(self) -> None:
+        super().close()
         self._probe.close()
 
 

@@ -6,6 +6,7 @@ The ``guarded`` variant keeps each server's own default bounds on slow consumers
 the case with a stalled subscriber needs them. The ``hub`` variant listens for
 WebSockets as well, and ``no-hub`` is pubsubd without a hub port. Those of the
 ``mesh`` variant are linked with one another: pubsubd in a mesh, nats in a cluster.
+A relay of the ``share`` variant is in ``floors``; others know no such variant.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import floors
 from .hubwires import MINIMAL
 from .links import BenchError, Link, connect
 from .protocols import WIRES, Wire
@@ -63,6 +65,8 @@ def find_program(name: str) -> str | None:
 
 def why_missing(name: str, python: str) -> str | None:
     """How to get the server `name`, if it is not there; None if it is."""
+    if name in floors.FLOORS:
+        return floors.why_missing(name)
     if name == "websockets":
         command = [python, "-c", "import websockets.asyncio.server"]
         try:
@@ -77,6 +81,12 @@ def default_python() -> str:
     """The checkout's own interpreter if it has one, otherwise the one running this."""
     own = ROOT / ".venv" / "bin" / "python"
     return str(own) if own.exists() else sys.executable
+
+
+def _wire(name: str, variant: str) -> Wire:
+    if name in floors.FLOORS:
+        return floors.SHARED if variant == "share" else floors.RELAYED
+    return MINIMAL if name == "websockets" else WIRES[name]
 
 
 def _free_port() -> int:
@@ -101,15 +111,21 @@ class Server:
     Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `hub_port`, where it
     listens for WebSockets, if it does; `route_port`, where nats listens for its like;
     `pid`; `companions`, further servers that are measured and ended with this one.
-    With `peer`, the server makes a link to that one.
+    With `peer`, the server makes a link to that one. `tree` is the checkout whose pubsubd
+    it is.
     """
 
     def __init__(
-        self, name: str, python: str, variant: str = "", peer: Server | None = None
+        self,
+        name: str,
+        python: str,
+        variant: str = "",
+        peer: Server | None = None,
+        tree: Path = ROOT,
     ) -> None:
         """Start it and wait until it answers; raises BenchError with its log if it does not."""
         self.name = name
-        self.wire: Wire = MINIMAL if name == "websockets" else WIRES[name]
+        self.wire: Wire = _wire(name, variant)
         self.port = 0
         self.hub_port = 0
         self.monitor_port = 0
@@ -123,10 +139,13 @@ class Server:
         environment = dict(os.environ)
         if name == "pubsubd":
             command = self._pubsubd(python)
-            environment["PYTHONPATH"] = str(ROOT)
+            environment["PYTHONPATH"] = str(tree.resolve())
         elif name == "websockets":
             self.port = self.hub_port = _free_port()
             command = [python, str(_MINIMAL), str(self.port)]
+        elif name in floors.FLOORS:
+            self.port = _free_port()
+            command = floors.command(name, python, self.port, variant == "share")
         else:
             self.port = _free_port()
             program = find_program(name)
@@ -313,8 +332,9 @@ class Fleet:
     A context manager: leaving it ends every one of them.
     """
 
-    def __init__(self, python: str) -> None:
+    def __init__(self, python: str, tree: Path = ROOT) -> None:
         self._python = python
+        self._tree = tree
         self._servers: dict[tuple[str, str], Server] = {}
 
     def __enter__(self) -> Fleet:
@@ -328,7 +348,7 @@ class Fleet:
         """The running server `name`; a `variant` is a further instance of it."""
         key = (name, variant)
         if key not in self._servers:
-            self._servers[key] = Server(name, self._python, variant)
+            self._servers[key] = Server(name, self._python, variant, tree=self._tree)
         return self._servers[key]
 
     def chain(self, name: str, count: int) -> list[Server]:
@@ -339,7 +359,7 @@ class Fleet:
         first = self.get(name, "mesh")
         servers = [first, *first.companions]
         while len(servers) < count:
-            servers.append(Server(name, self._python, "mesh", servers[-1]))
+            servers.append(Server(name, self._python, "mesh", servers[-1], self._tree))
             first.companions.append(servers[-1])
         return servers[:count]
 

@@ -61,7 +61,7 @@ def soak(plan: Plan, directory: Path, verdict: Verdict) -> None:
     with Mesh(directory, count, *flags, tls=made) as mesh:
         lines, hubs = [mesh.line(i) for i in range(count)], [mesh.hub(i) for i in range(count)]
         controls = [Line(line) for line in lines]
-        before = [_look(mesh, controls, i) for i in range(count)]
+        before = _look_settled(mesh, controls)
         pubs, subs = _clients(plan, lines, hubs)
         routes = [
             Route("a probe through one daemon", lines[0], lines[0]),
@@ -104,10 +104,31 @@ def _clients(plan: Plan, lines: list[Address], hubs: list[Address]) -> tuple[lis
     return pubs, subs
 
 
-def _look(mesh: Mesh, controls: list[Line], index: int) -> tuple[int, int, int]:
-    """Descriptors, connections and subscriptions of a daemon."""
-    told = controls[index].request("stats")
-    return mesh.daemons[index].descriptors(), told["connections"], told["subscriptions"]
+def _look(mesh: Mesh, controls: list[Line]) -> list[tuple[int, int, int]]:
+    """Descriptors, connections and subscriptions of each daemon."""
+    seen = []
+    for one, control in zip(mesh.daemons, controls, strict=True):
+        told = control.request("stats")
+        seen.append((one.descriptors(), told["connections"], told["subscriptions"]))
+    return seen
+
+
+def _look_settled(mesh: Mesh, controls: list[Line]) -> list[tuple[int, int, int]]:
+    """As above, once each has its links and the control alone, twice in a row.
+
+    Two daemons that dial each other at once have two connections until one of them is closed, and
+    a connection that has left keeps its descriptor a little longer.
+    """
+    own = [mesh.degree(i) + 1 for i in range(len(controls))]
+    seen: list[tuple[int, int, int]] = []
+
+    def settled() -> bool:
+        nonlocal seen
+        before, seen = seen, _look(mesh, controls)
+        return seen == before and [connections for _, connections, _ in seen] == own
+
+    wait_until(settled, "each daemon has its links alone", tick=0.05)
+    return seen
 
 
 def _run(plan: Plan, mesh: Mesh, load: Worker, churn: Worker) -> tuple[list[list[int]], float]:
@@ -158,14 +179,16 @@ def _judge_end(
 
     def back() -> bool:
         nonlocal after
-        after = [_look(mesh, controls, i) for i in range(len(mesh.daemons))]
+        after = _look(mesh, controls)
         return after == before
 
     try:
         wait_until(back, "descriptors are back", patience=30, tick=0.1)
     finally:
         verdict.check(
-            "descriptors, connections, subscriptions as before", f"{after}", after == before
+            "descriptors, connections, subscriptions as before",
+            f"{after}, before {before}",
+            after == before,
         )
     for control in controls:
         told = control.request("stats")

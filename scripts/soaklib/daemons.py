@@ -324,6 +324,10 @@ class Mesh:
     def request(self, index: int, what: str) -> dict[str, Any]:
         return self.daemons[index].request(what, self.line(index))
 
+    def degree(self, index: int) -> int:
+        """How many links a daemon has once all are there."""
+        return sum(index in edge for edge in self.edges)
+
     def wait_linked(self) -> None:
         """Wait until each one knows all others and has all its links."""
 
@@ -332,10 +336,9 @@ class Mesh:
                 told = self.request(i, "peers")
                 known = {one["node"] for one in told["daemons"] if one["hops"] is not None}
                 known.add(told["node"])
-                links = sum(i in edge for edge in self.edges)
                 if len(known) < len(self.daemons) or told["flooding"]:
                     return False
-                if len(told["links"]) < links:
+                if len(told["links"]) < self.degree(i):
                     return False
             return True
 

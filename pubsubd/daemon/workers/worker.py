@@ -94,7 +94,7 @@ class Worker:
         if reloader.hub is not None:
             actors = Actors(siblings, time.time)
             reloader.hub.settle = siblings.settle
-            reloader.hub.join(actors, actors.letters)
+            reloader.hub.join(actors, actors.letters, actors.streams)
         access = server.broker.access
         access.on_failure = lambda address, guess: siblings.tell(
             _FAILURE, b"%d %b" % (guess, address.encode())

@@ -54,32 +54,32 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
 def _send_elsewhere(
     signal: Signal, message: m.Incoming, node: str, target: str, delivery: r.Delivery
 ) -> None:
-    """Send a message to an actor of another daemon, which says what has become of it if asked to.
+    """Send a message to an actor of another daemon.
 
-    In dialect A that matters for an ask; in B also for a tell, if the actor is not there.
+    What becomes of it matters for an ask; in B also for a tell, if the actor is not there.
     """
     federation, connection = signal.connection.hub.federation, signal.connection
     assert federation is not None
     ask, in_a = message.pattern == "ask", signal.dialect == "A"
 
-    def answer(words: list[str] | None) -> None:
+    def answer(at: int | None) -> None:
         if connection.left or connection.peer.ending is not None:
             return
-        if words is None and not ask:
-            return  # it was sent, and nobody has said that it did not arrive
-        if words is not None and words[0] == "done":
-            if in_a:
-                ident = text_of(message.id) or delivery.id
-                ack = r.DeliveryAck(message_id=ident, delivered_at=int(words[1]))
-                signal.reply(message, "hub:delivery_ack", ack)
-            return
-        try:
-            _tell_unknown(signal, message, target)
-        except RefusedError as error:
-            signal.error(error.code, error.text, error.details, message)
+        if at is None:
+            try:
+                _tell_unknown(signal, message, target)
+            except RefusedError as error:
+                signal.error(error.code, error.text, error.details, message)
+        elif ask and in_a:
+            ident = text_of(message.id) or delivery.id
+            ack = r.DeliveryAck(message_id=ident, delivered_at=at)
+            signal.reply(message, "hub:delivery_ack", ack)
 
-    mode = "ack" if ask else "no" if in_a else "nak"
-    federation.send(node, key_of(target), delivery, mode, answer)
+    if not federation.send(
+        node, key_of(target), delivery, ask=ask, answer=answer if ask or not in_a else None
+    ):
+        text = f"too many messages to the daemon {node} are under way"
+        raise RefusedError("rate_limited", text, {"retryAfter": 1})
 
 
 def _tell_unknown(signal: Signal, message: m.Incoming, target: str) -> None:

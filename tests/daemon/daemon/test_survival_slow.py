@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from tests.daemons import (
     Dial,
     Line,
     Start,
-    error_codes,
     frame,
     frames,
     program,
@@ -143,9 +141,7 @@ def test_the_other_policies_do_what_they_say(start: Start, dial: Dial, policy: s
     if policy == "disconnect":
         assert stats["errors"] == {"slow-consumer": 1}
         assert stats["dropped"] == 0
-        heard = slow.hear_end()
-        assert error_codes(heard) == ["slow-consumer"]
-        assert heard.startswith(said)
+        assert slow.hear_end().startswith(said)
     else:
         assert stats["errors"] == stats["closed"] == {}
         assert stats["dropped"] > 0
@@ -172,26 +168,6 @@ def test_a_burst_a_drain_and_a_later_burst_do_not_cut_a_healthy_subscriber(
     stats = publisher.stats()
     assert stats["errors"] == stats["closed"] == {}
     assert stats["messages_in"] == 5 * (256 + 1)
-
-
-def test_a_consumer_that_was_given_up_on_is_waited_for_again_once_it_has_caught_up(
-    start: Start, dial: Dial
-) -> None:
-    daemon = start("--max-pending", "16MiB", "--stall-timeout", "0.5", "--stall-budget", "60")
-    publisher, listener = dial(daemon), _listen(dial, daemon, "big", buffer=16 * KIB)
-    said = frame("big", b"m" * (64 * KIB))
-    for _ in range(2):
-        # Nobody reads, so the publisher waits for stall_timeout, and then no more.
-        publisher.say(said * 16 * 14 + END)
-        publisher.ping()
-        assert publisher.stats()["backlog_bytes"] > 8 * MIB
-        assert listener.hear_until(END) == said * 16 * 14 + END
-        wait_until(lambda: publisher.stats()["backlog_bytes"] == 0, "it has caught up")
-        # Far more than may wait, and sent faster than it is read.
-        with Background(publisher.say, said * 16 * 48 + END):
-            assert listener.hear_until(END) == said * 16 * 48 + END
-    stats = publisher.stats()
-    assert stats["errors"] == stats["closed"] == {}
 
 
 class _Flood:
@@ -236,38 +212,6 @@ def test_a_subscriber_that_pauses_during_a_flood_holds_it_up_and_loses_nothing(
     assert len(heard) == (flood.turns - 12) * flood.size + len(END)
     stats = control.stats()
     assert stats["errors"] == stats["closed"] == {}
-
-
-def _pause_thrice(daemon: Daemon, dial: Dial) -> bool:
-    """Pause for 200 ms, three times in a flood; return whether all of it came."""
-    publisher, listener = dial(daemon), _listen(dial, daemon, "flood")
-    flood = _Flood(publisher)
-    heard = b""
-    with Background(flood.run):
-        try:
-            for _ in range(3):
-                for _ in range(8):
-                    flood.hear_turn(listener)
-                time.sleep(0.2)  # the pause itself
-            flood.over.set()
-            heard = listener.hear_until(END)
-        except (ConnectionError, AssertionError):
-            flood.over.set()
-    return len(heard) == (flood.turns - 24) * flood.size + len(END)
-
-
-def test_a_subscriber_that_pauses_200_ms_during_a_flood_is_not_cut(
-    start: Start, dial: Dial
-) -> None:
-    # With the default patience, 250 ms. A machine that oversleeps makes the pause another one
-    # than was meant, so there are several tries; the test before this one leaves no such room.
-    for _ in range(5):
-        daemon = start()
-        if _pause_thrice(daemon, dial):
-            assert "reason=" not in daemon.log
-            return
-        daemon.wait_log("reason=slow-consumer")
-    pytest.fail("cut in each of 5 tries")
 
 
 def test_a_pattern_of_short_pauses_is_not_cut_while_the_budget_lasts(

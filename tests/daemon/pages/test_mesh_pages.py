@@ -24,6 +24,7 @@ from pubsubd.mesh import (
     link,
     linkstate,
     pages,
+    streams,
     window,
 )
 from pubsubd.mesh.state import MeshCounters
@@ -164,6 +165,13 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"come to {directory.RATE / 1e6:g} MB a second",
         f"in parts of about {directory.PART // 1024} KiB",
         f"up to {directory.MAX_KNOWN:,} actors of other daemons, with {ALL_DETAILS // MIB} MiB",
+        f"confirmed after {streams.CONFIRM:g} seconds, or when there are {streams.AT_ONCE}",
+        f"not confirmed after {streams.AGAIN:g} seconds",
+        f"After {streams.PATIENCE:g} seconds, or when the other",
+        f"{streams.MAX_UNCONFIRMED // MIB} MiB that are not confirmed",
+        f"{streams.MAX_EACH // MIB} MiB of them to one daemon",
+        f"{streams.MAX_HELD // MIB} MiB that wait for earlier ones",
+        f"and {streams.MAX_WAITING:,} messages from one daemon",
         f"takes {BROADCASTS // 60} broadcasts and displacements a second",
         f"and {BURST:,} at once",
     ):

@@ -6,6 +6,7 @@ Its figures are no matter of tests.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -95,8 +96,9 @@ ACKNOWLEDGED_TWICE = """connection.send(publish(message))
     ("old", "new", "complaint"),
     [
         ("", "", ""),
-        ("broadcast((receiver,), text)\n", TWICE, "bytes of"),
-        ("connection.send(publish(message))\n", ACKNOWLEDGED_TWICE, "bytes of"),
+        # Seen in the measured time, or at the end of a time with fewer messages than that.
+        ("broadcast((receiver,), text)\n", TWICE, "bytes of|instead of"),
+        ("connection.send(publish(message))\n", ACKNOWLEDGED_TWICE, "bytes of|instead of"),
         ('"to": to,', '"to": sender,', "instead of"),
         ('[connection] = message["from"]', '[connection] = "@(bench/x)"', "different from byte"),
         ('"id": str(uuid.uuid4())', '"id": "1"', "instead of"),
@@ -129,7 +131,7 @@ def test_a_hub_message_that_is_wrong_fails_the_run(
     options = ["--servers", "websockets", *HUB_OPTIONS, "--python", str(server)]
     done = bench("ws-one-acked", *options)
     assert done.returncode == bool(complaint), done.stdout + done.stderr
-    assert complaint in done.stdout
+    assert re.search(complaint, done.stdout), done.stdout
 
 
 def heard(frames: bytes) -> list[bytes]:

@@ -18,8 +18,9 @@ from benchlib import topology
 from benchlib.cases import idle_texts, mixed, names_own, new_names
 from benchlib.hubcases import CASES, GROUPS
 from benchlib.meter import Cores
+from benchlib.profiles import parse_perf, parse_spy
 from benchlib.protocols import WIRES, Want
-from benchlib.report import Result, judge, number, text
+from benchlib.report import Result, judge, limit, number, text
 from benchlib.runners import Reading
 from benchlib.traffic import Load, Plan
 from tests.daemons import ROOT
@@ -325,20 +326,114 @@ def test_a_rate_is_compared_with_the_better_peer_round_by_round() -> None:
         "pubsubd": readings("rate", 40, 20, 44),
         "nats": readings("rate", 20, 10, 20),
         "redis": readings("rate", 12, 12, 12),
+        "py-relay": readings("rate", 44, 22, 80),
     }
     verdict = judge(result, result.case.targets[0])
     assert (verdict.against, verdict.measured, verdict.word) == ("nats", 2.0, "ok")
-    assert (verdict.low, verdict.high) == (2.0, 2.2)
+    assert (verdict.low, verdict.high) == (2.0, 2.1)  # the quartiles
+    floor = judge(result, result.case.targets[1])
+    assert (floor.against, floor.measured, floor.word) == ("py-relay", 10 / 11, "at floor")
+    (line, *_) = [line for line in text([result], ["pubsubd", "nats"]).splitlines() if "±" in line]
+    assert line.split()[2:6] == ["40", "±25%", "20", "±25%"]
+
+
+@pytest.mark.parametrize(
+    ("server", "cores", "word"),
+    [
+        ("pubsubd", Cores(generator=0.5, server=0.95), "server"),
+        ("pubsubd", Cores(generator=0.95, server=0.95), "both"),
+        ("redis", Cores(generator=0.95, server=0.5), "generator"),
+        ("nats", Cores(generator=0.4, server=1.45), "machine"),
+        ("nats", Cores(generator=0.4, server=1.1), "waits"),  # it could have used the rest
+        ("pubsubd", Cores(generator=0.4, server=0.5, others=1.0), "others"),
+        ("pubsubd", Cores(generator=0.4, server=0.5), "waits"),
+    ],
+)
+def test_what_limited_a_run_is_told_by_who_used_the_cores(
+    server: str, cores: Cores, word: str
+) -> None:
+    assert limit(server, cores, machine=2) == word
+
+
+def test_the_floor_is_measured_on_the_same_sockets() -> None:
+    # To some, to all one at a time, and what has no floor.
+    cases = ["names-own", "latency", "latency-busy"]
+    servers = ["--servers", "pubsubd,c-relay,py-relay", "--python", sys.executable]
+    done = bench(*cases, *servers, "--runs", "1", "--extra", "0", "--seconds", "0.05")
+    assert done.returncode == 0, done.stdout + done.stderr
+    head, _, *rows = (line.split() for line in done.stdout.splitlines())
+    assert head[2:5] == ["pubsubd", "c-relay", "py-relay"]
+    figures = {(row[0], row[1]): row[2:5] for row in rows}
+    for metric in ("rate", "cpu_s", "limit"):
+        assert "-" not in figures["names-own", metric]
+    assert figures["latency-busy", "p99_us"][1:] == ["-", "-"]  # which tell no name from another
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-case"], ["one-16", "--tree", "/nowhere"]])
+def test_profile_refuses_nonsense(arguments: list[str], refuse: Callable[..., None]) -> None:
+    refuse("profile", *arguments)
+
+
+SPYING = """#!/bin/sh
+while [ $# -gt 0 ]; do
+    [ "$1" = -o ] && printf '%s\\n' \
+        'run (pubsubd/daemon/run.py:9);receive (pubsubd/broker/broker.py:344) 60' \
+        'run (pubsubd/daemon/run.py:9);receive (pubsubd/broker/broker.py:345) 30' \
+        'run (pubsubd/daemon/run.py:9) 10' \
+        'run (pubsubd/daemon/run.py:9);get_events (trio/_core/_io_epoll.py:243) 900' > "$2"
+    shift
+done
+"""
+
+
+def test_profile_shows_the_shares_of_the_time_at_work(tmp_path: Path) -> None:
+    spy = tmp_path / "spy"
+    spy.write_text(SPYING)
+    spy.chmod(0o755)
+    command = [sys.executable, str(BENCH.with_name("profile")), "latency", "--py-spy", str(spy)]
+    command += ["--seconds", "0.2", "--python", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = [line.split() for line in done.stdout.splitlines()]
+    assert shown[0][0] == "latency:"
+    assert ["90.0%", "broker/broker.py"] in shown
+    assert ["90.0%", "90.0%", "broker/broker.py:receive"] in shown
+    assert ["10.0%", "100.0%", "daemon/run.py:run"] in shown
+    assert "get_events" not in done.stdout.partition("spy, beside")[2]
+
+
+PERF = """# Overhead  Shared Object  Symbol
+    42.90%|python3.11                |[.] _PyEval_EvalFrameDefault
+    39.50%|[kernel.kallsyms]         |[k] _copy_from_iter
+    10.10%|[kernel.kallsyms]         |[k] tcp_sendmsg_locked
+     7.50%|libc.so.6                 |[.] malloc
+"""
+
+
+def test_perf_s_report_is_summed_by_kernel_interpreter_and_library() -> None:
+    profile = parse_perf(PERF)
+    assert {part: round(share, 3) for part, share in profile.parts.items()} == {
+        "interpreter": 0.429,
+        "kernel": 0.496,
+        "libc.so.6": 0.075,
+    }
+    assert profile.functions["_copy_from_iter (kernel)"] == (0.395, 0.0)
+
+
+def test_lines_are_told_apart_if_that_is_asked() -> None:
+    raw = "run (pubsubd/a.py:9);f (pubsubd/b.py:1) 3\nrun (pubsubd/a.py:9);f (pubsubd/b.py:2) 1\n"
+    assert parse_spy(raw).functions["b.py:f"] == (1.0, 1.0)
+    assert parse_spy(raw, by_line=True).functions["b.py:f:1"] == (0.75, 0.75)
 
 
 def test_a_latency_over_its_bound_is_a_miss() -> None:
     result = Result(CASES["latency"])
     result.readings = {
-        "pubsubd": readings("median_us", 30),
-        "nats": readings("median_us", 20),
+        "pubsubd": readings("p99_us", 30),
+        "nats": readings("p99_us", 20),
     }
-    assert judge(result, result.case.targets[0]).word == "MISS"
-    assert judge(result, result.case.targets[1]).word == "-"  # no redis to compare with
+    verdicts = {target.metric: judge(result, target).word for target in result.case.targets}
+    assert verdicts == {"median_us": "-", "p99_us": "MISS", "cpu_s": "-"}  # nothing to compare
     assert "MISS" in text([result], ["pubsubd", "nats"])
 
 

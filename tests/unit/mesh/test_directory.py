@@ -11,35 +11,8 @@ import pytest
 from pubsubd.broker.turn import Turn, finish
 from pubsubd.mesh import directory
 from pubsubd.protocol import wire
-from tests.webs import Node, Web, build
-
-
-class Hub:
-    """A hub of which only the claims are real."""
-
-    connections = 1
-
-    def __init__(self, node: Node) -> None:
-        self.directory = node.mesh.directory
-        self.known: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self.lost: list[tuple[str, str]] = []
-        self.room = 10_000
-        self.directory.serve(self)
-
-    def describe(self, key: str) -> bytes | None:
-        return b'{"of":"%b"}' % key.encode()
-
-    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
-        if (node, key) not in self.known and len(self.known) >= self.room:
-            return False
-        self.known[node, key] = since, details
-        return True
-
-    def forget(self, node: str, key: str) -> None:
-        del self.known[node, key]
-
-    def lose(self, key: str, node: str) -> None:
-        self.lost.append((key, node))
+from tests.federations import BareHub as Hub
+from tests.webs import Web, build
 
 
 class Counted(Turn):

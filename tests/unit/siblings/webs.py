@@ -72,7 +72,7 @@ class HubWorker(Room, Ends):
         self.links = {}
         actors = Actors(self.siblings, lambda: self.now + workers.now)
         self.hub.settle = self.siblings.settle
-        self.hub.join(actors, actors.letters)
+        self.hub.join(actors, actors.letters, actors.streams)
 
     def register(self, name: str, **more: Any) -> Any:
         """Let a connection come and register ``x/NAME`` in dialect B; return the answer."""

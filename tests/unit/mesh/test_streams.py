@@ -1,0 +1,252 @@
+"""Messages to actors of other daemons arrive once and in order, or their sender is told."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from pubsubd.broker.turn import finish
+from pubsubd.mesh import streams
+from tests.federations import BareHub
+from tests.webs import Web
+
+
+class Office:
+    """The streams of one daemon, and what is delivered there.
+
+    Attributes:
+        absent: addresses that nobody has.
+        heard: sender and receiver -> what was delivered.
+        told: message -> when it was delivered, or None.
+    """
+
+    def __init__(self, web: Web, name: str) -> None:
+        self.mesh = web[name].mesh
+        self.streams = self.mesh.streams
+        self.streams.deliver = self._deliver
+        self.absent: set[str] = set()
+        self.heard: dict[str, list[int]] = {}
+        self.told: dict[int, int | None] = {}
+        BareHub(web[name])
+
+    def _deliver(self, _node: str, key: str, body: bytes) -> bool:
+        if body == b"bad":
+            raise ValueError(body)
+        if key in self.absent:
+            return False
+        sender, number = body.decode().split()
+        self.heard.setdefault(f"{sender} {key}", []).append(int(number))
+        return True
+
+    def send(self, to: str, number: int, sender: str = "x/ann", key: str = "x/bob") -> bool:
+        """Send a numbered message; what becomes of it is told once."""
+
+        def answer(at: int | None) -> None:
+            assert number not in self.told
+            self.told[number] = at
+
+        body = b"%b %d" % (sender.encode(), number)
+        sent = self.streams.send(to, (sender, key), key, body, ask=number % 7 == 0, answer=answer)
+        self.mesh.letters.post()
+        return sent
+
+
+def start(*edges: str) -> tuple[Web, dict[str, Office]]:
+    """Return a mesh that has settled."""
+    web = Web()
+    web.add(*sorted(set("".join(edges))))
+    offices = {name: Office(web, name) for name in web.nodes}
+    web.link(*edges)
+    web.run()
+    return web, offices
+
+
+def disturb(office: Office, fate: Callable[[str], list[float]], web: Web, to: Office) -> None:
+    """Let each letter of a daemon to another come after each of some seconds, as ``fate`` says."""
+    (me,) = [name for name, node in web.nodes.items() if node.mesh is office.mesh]
+
+    def send(_node: str | None, words: str, body: bytes = b"") -> None:
+        for after in fate(words):
+            web.schedule(web.now + after, come, words.split(" "), body)
+
+    def come(words: list[str], body: bytes) -> None:
+        finish(to.mesh.letters.kinds[words[0]](me, words, body) or iter(()))
+        to.streams.confirm()
+
+    office.mesh.letters.send = send  # type: ignore[method-assign]
+
+
+def test_what_a_new_link_carries_faster_waits_for_what_was_sent_before() -> None:
+    web, offices = start("ab", "bc")
+    web.link("ca")
+    direct = False
+    for number in range(1, 400):
+        offices["a"].send("c", number)
+        direct = direct or web["a"].mesh.links["c"].ready if "c" in web["a"].mesh.links else False
+        web.run(0.0003)
+    web.run(0.1)
+    assert direct
+    assert offices["c"].heard == {"x/ann x/bob": list(range(1, 400))}
+    assert offices["a"].told.keys() == set(range(1, 400))
+    assert None not in offices["a"].told.values()
+    assert offices["a"].streams.repeated == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_on_any_way_each_arrives_once_and_in_order_or_its_sender_is_told(seed: int) -> None:
+    rng = random.Random(seed)
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    far.absent = {"x/nobody"}
+
+    def fate(_words: str) -> list[float]:
+        return [rng.random() * 0.05 for _ in range(rng.choice((0, 1, 1, 1, 2)))]
+
+    disturb(near, fate, web, far)
+    disturb(far, fate, web, near)
+    pairs = [(f"x/{one}", key) for one in "abc" for key in ("x/bob", "x/cid", "x/nobody")]
+    sent: dict[str, list[int]] = {}
+    lost = set()
+    for number in range(300):
+        sender, key = rng.choice(pairs)
+        near.send("b", number, sender, key)
+        if key in far.absent:
+            lost.add(number)
+        else:
+            sent.setdefault(f"{sender} {key}", []).append(number)
+        web.run(rng.choice((0.0, 0.0, 0.01)))
+    web.run(streams.PATIENCE + 1)
+    assert near.told.keys() == set(range(300))
+    unconfirmed = {number for number, at in near.told.items() if at is None} - lost
+    for pair, numbers in sent.items():
+        heard = far.heard[pair]
+        assert heard == sorted(set(heard))
+        assert set(numbers) - set(heard) <= unconfirmed
+    assert lost <= {number for number, at in near.told.items() if at is None}
+    assert len(unconfirmed) < 3
+    assert near.streams.unconfirmed == far.streams.held == 0
+    assert near.streams.lost == len(lost | unconfirmed)
+
+
+def test_a_lost_letter_is_sent_again_and_holds_up_only_those_behind_it() -> None:
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    fates = iter([[]])
+    disturb(near, lambda _words: next(fates, [0.001]), web, far)
+    near.send("b", 1)
+    near.send("b", 2)
+    near.send("b", 3, "x/eve")
+    near.send("b", 4, key="x/cid")
+    web.run(0.01)
+    assert far.heard == {"x/eve x/bob": [3], "x/ann x/cid": [4]}
+    assert far.streams.held > 0
+    for number in range(5, 50):  # which are confirmed all the time
+        near.send("b", number, "x/eve")
+        web.run(streams.AGAIN / 40)
+    assert far.heard["x/ann x/bob"] == [1, 2]
+    web.run(streams.CONFIRM + 0.01)
+    assert near.told.keys() == set(range(1, 50))
+    assert near.streams.repeated < 5
+    assert far.streams.held == near.streams.unconfirmed == 0
+
+
+def test_what_goes_nowhere_is_told_after_a_stated_time_and_those_behind_it_go_on() -> None:
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    lost = {"1"}
+    disturb(near, lambda words: [] if words.split()[2] in lost else [0.001], web, far)
+    near.send("b", 1)
+    web.run(streams.PATIENCE - 0.1)
+    near.send("b", 2)
+    web.run(0.05)
+    assert near.told == {}
+    assert far.heard == {}
+    web.run(1.5)
+    assert near.told[1] is None
+    assert near.told[2] is not None
+    assert far.heard == {"x/ann x/bob": [2]}
+    lost.clear()
+    near.send("b", 3)
+    web.run(0.1)
+    assert far.heard == {"x/ann x/bob": [2, 3]}
+
+
+def test_what_an_earlier_start_of_a_daemon_has_not_confirmed_is_told_and_not_sent_again() -> None:
+    web, offices = start("ab")
+    web.run(11)
+    near, far = offices["a"], offices["b"]
+    disturb(near, lambda _words: [], web, far)
+    near.send("b", 1)
+    del near.mesh.letters.send  # type: ignore[method-assign]
+    web.kill("b")
+    web.add("b")
+    again = Office(web, "b")
+    web.link("ab")
+    web.run(1.0)
+    assert near.told == {1: None}
+    assert again.heard == {}
+    near.send("b", 2)
+    web.run(0.1)
+    assert again.heard == {"x/ann x/bob": [2]}
+
+
+def test_a_fault_of_one_who_is_told_is_not_the_others_fault() -> None:
+    web, offices = start("ab")
+    near = offices["a"]
+
+    def fail(_at: int | None) -> None:
+        raise RuntimeError
+
+    near.streams.send("b", ("x/ann", "x/bob"), "x/bob", b"x/ann 1", ask=True, answer=fail)
+    near.send("b", 2)
+    web.run(0.1)
+    assert near.told.keys() == {2}
+    assert near.mesh.broker.faults.counts.total() == 1
+
+
+def test_letters_out_of_any_bounds_are_not_taken() -> None:
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+
+    def post(words: str, body: bytes = b"x/ann 1") -> None:
+        near.mesh.letters.send("b", words, body)
+        near.mesh.letters.post()
+        web.run(0.01)
+
+    post("send 5 1 1 0 tell x/bob")
+    post("send 4 2 1 1 tell x/bob")  # of an earlier stream
+    post(f"send 5 {streams.WINDOW + 9} 1 0 tell x/bob")
+    for number in range(3, streams.MAX_WAITING + 10, 1_000):
+        post(f"send 5 {number} 1 {number - 1} tell x/bob")
+    post("send 5 9 1 9 tell x/bob")  # waits for itself
+    post("send 5 10 1 11 tell x/bob")
+    assert far.heard == {"x/ann x/bob": [1]}
+    assert 0 < far.streams.held < 20 * 600
+    post(f"send 5 {10**17} {10**17} 0 tell x/bob", b"x/ann 2")
+    assert far.heard == {"x/ann x/bob": [1, 2]} or far.heard["x/ann x/bob"][-1] == 2
+    assert far.streams.held == 0
+    post("send 6 1 1 0 tell x/bob", b"bad")
+    post("send 6 2 1 1 tell x/bob", b"x/ann 3")
+    assert far.heard["x/ann x/bob"][-1] == 3
+    for words in ("send 6 x 1 0 tell k", "send 6", f"send 6 {'9' * 4_000} 1 0 tell k"):
+        post(words)
+    assert far.mesh.letters.ignored["malformed"] == 3
+    web.run(1.0)
+    assert near.told == {}
+
+
+def test_a_storm_of_letters_to_nobody_is_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MAX_FAILED", 20)
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    far.absent = {"x/bob"}
+    for number in range(500):
+        near.send("b", number, key="x/cid" if number % 3 else "x/bob")
+        if number % 100 == 0:
+            web.run(0.01)
+    web.run(1.0)
+    assert {number for number, at in near.told.items() if at is None} == set(range(0, 500, 3))
+    assert near.told.keys() == set(range(500))
+    assert near.streams.repeated == 0
