@@ -11,7 +11,7 @@ from pubsubd.protocol.limits import MAX_READ, READ_SIZE
 from pubsubd.routing.outbox import Pieces
 
 BATCH = 1
-"""Messages: flags, the length of a label, the label, and whole frames of the line protocol."""
+"""Messages: flags, how many, the length of a label, the label, and frames of the line protocol."""
 
 WANT = 2
 """Keys of which the other worker now has, or no longer has, subscribers: one a line."""
@@ -34,7 +34,7 @@ VOUCHED, RELAYED = 1, 2
 of the mesh."""
 
 _HEAD = struct.Struct("!IB")
-_BATCH = struct.Struct("!BH")
+_BATCH = struct.Struct("!BIH")
 _MOST_LABEL = 65_535
 
 
@@ -43,19 +43,19 @@ def frame(kind: int, data: bytes = b"") -> bytes:
     return _HEAD.pack(len(data), kind) + data
 
 
-def batch(flags: int, label: bytes, chunks: list[bytes]) -> Pieces:
-    """Return a batch of frames of the line protocol."""
+def batch(flags: int, count: int, label: bytes, chunks: list[bytes]) -> Pieces:
+    """Return a batch of ``count`` messages, as frames of the line protocol."""
     label = label[:_MOST_LABEL]
     size = _BATCH.size + len(label) + sum(map(len, chunks))
-    head = _HEAD.pack(size, BATCH) + _BATCH.pack(flags, len(label)) + label
+    head = _HEAD.pack(size, BATCH) + _BATCH.pack(flags, count, len(label)) + label
     return Pieces([head, *chunks])
 
 
-def open_batch(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the flags, the label and the frames of a batch."""
-    flags, length = _BATCH.unpack_from(data)
+def open_batch(data: bytes) -> tuple[int, int, bytes, bytes]:
+    """Return the flags, the number of messages, the label and the frames of a batch."""
+    flags, count, length = _BATCH.unpack_from(data)
     stop = _BATCH.size + length
-    return flags, data[_BATCH.size : stop], data[stop:]
+    return flags, count, data[_BATCH.size : stop], data[stop:]
 
 
 class Frames:

@@ -7,6 +7,7 @@ Invariants:
 
 - ``counts[kind][key]`` is the number of this worker's own receivers that subscribe a key; siblings
   do not count, nor do the daemon's own names, which no message has.
+- ``subscribers`` has how many of these keys each receiver subscribes, of those that do.
 - ``_changed`` has the keys whose being there is not what the others were told last.
 """
 
@@ -34,6 +35,9 @@ class Interests:
         router: the worker's.
         is_sibling: tells whether a receiver is another worker.
         changed: called with a receiver that has subscribed something.
+
+    Attributes:
+        on_subscribers: called when ``subscribers`` has one more, or one fewer.
     """
 
     def __init__(
@@ -50,6 +54,8 @@ class Interests:
             "p": router.by_pattern,
         }
         self.counts: dict[str, dict[Any, int]] = {kind: {} for kind in self._tables}
+        self.subscribers: dict[Receiver, int] = {}
+        self.on_subscribers: Callable[[], None] = lambda: None
         self._changed: dict[tuple[str, Any], bool] = {}
         for kind, table in self._tables.items():
             table.watch = partial(self._note, kind, self.counts[kind])
@@ -61,6 +67,13 @@ class Interests:
             return
         if kind != "p" and key.startswith(OWN):
             return
+        had = self.subscribers.get(peer, 0)
+        if had + by > 0:
+            self.subscribers[peer] = had + by
+        else:
+            self.subscribers.pop(peer, None)
+        if not had or had + by <= 0:
+            self.on_subscribers()
         before = counts.get(key, 0)
         if before + by > 0:
             counts[key] = before + by
@@ -76,15 +89,24 @@ class Interests:
         if self._changed.pop((kind, key), None) is None:
             self._changed[kind, key] = not told
 
+    @property
+    def sole(self) -> Receiver | None:
+        """The receiver that gets all that siblings send: the only one that subscribes anything."""
+        return next(iter(self.subscribers)) if len(self.subscribers) == 1 else None
+
     def recount(self) -> None:
         """Count everything anew."""
+        self.subscribers.clear()
+        self.on_subscribers()
         for kind, table in self._tables.items():
             counts, before = self.counts[kind], set(self.counts[kind])
             counts.clear()
             for key, holder in table.index.values.items():
-                own = sum(not self._is_sibling(peer) for peer in holder.members)
+                own = [peer for peer in holder.members if not self._is_sibling(peer)]
                 if own and (kind == "p" or not key.startswith(OWN)):
-                    counts[key] = own
+                    counts[key] = len(own)
+                    for peer in own:
+                        self.subscribers[peer] = self.subscribers.get(peer, 0) + 1
             for key in before.symmetric_difference(counts):
                 self._change(kind, key, key in before)
 

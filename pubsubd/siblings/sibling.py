@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pubsubd.broker.delivery import NO_ROUTE
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer, address, discard, stay
 from pubsubd.protocol.errors import ProtocolError
@@ -19,6 +20,7 @@ from pubsubd.siblings.interests import follow
 
 if TYPE_CHECKING:
     from pubsubd.access.rules import Permission
+    from pubsubd.routing.targets import Receiver
     from pubsubd.routing.wildcards import Pattern
     from pubsubd.siblings.siblings import Siblings
 
@@ -71,6 +73,7 @@ class Sibling:
         self.pending: list[bytes] = []  # stays empty: what is put goes to the runs
         self.messages_in = self._messages_out = self.dropped = 0
         self.introduced = self.out = self.left = False
+        self._shipped = 0  # messages, so far
         self.marked = 0  # the last mark that has come back
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
         self._frames = frames.Frames()
@@ -113,7 +116,9 @@ class Sibling:
                 label = address(speaker).encode()
                 if speaker.relayed:
                     flags |= frames.RELAYED | (frames.VOUCHED if speaker.vouched else 0)
-            self._send(frames.batch(flags, label, chunks))
+            count = self._messages_out - self._shipped  # of all batches, told with the first
+            self._shipped = self._messages_out
+            self._send(frames.batch(flags, count, label, chunks))
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""
@@ -132,8 +137,10 @@ class Sibling:
 
     @messages_out.setter
     def messages_out(self, count: int) -> None:
-        self._siblings.broker.counters.messages_out -= count - self._messages_out
-        self._messages_out = count
+        more = count - self._messages_out
+        self._siblings.broker.counters.messages_out -= more
+        if not self._siblings.closed:  # else they are not sent
+            self._messages_out += more
 
     # In, as a connection has it
 
@@ -200,10 +207,16 @@ class Sibling:
 
     def _deliver(self, data: bytes) -> Iterator[None]:
         """Deliver the messages of a batch to this worker's own receivers."""
-        flags, label, chunk = frames.open_batch(data)
+        flags, count, label, chunk = frames.open_batch(data)
         siblings, inner = self._siblings, self._speak_for(label, flags)
         broker = siblings.broker
         counters, delivery = broker.counters, broker.delivery
+        plain = inner.sibling and not broker.router.guarded and delivery.sampler is None
+        if plain and self.marked >= siblings.sole_from:
+            sole = siblings.interests.sole
+            if sole is not None:
+                self._hand_over(inner, sole, chunk, count)
+                return
         while True:
             speaker, before = delivery.speaker, counters.messages_in
             siblings.closed = True
@@ -218,6 +231,19 @@ class Sibling:
                 return
             chunk = b""
             yield
+
+    def _hand_over(self, inner: Peer, sole: Receiver, chunk: bytes, count: int) -> None:
+        """Deliver a batch, without a look into it, to the only one who can want any of it."""
+        delivery = self._siblings.delivery
+        self.messages_in += count
+        speaker = delivery.speaker
+        delivery.speaker = inner
+        try:
+            targets = delivery.router.only(sole)
+            delivery.deliver(targets, NO_ROUTE, chunk, 0, len(chunk), max(count, 1))
+            delivery.send()
+        finally:
+            delivery.speaker = speaker
 
     def _speak_for(self, label: bytes, flags: int) -> Peer:
         """Return the peer that stands for a sender: later, messages may be delivered for it."""

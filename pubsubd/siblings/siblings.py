@@ -62,6 +62,7 @@ class Siblings:
         introductions: return frames that tell a new sibling what others have been told.
         farewells: return steps that forget what a sibling has told that is gone.
         draining: whether this worker ends.
+        sole_from: the mark after whose return what a sibling sends is for those who subscribe now.
         on_out: called when a sibling has nothing more of its clients to send.
         on_gone: each called with the number of a worker whose link has ended.
         on_introduced: called when a sibling has told all its keys.
@@ -97,6 +98,8 @@ class Siblings:
         self._introducing: dict[Sibling, Iterator[bytes]] = {}
         self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
         self.interests = Interests(broker.router, is_sibling, self._subscribed)
+        self.interests.on_subscribers = self._note_subscribers
+        self.sole_from = 0
         self.delivery.outbound = self.touched
         self.delivery.ship = self.ship
         broker.router.lent = self._count_keys
@@ -118,6 +121,7 @@ class Siblings:
             self._forget(old)
             old.peer.end("duplicate-link", f"another link to worker {number} replaces it")
         self.others[number] = sibling
+        sibling.marked = self._mark  # it has nothing to catch up with
         every = (introduce() for introduce in self.introductions)
         self._introducing[sibling] = chain.from_iterable(every)
         self._woken()
@@ -182,6 +186,12 @@ class Siblings:
         if isinstance(receiver, Peer):
             self.settle(receiver)
         self._woken()
+
+    def _note_subscribers(self) -> None:
+        self.sole_from = self._mark + 1
+        if self._next is None:
+            self._next = Hold()
+            self._woken()
 
     def _ping(self, peer: Peer, data: bytes) -> bytes:
         self.settle(peer)

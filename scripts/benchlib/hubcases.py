@@ -21,6 +21,7 @@ from .meshcases import MESH_CASES
 from .runners import IdleConnectionsRunner, RigsRunner, Runner
 from .servers import Fleet
 from .traffic import KIB, Plan, Rig
+from .workercases import WORKER_CASES
 
 _HUB: dict[str, WebSocketWire] = {
     "pubsubd": HUB,
@@ -178,5 +179,6 @@ GROUPS: dict[str, dict[str, Case]] = {
     "line": LINE_CASES,
     "hub": HUB_CASES,
     "mesh": MESH_CASES,
+    "workers": WORKER_CASES,
 }
-CASES: dict[str, Case] = LINE_CASES | HUB_CASES | MESH_CASES
+CASES: dict[str, Case] = LINE_CASES | HUB_CASES | MESH_CASES | WORKER_CASES

@@ -180,7 +180,10 @@ class Server:
     def _pubsubd(self, python: str) -> list[str]:
         ports = str(self._directory / "ports.json")
         command = [python, "-m", "pubsubd", "serve", "--port=0", "--ports-file", ports]
-        command.append("--no-hub" if self._variant == "no-hub" else "--hub-port=0")
+        no_hub = self._variant in ("no-hub", "workers")
+        command.append("--no-hub" if no_hub else "--hub-port=0")
+        if self._variant == "workers":
+            command.append("--workers=2")
         if self._variant == "mesh":
             command += ["--mesh=bench", f"--node=bench-{self._place}"]
             if self._peer:
@@ -257,8 +260,14 @@ class Server:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Its process id and those of its companions."""
-        return self.pid, *(server.pid for server in self.companions)
+        """Its process id and those of its workers and companions."""
+        return self.pid, *self._workers(), *(server.pid for server in self.companions)
+
+    def _workers(self) -> list[int]:
+        if self._variant != "workers":
+            return []
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(word) for word in found.split()]
 
     def log_tail(self) -> str:
         """The last lines that it and its companions wrote, for error messages."""

@@ -478,7 +478,7 @@ def test_answers_about_topics_and_queues_name_the_daemon_that_they_are_about(
 class Nine:
     """A directory that knows of nine other daemons."""
 
-    node = "me"
+    node, one_daemon = "me", False
 
     def __init__(self) -> None:
         self.others = [f"n{number}" for number in range(9)]

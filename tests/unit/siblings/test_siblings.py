@@ -206,12 +206,32 @@ def test_the_way_of_a_message_says_who_has_published_it(two):
     two[0].join("eve")
     two[0].say("ann", b"pub a 1 x\n")
     two[0].say("eve", b"pub a 1 y\n")
-    heads = [frames.open_batch(one[5:])[:2] for one in two[0].links[1][1]]
-    assert heads == [(0, b"tcp/ann"), (0, b"tcp/eve")]
+    heads = [frames.open_batch(one[5:])[:3] for one in two[0].links[1][1]]
+    assert heads == [(0, 1, b"tcp/ann"), (0, 1, b"tcp/eve")]
     ann = two[0].peers["ann"]
     two[0].broker.delivery.enqueue(ann, b"a", b"z")
     two[0].broker.delivery.flush()
-    assert frames.open_batch(two[0].links[1][1][-1][5:])[:2] == (frames.VOUCHED, b"tcp/ann")
+    assert frames.open_batch(two[0].links[1][1][-1][5:])[:3] == (frames.VOUCHED, 1, b"tcp/ann")
+
+
+def test_what_only_one_peer_can_want_is_not_looked_into(two):
+    worker, ann = two[1], two[0]
+    worker.say("bob", b"sub a\nsub //fwd/b\n")
+    two.settle()
+    lookups = worker.broker.router.lookups
+    ann.say("ann", b"".join(b"pub a%d 1 x\npub //b/%d 1 y\npub b 1 z\n" % (n, n) for n in range(9)))
+    two.settle()
+    heard = b"".join(b"pub a%d 1 x\npub //fwd/b/%d 1 y\n" % (n, n) for n in range(9))
+    assert worker.hears("bob") == heard
+    assert worker.broker.router.lookups == lookups
+    assert worker.peers["bob"].messages_out == 18
+    worker.join("eve")
+    worker.say("eve", b"sub a8\n")
+    two.settle()
+    ann.say("ann", b"pub a8 1 x\npub a7 1 x\n")
+    two.settle()
+    assert worker.hears("eve") == b"pub a8 1 x\n"
+    assert worker.hears("bob") == b"pub a8 1 x\npub a7 1 x\n"
 
 
 def test_questions_are_answered_by_all_who_can(two):
@@ -238,3 +258,21 @@ def test_frames_come_out_however_they_are_cut():
                 found.append(one)
         assert found == [(kind, bytes(kind * 100)) for kind in range(8)]
         assert reader.size == 0
+
+
+def test_what_is_under_way_is_not_given_to_who_has_come_since(two):
+    worker = two[1]
+    worker.join("eve")
+    worker.say("bob", b"sub secret\n")
+    two.settle()
+    two[0].say("ann", b"pub secret 1 x\n")
+    worker.leave("bob")
+    worker.say("eve", b"sub other\n")
+    (batch,) = two[0].links[1][1]
+    two[0].links[1][1].clear()
+    two.carry(0, 1, batch)
+    assert worker.hears("eve") == b""
+    two.settle()
+    two[0].say("ann", b"pub other 1 x\n")
+    two.settle()
+    assert worker.hears("eve") == b"pub other 1 x\n"
