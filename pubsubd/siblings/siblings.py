@@ -99,6 +99,7 @@ class Siblings:
         self.interests = Interests(broker.router, is_sibling, self._subscribed)
         self.delivery.outbound = self.touched
         self.delivery.ship = self.ship
+        self.delivery.siblings = self.others.values()
         broker.router.lent = self._count_keys
         broker.requests[PING] = self._ping
 
