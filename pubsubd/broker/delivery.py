@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from pubsubd.access.rules import OUTSIDE
@@ -28,7 +28,7 @@ from pubsubd.broker.turn import Turn
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.routing.router import Router
-from pubsubd.routing.targets import CopyTargets, Denied, Route, Sink, Targets
+from pubsubd.routing.targets import CopyTargets, Denied, Receiver, Route, Sink, Targets
 
 AUTH = b"//pubsubd/auth"
 """The request that logs in."""
@@ -63,6 +63,7 @@ class Delivery:
         on_unsent: called with each of these when it begins.
         on_wait: called with what the speaker waits for; the rest of its input is worked off then.
         notes: the chunk that was put together last, and what is known of the messages in it.
+        siblings: the other workers of this daemon, as receivers.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
         sampler: is shown reads while somebody looks at the busiest names; else None.
@@ -85,6 +86,7 @@ class Delivery:
         self.vouching = False
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
+        self.siblings: Collection[Receiver] = ()
         self.ship: Callable[[], None] = lambda: None
         self.touched: list[Targets | CopyTargets | Denied] = []
         self._run = _Run(self.router.nobody)
@@ -172,8 +174,16 @@ class Delivery:
         return self._run.targets
 
     def count_receivers(self, name: bytes) -> int:
-        """Return how many peers get ``name``, or its copy."""
-        return _count(self.router.receivers(name))
+        """Return how many peers get ``name``, or its copy; other workers are none."""
+        targets = self.router.receivers(name)
+        count = _count(targets)
+        if self.siblings:
+            parts = [targets]
+            if isinstance(targets, CopyTargets):
+                parts = [targets.direct, targets.copies]
+            for part in parts:
+                count -= sum(one in part.members for one in self.siblings)
+        return count
 
     def flush(self) -> None:
         """Send what was put."""

@@ -26,6 +26,7 @@ from pubsubd.access.identity import Authority
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer, address
+from pubsubd.broker.turn import Steps
 from pubsubd.hub import messages, replies
 from pubsubd.hub.codec import Message
 from pubsubd.hub.federation import Federation
@@ -41,6 +42,10 @@ __all__ = ["Connection", "HubCore", "address"]
 _KEPT = 16 * MIB  # bytes of renderings beyond which others are not kept
 _NOTHING = b"", Batch((), 0)
 _BATCHES = 8  # chunks whose renderings are kept: receivers of one read have few different ones
+
+
+Ask = Callable[[bytes, bytes], Steps[list[bytes]]]
+"""Called with the name of a question and its data; returns the answers, in steps."""
 
 
 class HubCore:
@@ -60,6 +65,8 @@ class HubCore:
         policy: rules that hold in every dialect.
         federation: its part in the mesh, or among the workers of the daemon; None if it is alone.
         settle: holds what goes out to a peer until other workers know what it has led to.
+        federation: its part in the mesh; None if the daemon has no part in one.
+        elsewhere: asks all other workers of the daemon; None if there are none.
         connections: all connections, by the number of the peer.
         touched: connections that have something to send.
         ignored: envelopes that were malformed.
@@ -88,6 +95,7 @@ class HubCore:
         self.policy = Policy(broker, self.topics, limits)
         self.federation: Federation | None = None
         self.settle: Callable[[Peer], None] = lambda _peer: None
+        self.elsewhere: Ask | None = None
         self.connections: dict[int, Connection] = {}
         self.touched: dict[Connection, None] = {}
         self.ignored = 0

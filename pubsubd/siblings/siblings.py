@@ -102,6 +102,7 @@ class Siblings:
         self.sole_from = 0
         self.delivery.outbound = self.touched
         self.delivery.ship = self.ship
+        self.delivery.siblings = self.others.values()
         broker.router.lent = self._count_keys
         broker.requests[PING] = self._ping
 

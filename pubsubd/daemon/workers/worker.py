@@ -20,6 +20,7 @@ from pubsubd.daemon.reloading import apply
 from pubsubd.daemon.run import serve
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
+from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.live import install as show_whole
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pubsubd.daemon.reload import Prepared, Reloader
     from pubsubd.daemon.scraping import Scraping
     from pubsubd.daemon.status import Status
+    from pubsubd.hub.core import HubCore
     from pubsubd.settings.config import Config
     from pubsubd.siblings.sibling import Sibling
     from pubsubd.transport.listen import BoundSocket
@@ -92,6 +94,7 @@ class Worker:
         siblings.told[_EVENT] = self._hear_event
         self._view(siblings, server, scraping)
         if reloader.hub is not None:
+            _list_all(siblings, reloader.hub)
             actors = Actors(siblings, time.time)
             reloader.hub.settle = siblings.settle
             reloader.hub.join(actors, actors.letters, actors.streams)
@@ -283,6 +286,19 @@ class Worker:
     def finish(self) -> None:
         """Say nothing: the supervisor sees it."""
         log.debug("event=worker-ended pid=%d", os.getpid())
+
+
+def _list_all(siblings: Siblings, hub: HubCore) -> None:
+    """Let lists of topics be those of all workers."""
+
+    def ask(name: bytes, data: bytes) -> Steps[list[bytes]]:
+        return list((yield from siblings.ask(name, data)).got.values())
+
+    hub.elsewhere = ask
+    siblings.questions |= {
+        NAMES: partial(answer_names, hub),
+        RECORDS: partial(answer_records, hub),
+    }
 
 
 def _read_config(descriptor: int) -> Config:

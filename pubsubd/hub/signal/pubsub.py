@@ -11,6 +11,7 @@ from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.ids import new_id
+from pubsubd.hub.listing import Record, find_page, find_records
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import (
@@ -24,7 +25,6 @@ from pubsubd.hub.signal.reading import (
 )
 from pubsubd.hub.topics import TopicError, check_hub_topic
 from pubsubd.protocol.limits import ANSWER, MAX_TOPICS
-from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.wildcards import Pattern
 
 _KNOWN = 64  # kinds of publications that are remembered for one connection
@@ -189,25 +189,17 @@ def list_topics(signal: Signal, message: m.Incoming, payload: m.Discover) -> Non
 
 def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -> Iterator[None]:
     hub, rights = signal.connection.hub, signal.connection.peer.permission
-    over, room = hub.broker.delivery.turn.over, ANSWER
-    names, total = hub.topics.page(offset, limit)
-    looked, found = 0, []
+    names, total = yield from find_page(hub, offset, limit)
+    room, looked, seen = ANSWER, 0, []
     for name in names:
-        if over():
-            yield
-        if name in hub.topics and (rights is None or rights.may_receive(name)):
-            while True:
-                try:
-                    found.append(_summary(signal, name))
-                    break
-                except Unfinished:  # who receives it takes more than a turn to find out
-                    yield
-                if name not in hub.topics:
-                    break
-            room -= len(name) + _FRAME
         looked += 1
+        if rights is None or rights.may_receive(name):
+            seen.append(name)
+            room -= len(name) + _FRAME
         if room < 0:
             break
+    records = yield from find_records(hub, seen)
+    found = [_summary(name, one) for name, one in zip(seen, records, strict=True) if one]
     signal.reply(
         message,
         "hub:topic_list",
@@ -224,23 +216,30 @@ def _list_topics(signal: Signal, message: m.Incoming, limit: int, offset: int) -
 
 
 def topic_info(signal: Signal, message: m.Incoming, payload: m.TopicInfo) -> None:
-    """Answer with the record of a topic."""
-    hub, rights = signal.connection.hub, signal.connection.peer.permission
+    """Answer with the record of a topic, in steps."""
+    hub = signal.connection.hub
     name = check_hub_topic(payload.topic, hub.limits.any_topic, hub.limits.topic_length)
-    if name not in hub.topics or not (rights is None or rights.may_receive(name)):
-        raise RefusedError("internal_error", f"Topic {shown(payload.topic or '')} not found")
-    summary = _summary(signal, name)
+    signal.connection.step = _tell_topic(signal, message, name)
+
+
+def _tell_topic(signal: Signal, message: m.Incoming, name: bytes) -> Iterator[None]:
+    hub, rights = signal.connection.hub, signal.connection.peer.permission
+    record = None
+    if rights is None or rights.may_receive(name):
+        (record,) = yield from find_records(hub, [name])
+    if record is None:
+        refused = RefusedError("internal_error", f"Topic {shown(name.decode())} not found")
+        signal.refuse(refused, message)
+        return
+    summary = _summary(name, record)
     summary.daemon = hub.daemon.get("daemon", UNSET)
     signal.reply(message, "hub:topic_info", summary)
 
 
-def _summary(signal: Signal, name: bytes) -> r.TopicSummary:
-    hub = signal.connection.hub
-    topic = hub.topics.get(name)
-    assert topic is not None
+def _summary(name: bytes, record: Record) -> r.TopicSummary:
     return r.TopicSummary(
         topic=name.decode(),
-        subscriber_count=hub.broker.delivery.count_receivers(name),
-        message_count=topic.message_count,
-        created_at=hub.date(int(topic.created_at * 1000)),
+        subscriber_count=record.receivers,
+        message_count=record.messages,
+        created_at=record.created_at,
     )

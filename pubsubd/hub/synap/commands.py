@@ -17,6 +17,7 @@ from pubsubd.broker.turn import Steps
 from pubsubd.hub.codec import to_line
 from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
+from pubsubd.hub.listing import find_page, find_records
 from pubsubd.hub.synap.requests import (
     Info,
     List,
@@ -233,10 +234,10 @@ class Synap:
         _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         most = self._hub.limits.page
         limit = most if payload.limit is None else min(payload.limit, most)
-        names, total = self._hub.topics.page(payload.offset, limit)
+        names, total = yield from find_page(self._hub, payload.offset, limit)
         found: list[str] = []
         room = ANSWER
         for name in names:
@@ -253,17 +254,19 @@ class Synap:
         _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
-    ) -> dict[str, Any]:
+    ) -> Steps[dict[str, Any]]:
         text = required(payload.topic, "topic")
         name = check_synap_topic(text, publishing=False)
-        topic = self._hub.topics.get(name)
-        if topic is None or not (rights is None or rights.may_receive(name)):
+        record = None
+        if rights is None or rights.may_receive(name):
+            (record,) = yield from find_records(self._hub, [name])
+        if record is None:
             raise SynapError(f"Invalid request: Topic '{wire.escape(text, 256)}' not found", 404)
         return {
             "topic": text,
-            "subscriber_count": self._hub.broker.delivery.count_receivers(name),
-            "message_count": topic.message_count,
-            "created_at": int(topic.created_at + self._hub.wall() - self._hub.clock()),
+            "subscriber_count": record.receivers,
+            "message_count": record.messages,
+            "created_at": record.created_at // 1000,
             **self._hub.daemon,
         }
 
