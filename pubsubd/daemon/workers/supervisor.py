@@ -65,7 +65,7 @@ _STATUS = 10.0  # seconds between two lines of status
 _TICK = 1.0  # seconds between two looks at the clock
 _AT_ONCE = 64  # connections accepted before others get their turn
 _CROWDED = 256  # messages that wait for a worker, from which on others are preferred
-_STOCK = 32  # numbers for connections that a worker makes itself
+_STOCK = 8  # numbers for connections that a worker makes itself
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 

@@ -301,6 +301,7 @@ class Worker:
         words = states.index(peer.listener), peer.number, peer.label, peer.identity
         self._channel.say("link", *words, descriptor=theirs.detach())
         server.broker.peers.pop(peer.number, None)  # it is among those of the first worker
+        peer.number = 0
         server.broker.access.trust(peer)
         peer.link = passage
         passage.receive(frame(name, data))
