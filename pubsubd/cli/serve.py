@@ -192,6 +192,8 @@ def _check(given: Mapping[str, Any], path: Path | None, as_user: str | None) -> 
     echo("the settings are good" if path is None else f"{path} is good")
     for line in listening(settings.config, passed):
         echo(line)
+    if settings.config.workers > 1:
+        echo(f"{settings.config.workers} workers")
 
 
 def _hint() -> str:

@@ -668,7 +668,7 @@ class Connection:
         backlog has been empty.
         """
         limits = self._server.limits
-        if limits.slow_consumer != "throttle":
+        if limits.slow_consumer != "throttle" and self not in self._server.siblings:
             await trio.lowlevel.checkpoint()
             return
         stall, budget = limits.stall_timeout, True
