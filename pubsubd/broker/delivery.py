@@ -188,7 +188,7 @@ class Delivery:
     def flush(self) -> None:
         """Send what was put."""
         self.end_run()
-        if self.touched:
+        if self.touched or self.outbound:
             self.send()
 
     def publish(self, name: bytes, data: bytes) -> None:

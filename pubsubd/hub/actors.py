@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 MAX_ADDRESS = 256
 """Characters of an address."""
+
+_SPELLINGS = 10_000  # that are remembered, some 300 bytes each
 
 _PART = r"[A-Za-z0-9._:\-]+"
 _is_bare = re.compile(rf"{_PART}(/{_PART})+").fullmatch
@@ -15,13 +18,25 @@ ConnectionT = TypeVar("ConnectionT")
 """The connection of an actor."""
 
 
-def canonical(address: str) -> str | None:
-    """Return ``x/y`` for ``x/y`` and for ``@(x/y)``; None if it is no address."""
-    if len(address) > MAX_ADDRESS:
-        return None
-    if address.startswith("@(") and address.endswith(")"):
-        address = address[2:-1]
-    return address if _is_bare(address) else None
+class _Canonical(dict[str, str | None]):
+    """Addresses by how they were written; each spelling is parsed once."""
+
+    def __missing__(self, written: str) -> str | None:
+        address = written
+        if len(address) > MAX_ADDRESS:
+            return None
+        if address.startswith("@(") and address.endswith(")"):
+            address = address[2:-1]
+        if not _is_bare(address):
+            return None
+        if len(self) >= _SPELLINGS:
+            self.clear()
+        self[written] = address
+        return address
+
+
+canonical: Callable[[str], str | None] = _Canonical().__getitem__
+"""Return ``x/y`` for ``x/y`` and for ``@(x/y)``; None if it is no address."""
 
 
 class Actor(Generic[ConnectionT]):

@@ -228,6 +228,8 @@ class Registry(Generic[ConnectionT]):
         Actors that had to make room since are among them. An actor that the same connection has
         registered anew meanwhile is not returned.
         """
+        if not self._gone and not (self._heap and self._heap[0][0] <= now):
+            return []
         self._reap(now)
         gone, self._gone = self._gone[:_EXPIRED], self._gone[_EXPIRED:]
         held = self._actors.get

@@ -25,7 +25,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
@@ -71,6 +71,17 @@ def day_of_day(name: str) -> str | None:
     """Return the day of a file for a day, as ``20261128``; None if the name is of no such file."""
     found = _DAY(name)
     return found[1] if found else None
+
+
+def times_of(name: str) -> tuple[datetime, datetime] | None:
+    """Return between which times the rows of a file were told; None if its name does not say so."""
+    hour, day = hour_of_list(name) or hour_of_hour(name), day_of_day(name)
+    text, length = (hour, timedelta(hours=1)) if hour else (f"{day}T00", timedelta(days=1))
+    try:
+        began = datetime.strptime(f"{text} +0000", "%Y%m%dT%H %z")
+        return began, began + length
+    except (ValueError, OverflowError):  # of no such file, or none of a daemon
+        return None
 
 
 def superseded(names: Iterable[str]) -> set[str]:

@@ -263,6 +263,10 @@ class Forwarding:
             frame = _frame(origin, number, left - 1, count, mark, [frames], len(frames))
             for next_hop in next_hops:
                 self._send(next_hop, frame, count)
+        if count == 1 and name.startswith(wire.HUB) and self.letters is not None:
+            size = first.end() - 1 + int(digits) + 1  # of the frame, if it is whole
+            if self.letters.take_one(node, name, frames, size):
+                return self.letters.work()
         near = direct is not targets or len(direct.peers) > (group is not None)
         if near or state.now() < self._unsettled or self._is_covered(name):
             link.speak_for(node, mark != b"")

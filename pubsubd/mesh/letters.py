@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pubsubd.broker.broker import Broker
-from pubsubd.broker.delivery import NO_ROUTE
 from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.state import State
@@ -122,17 +121,20 @@ class Letters:
         Nothing is sent to one that cannot be reached. The letter leaves with what is put next, or
         with :meth:`post`.
         """
-        delivery, router = self._broker.delivery, self._broker.router
+        delivery = self._broker.delivery
         name = self.name(node)
-        targets = router.receivers_of_letter(name)
-        delivery.end_run()
-        frame = wire.frame(name, b"%b\n%b" % (words.encode(), body))
+        group = self._broker.router.receivers_of_letter(name).far
         self.sent += 1
+        if group is None:
+            return
+        delivery.end_run()
         delivery.vouching = True
         try:
-            delivery.deliver(targets, NO_ROUTE, frame, 0, len(frame), 1)
+            group.enqueue(wire.frame(name, b"%b\n%b" % (words.encode(), body)))
         finally:
             delivery.vouching = False
+        group.count(1)
+        self._broker.counters.messages_out += 1
 
     def reaches(self, node: str) -> bool:
         """Return whether a letter to a daemon would be sent now."""
@@ -143,6 +145,23 @@ class Letters:
         self._broker.delivery.flush()
 
     # In
+
+    def take_one(self, node: str, name: bytes, frame: bytes, size: int) -> bool:
+        """Take a whole frame, if it is a letter to this daemon; return whether it is.
+
+        Args:
+            node: the daemon that has sent it.
+            name: of the frame.
+            frame: the frame, and perhaps something else.
+            size: bytes of the frame.
+        """
+        if len(frame) != size or frame[-1:] != b"\n" or name not in (self._box.names or ()):
+            return False
+        self._box.inbox.append((node, frame, 0))
+        counters = self._broker.counters
+        counters.messages_in += 1
+        counters.messages_out += 1
+        return True
 
     def refuse(self, reason: str) -> None:
         """Count a letter that is not taken."""

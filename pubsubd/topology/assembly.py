@@ -38,7 +38,12 @@ Arcs = Callable[[str, datetime | None], pa.Table | str]
 
 
 def assemble(
-    made: Path, facts: Path, nodes: pa.Table | None, arcs: Arcs, seed: int
+    made: Path,
+    facts: Path,
+    nodes: pa.Table | None,
+    arcs: Arcs,
+    seed: int,
+    before: pa.Table | None = None,
 ) -> list[MeshReport]:
     """Return the report's input for each mesh, in the order of their names.
 
@@ -48,6 +53,7 @@ def assemble(
         nodes: the daemons that were listed, if any: ``id``, ``address``, ``domains``.
         arcs: of a graph.
         seed: of what is chosen at random.
+        before: the metrics of the meshes that were reported, if those here are hypothetical.
     """
     windows = pq.read_table(made / "metrics.parquet", columns=["mesh", "window"])
     latest = windows.group_by("mesh").aggregate([("window", "max")]).sort_by("mesh")
@@ -55,10 +61,14 @@ def assemble(
     if nodes is not None:
         known = nodes.filter(pc.field("address").is_valid())
         addresses = dict(zip(known["id"].to_pylist(), known["address"].to_pylist(), strict=True))
-    return [
+    meshes = [
         _assemble_one(made, facts, row["mesh"], row["window_max"], nodes, addresses, arcs, seed)
         for row in latest.to_pylist()
     ]
+    if before is not None:
+        for mesh in meshes:
+            mesh.before = before.filter(pc.field("mesh") == mesh.mesh).select(SCHEMA.names)
+    return meshes
 
 
 def _assemble_one(

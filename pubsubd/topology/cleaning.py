@@ -47,12 +47,14 @@ REJECTS = "file string, reason string, line string"
 """Bad rows, with the first :data:`SHOWN` characters of the line, what is not printable replaced."""
 
 CHECKED = (
-    "listed boolean, file string, line string, reason string, ts timestamp, mesh string,"
-    " observer string, src string, dst string, state string, since timestamp, rtt_ms double,"
+    "rows bigint, listed boolean, file string, line string, reason string, ts timestamp,"
+    " mesh string, observer string, src string, dst string, state string, since timestamp,"
+    " rtt_ms double,"
     " messages bigint, bytes bigint, address string, version string, site string, rack string,"
     " actors bigint, hub_connections bigint"
 )
-"""Rows of all kinds, good and bad; ``listed``: of a bare list."""
+"""Rows of all kinds, good and bad; ``listed``: of a bare list. Each stands for so many ``rows`` of
+the inputs."""
 
 SHOWN = 200
 """Characters of a line that are kept of a reject."""
@@ -130,6 +132,7 @@ def check_rows(rows: DataFrame) -> DataFrame:
     """
     values = {name: F.col(name) for name in COLUMNS}
     return rows.select(
+        "rows",
         F.lit(False).alias("listed"),
         "file",
         F.to_json(F.struct(*COLUMNS)).alias("line"),
@@ -194,6 +197,7 @@ def check_arcs(rows: DataFrame) -> DataFrame:
 def _listed(rows: DataFrame) -> DataFrame:
     """Return :data:`CHECKED` of rows that have no times: their observer is ``src``."""
     return rows.select(
+        _one(),
         F.lit(True).alias("listed"),
         "file",
         "line",
@@ -340,6 +344,7 @@ def _check_texts(parsed: DataFrame, broken: Column, long: Column) -> DataFrame:
         *_faults(texts, typed, long),
     ]
     return parsed.select("*", *values.values()).select(
+        _one(),
         F.lit(False).alias("listed"),
         "file",
         "line",
@@ -386,6 +391,11 @@ def _faults(
         ("observer", ~values["observer"].isin(*ends)),
         (SELF_LOOP, ends[0] == ends[1]),
     ]
+
+
+def _one() -> Column:
+    """Return the number of rows that a row of a text is."""
+    return F.lit(1).cast("bigint").alias("rows")
 
 
 def _first(faults: list[tuple[str, Column]]) -> Column:

@@ -27,6 +27,13 @@ class _Supposed:
         return sorted({*self.daemons, *(end for link in (*self.cut, *self.added) for end in link)})
 
 
+def latest(arcs: DataFrame) -> DataFrame:
+    """Return the arcs of the latest window of each mesh."""
+    last = arcs.groupBy("mesh").agg(F.max("window").alias("last"))
+    now = F.col("window").eqNullSafe(F.col("last"))
+    return arcs.join(F.broadcast(last), "mesh").where(now).select("mesh", "window", "src", "dst")
+
+
 def suppose(
     arcs: DataFrame, without: Sequence[tuple[str, ...]], added: Sequence[Link]
 ) -> DataFrame:

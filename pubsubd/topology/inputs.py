@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pubsubd.mesh.edge_files import day_of_day, superseded
+from pubsubd.mesh.edge_files import day_of_day, superseded, times_of
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.formats.errors import FormatError, UnevenError
 from pubsubd.topology.formats.packing import BROKEN, open_unpacked, packing_of, without_packing
@@ -54,6 +54,7 @@ LONGEST_LINE = 16 * 2**20
 """Most bytes of the first line of a text."""
 
 _HOUR = 3600
+_MOMENT = timedelta(minutes=5)
 _TABLES = {"list", "table", "arrows", "adjacency"}  # formats that any text may seem to have
 _MAGIC = re.compile(r"[*?\[{]")  # what makes a path a glob
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -72,10 +73,31 @@ class Found:
     Attributes:
         files: path -> format.
         ignored: path of a file in a folder that is left out -> why.
+        untimely: how many files of folders are of another time than was asked for.
     """
 
     files: dict[str, Format] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    untimely: int = 0
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times that were asked for: from ``since`` on, before ``until``; None is no limit."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def may_have(self, name: str) -> bool:
+        """Tell whether rows of a file of this name may be of these times."""
+        known = times_of(name)
+        if known is None:
+            return True
+        # A name is given a moment after the times of the rows.
+        began, over = known[0] - _MOMENT, known[1]
+        return (self.since is None or over > self.since) and (
+            self.until is None or began < self.until
+        )
 
 
 def is_remote(path: str) -> bool:
@@ -95,6 +117,7 @@ def find_here(
     path: str,
     wishes: Wishes = Wishes(),  # noqa: B008
     out: Path | None = None,
+    times: Times = Times(),
     *,
     nodes: bool = False,
 ) -> Found:
@@ -104,6 +127,7 @@ def find_here(
         path: a file, folder or glob.
         wishes: how files that are not a daemon's are to be read.
         out: a folder that is no input, though it may be in one: that of the report.
+        times: those that were asked for; files of folders that have none of them are left out.
         nodes: it is a node list.
 
     Raises:
@@ -113,7 +137,7 @@ def find_here(
     found = Found()
     try:
         if local.is_dir() and not nodes:
-            _add_folder(local, found, wishes, out)
+            _add_folder(local, found, wishes, out, times)
             return found
         if local.exists():
             form = _tell_nodes(local) if nodes else tell(local, wishes)
@@ -122,7 +146,7 @@ def find_here(
         names = sorted(glob.glob(path)) if _MAGIC.search(path) else []
         for name in map(Path, names):
             if name.is_dir():
-                _add_folder(name, found, wishes, out)
+                _add_folder(name, found, wishes, out, times)
             else:
                 found.files[str(name.absolute())] = tell(name, wishes)
     except BROKEN as error:
@@ -133,7 +157,7 @@ def find_here(
     return found
 
 
-def _add_folder(folder: Path, found: Found, wishes: Wishes, out: Path | None) -> None:
+def _add_folder(folder: Path, found: Found, wishes: Wishes, out: Path | None, times: Times) -> None:
     """Add the contents of a folder.
 
     Raises:
@@ -142,9 +166,11 @@ def _add_folder(folder: Path, found: Found, wishes: Wishes, out: Path | None) ->
     files = sorted(_list_folder(folder, None if out is None else out.resolve()))
     if not files:
         raise TopologyError(f"{folder}: there are no files in it")
+    some = [path for path in files if times.may_have(path.name)]
+    found.untimely += len(files) - len(some)
     before = len(found.files)
     reasons = []
-    for path in files:
+    for path in some:
         try:
             found.files[str(path.absolute())] = tell(path, replace(wishes, of_folder=True))
         except TopologyError as error:
@@ -156,7 +182,7 @@ def _add_folder(folder: Path, found: Found, wishes: Wishes, out: Path | None) ->
             continue  # daemons delete old exports
         except BROKEN as error:
             raise unreadable(str(path), error) from error
-    if len(found.files) == before:
+    if some and len(found.files) == before:
         more = f" ({reasons[0]})" if len(files) == 1 and reasons else ""
         raise TopologyError(f"{folder}: none of its {len(files)} files is an edge list{more}")
 
@@ -222,12 +248,15 @@ def tell(path: Path, wishes: Wishes) -> Format:
     """
     _check_kind(path)
     _check_name(path)
+    ending = ending_of(path.name)
+    if ending == "parquet":
+        with path.open("rb") as file:
+            if file.read(4) == b"PAR1":
+                return Format("parquet")
+        raise TopologyError(f"{path} is not a Parquet file")
     head = peek(path)
     if not head.whole and b"\n" not in head.data:
         _check_line(path)
-    ending = ending_of(path.name)
-    if ending == "parquet" and not head.data.startswith(b"PAR1"):
-        raise TopologyError(f"{path} is not a Parquet file")
     if not head.data.strip():
         return Format(ENDINGS.get(ending, "list"))
     try:

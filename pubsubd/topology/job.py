@@ -38,7 +38,7 @@ from pubsubd.topology.history import (
     list_arcs,
     make_history,
 )
-from pubsubd.topology.hypothetical import suppose
+from pubsubd.topology.hypothetical import latest, suppose
 from pubsubd.topology.incident import gone_table
 from pubsubd.topology.inputs import check_window
 from pubsubd.topology.output import writing
@@ -174,13 +174,13 @@ def _analyse(
     notes: list[str],
 ) -> Report:
     stage("reading")
-    inputs = read_inputs(spark, prepared)
+    inputs = read_inputs(spark, prepared, store.here)
     check_window(inputs.files, job.window, job.since)
     nodes = None if prepared.nodes is None else store.keep(read_nodes(spark, prepared.nodes))
     # Counted in passing, by whatever reads the rows first.
     seen = Observation()
     checked = check(inputs).observe(
-        seen, F.count("*").alias("rows"), F.count("reason").alias("bad")
+        seen, F.sum("rows").alias("rows"), F.count("reason").alias("bad")
     )
     if inputs.text and not store.here:  # to parse it once is worth more than the room it takes
         checked = store.keep(checked)
@@ -198,14 +198,16 @@ def _analyse(
     arcs = store.compute(reduce(DataFrame.union, parts))
     if nodes is not None and inputs.listed:
         arcs = store.compute(store.frame(arcs).transform(add_nodes(nodes)))
+    before = None
     if job.without or job.added:
+        before = latest(store.frame(arcs))
         arcs = store.compute(suppose(store.frame(arcs), job.without, job.added))
     graphs = list_graphs(arcs)
     bad = store.keep(rejects(checked)) if seen.get["bad"] else None
     notes += _tell_vanished(prepared, job)
     if bad is not None and not job.lenient:
         _check_lists(checked, bad)
-    counts = _count(seen.get["rows"], bad, job)
+    counts = _count(seen.get["rows"] or 0, bad, job)
     if not graphs:
         raise TopologyError(f"there is nothing to analyse: {_why_nothing(counts)}")
     if job.export:
@@ -222,8 +224,9 @@ def _analyse(
     if listed is not None:  # what is supposed to be lost is not missed
         lost = pa.array([one[0] for one in job.without if len(one) == 1], pa.string())
         listed = listed.filter(pc.invert(pc.is_in(listed["id"], lost)))
+    was = None if before is None else _measure(job, store, before, stage)
     take_arcs = partial(_take_arcs, arcs, graphs)
-    meshes = assemble(made, store.shared.here / "kinds", listed, take_arcs, job.seed)
+    meshes = assemble(made, store.shared.here / "kinds", listed, take_arcs, job.seed, was)
     gone = gone_table((one.mesh, one.incident) for one in meshes if one.incident is not None)
     write_table(Table("gone", gone, ("mesh", "id")), store, made)
     if job.export:
@@ -341,6 +344,17 @@ def _state_facts(
         facts = facts.union(spark.createDataFrame(named, facts.schema))
     # Computed, since to sort is to compute twice: Spark looks at a sample first.
     return store.compute(facts)
+
+
+def _measure(job: Job, store: Store, arcs: DataFrame, stage: Stage) -> pa.Table:
+    """Return the metrics of graphs: rows as :func:`_state_facts` has them."""
+    rows = store.compute(arcs)
+    graphs = list_graphs(rows)
+    stage(f"analysing what was reported: {len(graphs):,} graph{'s' if len(graphs) > 1 else ''}")
+    facts = _state_facts(job, store, rows, graphs, stage)
+    if isinstance(facts, pa.Table):
+        return facts.filter(pc.field("kind") == "metric")
+    return facts.where(F.col("kind") == "metric").toArrow()
 
 
 def _is_little(graphs: list[dict[str, Any]]) -> bool:

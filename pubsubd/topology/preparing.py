@@ -23,6 +23,7 @@ from pubsubd.topology.formats.packing import BROKEN, MAGIC, open_unpacked
 from pubsubd.topology.formats.recognition import Format, Wishes
 from pubsubd.topology.inputs import (
     MESH_ENDINGS,
+    Times,
     check_window,
     find_here,
     is_packed_for_spark,
@@ -56,6 +57,7 @@ class Prepared:
         nodes: path or URL of the node list.
         origins: path of a copy -> that of the file it was made of.
         ignored: files of folders that are left out -> why.
+        times: those that were asked for.
         size: about how many bytes of text there are; infinity if any input is remote.
     """
 
@@ -64,6 +66,7 @@ class Prepared:
     nodes: str | None = None
     origins: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
+    times: Times = field(default_factory=Times)
     size: float = 0.0
 
     def origin(self, file: str) -> str:
@@ -79,10 +82,11 @@ def prepare(job: Job, scratch: Scratch, stage: Stage) -> Prepared:
             no rows in any of the inputs; or :func:`~pubsubd.topology.inputs.check_window` does.
         OSError: a copy cannot be written.
     """
-    prepared = Prepared()
+    prepared = Prepared(times=Times(job.since, job.until))
     wishes = Wishes(columns=job.columns, lenient=job.lenient)
     streams: set[str] = set()
     formats: dict[str, Format] = {}
+    untimely = 0
     for path in job.inputs:
         if (local := local_path(path)) is None:
             prepared.remote.append(path)
@@ -96,7 +100,9 @@ def prepare(job: Job, scratch: Scratch, stage: Stage) -> Prepared:
             except BROKEN as error:
                 raise unreadable(stream.name, error) from error
         else:
-            found = find_here(local, wishes, job.out if isinstance(job.out, Path) else None)
+            out = job.out if isinstance(job.out, Path) else None
+            found = find_here(local, wishes, out, prepared.times)
+            untimely += found.untimely
             formats |= found.files
             prepared.ignored |= found.ignored
     if job.nodes is not None:
@@ -107,7 +113,8 @@ def prepare(job: Job, scratch: Scratch, stage: Stage) -> Prepared:
         prepared.ignored.pop(name, None)
         rows |= _add(Path(name), form, prepared, scratch, stage, lenient=job.lenient)
     if not rows:
-        raise TopologyError("there is nothing to analyse: there are no rows")
+        more = " of the time asked for" if untimely else ""
+        raise TopologyError(f"there is nothing to analyse: there are no rows{more}")
     if prepared.remote:
         prepared.size = math.inf
     return prepared

@@ -19,11 +19,19 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 
 from pubsubd.mesh.edge_files import superseded
-from pubsubd.mesh.edges import COLUMNS, REQUIRED
+from pubsubd.mesh.edges import COLUMNS, LATER, REQUIRED
+from pubsubd.topology.days import of_several, read_days
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.formats.links import ARCS
 from pubsubd.topology.inputs import ENDINGS, ending_of, is_remote
 from pubsubd.topology.preparing import Prepared
+
+_WRITTEN = {
+    "timestamp": "timestamp[ms, tz=UTC]",
+    "string": "string",
+    "double": "double",
+    "bigint": "int64",
+}  # types of columns in the files of daemons
 
 LINES = "file string, line string"
 """Of what is text: where it was found, and the line, whose bytes may be no UTF-8."""
@@ -36,7 +44,8 @@ class Inputs:
     Attributes:
         jsonl: lines of exports in JSON: :data:`LINES`. As each of these, None if there are none.
         csv: lines of exports in CSV, those with the columns' names among them: :data:`LINES`.
-        parquet: rows of exports: ``file``, and the columns of an edge list as they were found.
+        parquet: rows of exports: ``file``, ``rows`` (how many of the files a row stands for, see
+            :mod:`pubsubd.topology.days`), and the columns of an edge list as they were found.
         lists: lines of bare lists: :data:`LINES`.
         arcs: rows of converted files: :data:`pubsubd.topology.formats.links.ARCS`.
         files: the files, sorted.
@@ -67,23 +76,33 @@ class Inputs:
         return self.lists is not None or self.arcs is not None
 
 
-def read_inputs(spark: SparkSession, prepared: Prepared) -> Inputs:
+def read_inputs(spark: SparkSession, prepared: Prepared, here: bool = False) -> Inputs:
     """Return the inputs.
 
     Local files have to be at the same place for all executors. One that has vanished is left out.
+
+    Args:
+        spark: the session.
+        prepared: the inputs, looked at.
+        here: there is little of them.
 
     Raises:
         TopologyError: something is not there, or is no edge list.
     """
     formats = dict(prepared.files)
     for url in prepared.remote:
-        formats |= _find_remote(spark, url, nodes=False)
+        found = _find_remote(spark, url, nodes=False)
+        formats |= {
+            file: form
+            for file, form in found.items()
+            if prepared.times.may_have(file.rpartition("/")[2])
+        }
     by_format: dict[str, list[str]] = defaultdict(list)
     for file in sorted(formats):
         by_format[formats[file]].append(file)
     frames: dict[str, DataFrame] = {}
     for name, files in by_format.items():
-        frames[name] = _read_there(spark, name, files, prepared)
+        frames[name] = _read_there(spark, name, files, prepared, here)
     return Inputs(
         jsonl=frames.get("jsonl"),
         csv=frames.get("csv"),
@@ -96,7 +115,7 @@ def read_inputs(spark: SparkSession, prepared: Prepared) -> Inputs:
 
 
 def _read_there(
-    spark: SparkSession, name: str, files: Sequence[str], prepared: Prepared
+    spark: SparkSession, name: str, files: Sequence[str], prepared: Prepared, here: bool
 ) -> DataFrame:
     """Return the rows of the files that are there: daemons delete old exports."""
     while True:
@@ -105,7 +124,7 @@ def _read_there(
             raise TopologyError(f"there is nothing to analyse: {files[0]} has vanished")
         try:
             if name == "parquet":
-                return _read_parquet(spark, there)
+                return _read_parquet(spark, there, here)
             if name == "arcs":
                 return _reader(spark).parquet(*_spelled(there)).select(*ARCS.names)
             return _read_lines(spark, there, prepared.origins)
@@ -221,8 +240,10 @@ def _spelled(files: Iterable[str]) -> list[str]:
     ]
 
 
-def _read_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+def _read_parquet(spark: SparkSession, files: Sequence[str], here: bool) -> DataFrame:
     """Return the rows of all files, each one read with the types that it has.
+
+    Days that several daemons have kept are read as one each.
 
     Raises:
         TopologyError: one cannot be read, or lacks a column.
@@ -231,7 +252,12 @@ def _read_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     for file in files:
         alike[_types(file)].append(file)
     frames = []
-    for group in alike.values():
+    days = of_several(file for types, some in alike.items() if _are_ours(types) for file in some)
+    if days:
+        frames.append(read_days(spark, days, here))
+    read = {file for day in days for file in day}
+    rest = ([file for file in some if file not in read] for some in alike.values())
+    for group in filter(None, rest):
         # Of remote files nobody has looked at each one's columns: those of all are needed.
         merge = is_remote(group[0])
         frame = _reader(spark).option("mergeSchema", merge).parquet(*_spelled(group))
@@ -241,7 +267,7 @@ def _read_parquet(spark: SparkSession, files: Sequence[str]) -> DataFrame:
             for name, kind in COLUMNS.items()
         ]
         try:
-            frames.append(frame.select(_file(), *columns))
+            frames.append(frame.select(_file(), F.lit(1).cast("bigint").alias("rows"), *columns))
         except AnalysisException as error:
             raise TopologyError(
                 f"{group[0]} is no edge list: its columns are of other types"
@@ -264,6 +290,14 @@ def _types(file: str) -> tuple[str, ...]:
         raise TopologyError(f"{file} is not a whole Parquet file") from error
     _check_columns(file, schema.names)
     return tuple(str(schema.field(name).type) if name in schema.names else "" for name in COLUMNS)
+
+
+def _are_ours(types: Sequence[str]) -> bool:
+    """Tell whether columns of these types were written by a daemon, of this version or earlier."""
+    return bool(types) and all(
+        found == _WRITTEN[kind] or (not found and name in LATER)
+        for found, (name, kind) in zip(types, COLUMNS.items(), strict=True)
+    )
 
 
 def _check_columns(file: str, names: Sequence[str]) -> None:

@@ -18,9 +18,9 @@ from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.exports import check_ending
 from pubsubd.topology.failures import explain_failure
 from pubsubd.topology.parameters import Job, Outcome, Stage
-from pubsubd.topology.preparing import prepare
+from pubsubd.topology.preparing import ARCS, Prepared, prepare
 from pubsubd.topology.scratch import Scratch
-from pubsubd.topology.settings import BRIEF
+from pubsubd.topology.settings import BRIEF, COMPILED, LISTED
 from pubsubd.topology.spark import spark_session
 
 
@@ -47,12 +47,17 @@ def run(job: Job, stage: Stage) -> Outcome:
             heap=job.driver_memory,
             brief=prepared.size < BRIEF,
             archive=True,
-            settings=job.conf,
+            settings=(COMPILED if _is_long_list(prepared) else {}) | dict(job.conf),
             meanwhile=_import,
         ) as spark:
             in_spark = import_module("pubsubd.topology.job")
             outcome: Outcome = in_spark.analyse(spark, job, stage, prepared, scratch)
             return outcome
+
+
+def _is_long_list(prepared: Prepared) -> bool:
+    """Tell whether there are only lists of links, but many of them."""
+    return prepared.size > LISTED and {"list", ARCS}.issuperset(prepared.files.values())
 
 
 def _check_folder(file: Path) -> None:

@@ -1,8 +1,10 @@
 """The graphs of all meshes and windows, each one analysed as a whole: in an executor, or here.
 
 A window's graph is small beside its history: it is one group, handed to the kernel, so that a
-thousand windows keep all executors busy. A few small graphs are analysed in this process, since a
-worker's Python takes seconds to start. One with too many arcs for a worker goes through
+thousand windows keep all executors busy. A mesh is the same at the end of most windows: what a
+process has found out of a small graph it keeps for the next one like it. A few small graphs are
+analysed in this process, since a worker's Python takes seconds to start. One with too many arcs for
+a worker goes through
 :mod:`pubsubd.topology.distributed` instead.
 """
 
@@ -19,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pubsubd.topology.kernel.facts import SCHEMA
-from pubsubd.topology.kernel.graph import read
+from pubsubd.topology.kernel.graph import Graph, read
 from pubsubd.topology.kernel.snapshot import snapshot
 from pubsubd.topology.store import Rows
 
@@ -33,6 +35,11 @@ _SQL = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double"}
 _TYPES = "mesh string, `window` timestamp, " + ", ".join(
     f"`{field.name}` {_SQL[field.type]}" for field in SCHEMA
 )
+
+
+_SMALL = 2_000  # daemons of a graph whose facts are kept
+_ROWS = 100_000  # of facts that are kept: about 20 MB
+_facts: dict[tuple[Any, ...], pa.Table] = {}
 
 
 def list_graphs(arcs: Rows) -> list[dict[str, Any]]:
@@ -57,7 +64,9 @@ def analyse_here(arcs: pa.Table, graphs: Sequence[Mapping[str, Any]], seed: int)
         values = dict(zip(GRAPH, key, strict=True))
         rows = take_graph(arcs, values)
         detailed = one["window"] == last[one["mesh"]]
-        tables.append(label(snapshot(read(rows["src"], rows["dst"]), seed, detailed), *key))
+        graph = read(rows["src"], rows["dst"])
+        # Nothing else runs here meanwhile.
+        tables.append(label(_known(graph, seed, detailed, threads=2), *key))
     return pa.concat_tables(tables)
 
 
@@ -92,10 +101,25 @@ def analyse_whole(arcs: DataFrame, seed: int, partitions: int) -> DataFrame:
 def _analyse(seed: int) -> Callable[[tuple[Any, ...], pa.Table], pa.Table]:
     def analyse_one(key: tuple[Any, ...], arcs: pa.Table) -> pa.Table:
         mesh, window, detailed = (value.as_py() for value in key)
-        rows = snapshot(read(arcs["src"], arcs["dst"]), seed, detailed)
+        rows = _known(read(arcs["src"], arcs["dst"]), seed, detailed)
         return label(rows, mesh, window)
 
     return analyse_one
+
+
+def _known(graph: Graph, seed: int, detailed: bool, threads: int = 1) -> pa.Table:
+    """Return the facts of a graph, computed once for graphs that are the same."""
+    if detailed or graph.n > _SMALL:
+        return snapshot(graph, seed, detailed, threads)
+    arcs = (one.tobytes() for one in (graph.arc_tails, graph.arc_heads, graph.loops))
+    key = (seed, *graph.ids.to_pylist(), *arcs)
+    found = _facts.pop(key, None)
+    if found is None:
+        found = snapshot(graph, seed, detailed)
+    _facts[key] = found  # as the latest one
+    while len(_facts) > 1 and sum(one.num_rows for one in _facts.values()) > _ROWS:
+        del _facts[next(iter(_facts))]
+    return found
 
 
 def label(rows: pa.Table, mesh: str, window: Any) -> pa.Table:

@@ -17,7 +17,6 @@ from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import (
     RefusedError,
     checked_type,
-    key_of,
     read_metadata,
     read_object,
     shown,
@@ -42,7 +41,7 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
     delivery = _delivery(signal, message, payload, {})
     actor = hub.registry.get(key, hub.ticks())
     if actor is None and (node := signal.elsewhere(key)) is not None:
-        _send_elsewhere(signal, message, node, target, delivery)
+        _send_elsewhere(signal, message, node, key, target, delivery)
         return
     if actor is None or not hand(hub, actor, delivery):
         _tell_unknown(signal, message, target)
@@ -52,9 +51,9 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
 
 
 def _send_elsewhere(
-    signal: Signal, message: m.Incoming, node: str, target: str, delivery: r.Delivery
+    signal: Signal, message: m.Incoming, node: str, key: str, target: str, delivery: r.Delivery
 ) -> None:
-    """Send a message to an actor of another daemon.
+    """Send a message to an actor of another daemon, which the sender has called ``target``.
 
     What becomes of it matters for an ask; in B also for a tell, if the actor is not there.
     """
@@ -76,7 +75,7 @@ def _send_elsewhere(
             signal.reply(message, "hub:delivery_ack", ack)
 
     if not federation.send(
-        node, key_of(target), delivery, ask=ask, answer=answer if ask or not in_a else None
+        node, key, delivery, ask=ask, answer=answer if ask or not in_a else None
     ):
         text = f"too many messages to the daemon {node} are under way"
         raise RefusedError("rate_limited", text, {"retryAfter": 1})

@@ -110,7 +110,7 @@ def checked_type(kind: str | None) -> str:
     """Return the type of a message to deliver; raises RefusedError unless it is legal."""
     if not kind:
         raise RefusedError("internal_error", "payload.type is required")
-    if len(kind) > 256 or any(char in kind for char in " \r\n"):
+    if len(kind) > 256 or " " in kind or "\r" in kind or "\n" in kind:
         raise RefusedError(
             "internal_error", "payload.type has at most 256 characters, no space, CR or LF"
         )

@@ -108,6 +108,7 @@ def _add_graph(document: Mapping[str, Any], links: Links) -> None:
         raise FormatError(f"it is JSON with {what}")
     places = _add_nodes(document.get("nodes"), links)
     known = set(places)
+    unnamed = places and places == [str(place) for place in range(len(places))]
     both_ways = document.get("directed") is not True
     for number, one in enumerate(_objects(told), 1):
         data = one["data"] if isinstance(one.get("data"), dict) else one
@@ -115,6 +116,8 @@ def _add_graph(document: Mapping[str, Any], links: Links) -> None:
         if ends is None:
             raise FormatError(f"link {number:,} has no source and target")
         src, dst = (_find(end, places, known) for end in ends)
+        if unnamed and not known.issuperset({src, dst}):
+            raise FormatError(f"its nodes have no id, and link {number:,} has no places of nodes")
         directed = data.get("directed")
         links.add(src, dst, both_ways=both_ways if directed is None else directed is not True)
 

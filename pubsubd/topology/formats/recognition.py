@@ -53,6 +53,9 @@ _REFUSED: tuple[tuple[str, str, str], ...] = (
     (r"traceroute to ", "the output of traceroute", _ONE_NODE),
     (r"(default|\S+/\d+) (via|dev) ", "a table of ip route", _ONE_NODE),
     (r"Kernel IP routing table", "a table of route", _ONE_NODE),
+    (r"\S+ dev \S+ (lladdr|FAILED|INCOMPLETE|NOARP|PERMANENT)\b", "a table of ip neigh", _ONE_NODE),
+    (r"add (interface|neighbour|route|xroute) \S", "a dump of babeld", _ONE_NODE),
+    (r"(#[^\n]*\n|\s*\n)*[-*+] \S", "a list of items", "it has no links"),
     (r"(strict\s+)?(di)?graph\b[^\n]*\{", "Graphviz DOT", "gv2gml makes GML of it"),
     (r">>(graph6|sparse6|digraph6)<<", "graph6", "networkx writes it as GraphML"),
     (r"(?i)dl\s+n\s*=", "UCINET DL", _GIVE_COLUMNS),
@@ -205,6 +208,8 @@ def _recognise_text(head: Head, wishes: Wishes) -> Format:
     for beginning, what, why in _REFUSED:
         if re.match(beginning, start):
             raise FormatError(f"it looks like {what}: {why}")
+    if start.startswith("[") and _value(head.text) is not None:
+        raise FormatError("it is JSON without links of a mesh")
     if head.ending in {"jsonl", "ndjson", "json"}:
         raise FormatError("it is not JSON")
     if start.startswith("%%MatrixMarket"):

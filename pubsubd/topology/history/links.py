@@ -19,6 +19,23 @@ MESSAGES_APART = 100
 """Messages by which counters have to differ as well."""
 
 
+_USED_UP = (
+    "rtts",
+    "began",
+    "told_first",
+    "told_last",
+    *(
+        f"{end}_{what}"
+        for end in ENDS
+        for what in (
+            *("rtts", "ups", "availability", "bytes"),
+            *("ups_before", "sinces_before", "downs_before"),
+        )
+    ),
+)
+"""Columns that nothing is made of after :func:`reconcile`: most of the room that a row takes."""
+
+
 def reconcile(stale: int) -> Callable[[DataFrame], DataFrame]:
     """Return the step from the rows of :func:`gather` to one row per link and window.
 
@@ -41,6 +58,7 @@ def reconcile(stale: int) -> Callable[[DataFrame], DataFrame]:
             .transform(_measure)
             .transform(_date)
             .transform(_compare(by_link))
+            .drop(*_USED_UP)
         )
 
     return states

@@ -154,6 +154,7 @@ class MeshReport:
         window: start of the window, UTC; None for a list without times.
         snapshot: rows of the kernel: ``kind, id, other, name, rank, x, y, size, value, error,
             text`` and the columns of daemons.
+        before: of a hypothetical report, those rows with metrics of the mesh that was reported.
         series: ``window, name, value``: metrics of all windows.
         churn: ``window, daemons, joined, left, links, new_links, lost_links, jaccard``.
         availability: ``id, window, availability``: shares, of the daemons that are worst.
@@ -184,6 +185,7 @@ class MeshReport:
     addresses: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     incident: Incident | None = None
+    before: pa.Table | None = None
     domains: list[DomainKind] = field(default_factory=list)
     trips: RoundTrips | None = None
 

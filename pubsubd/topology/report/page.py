@@ -11,6 +11,7 @@ from html import escape
 from importlib import resources
 
 from pubsubd.topology.metrics import METRICS
+from pubsubd.topology.report.comparison import compare, differing
 from pubsubd.topology.report.data import MeshReport, Report
 from pubsubd.topology.report.incident import findings
 from pubsubd.topology.report.parts import FULL, WORST, Listing, Section, Status
@@ -98,6 +99,7 @@ def _mesh(mesh: MeshReport, report: Report, key: str, *, alone: bool) -> Iterabl
     yield _incident(mesh, facts)
     yield f"<p class=verdict>{_text(structure(facts))}</p>"
     yield _tiles(mesh, facts, sections)
+    yield _comparison(mesh)
     if "mesh" in pictures:
         captions = _CAPTIONS if len(facts.articulation) else {}
         both = pictures["mesh"] + pictures["mesh-narrow"]
@@ -115,6 +117,17 @@ def _incident(mesh: MeshReport, facts: SnapshotView) -> str:
         for status, sentence in findings(mesh, facts)
     )
     return f"<ul class=incident>{lines}</ul>" if lines else ""
+
+
+def _comparison(mesh: MeshReport) -> str:
+    """Return a table with what a hypothetical mesh changes."""
+    rows = "".join(
+        f"<tr><th>{_text(label)}<td class=number>{_text(was)}<td class=number>{_text(now)}</tr>"
+        for label, was, now in compare(mesh, differing(mesh))
+    )
+    head = "<tr><th>Metric<th class=number>Before<th class=number>After</tr>"
+    table = f"<table class=figures><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    return f"<section><h3>What would change</h3>{table}</section>" if rows else ""
 
 
 def _tiles(mesh: MeshReport, facts: SnapshotView, sections: Iterable[Section]) -> str:

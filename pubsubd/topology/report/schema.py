@@ -138,6 +138,7 @@ def _mesh(mesh: MeshReport, parameters: dict[str, Any], most: int) -> Json:
             for section in by_need(sections)
         ],
         "metrics": _metrics(facts),
+        "before": None if mesh.before is None else _metrics(SnapshotView(mesh.before)),
         "versions": _versions(mesh.versions),
         "coverage": {name: _plain(value) for name, value in sorted(mesh.coverage.items())},
         "articulation_daemons": _some(facts.articulation, most, id="id", cut_off="size"),

@@ -1,4 +1,7 @@
-"""Findings of a run in a few lines for a terminal: up to fourteen for one mesh, ten for several."""
+"""Findings of a run in a few lines for a terminal: up to fourteen for one mesh, ten for several.
+
+A hypothetical report of one mesh has nine more, with what would change.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Sequence
 
 from pubsubd.topology.metrics import METRICS
 from pubsubd.topology.report.changes import KINDS, dialling
+from pubsubd.topology.report.comparison import compare
 from pubsubd.topology.report.data import MeshReport, Report
 from pubsubd.topology.report.incident import findings
 from pubsubd.topology.report.parts import Status
@@ -79,7 +83,17 @@ def _one(mesh: MeshReport, report: Report) -> list[str]:
         f"{shorten(mesh.mesh, _ROOM)}: {count(daemons, 'daemon')},"
         f" {count(facts.whole('links'), 'link')}{when}"
     )
-    return [head, *(f"  {word:11} {text}" for word, text in entries)]
+    return [head, *_changes(mesh), *(f"  {word:11} {text}" for word, text in entries)]
+
+
+def _changes(mesh: MeshReport) -> list[str]:
+    """Return what a hypothetical mesh changes, in columns."""
+    rows = [("what if", "before", "after"), *compare(mesh)]
+    if len(rows) == 1:
+        return []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    label, was, now = widths
+    return [f"  {one:{label}}  {two:>{was}}  {three:>{now}}" for one, two, three in rows]
 
 
 def _incident(mesh: MeshReport, facts: SnapshotView) -> list[tuple[str, str]]:

@@ -281,6 +281,30 @@ def test_a_hypothetical_report_says_so_first() -> None:
     }
 
 
+def test_a_hypothetical_report_has_columns_before_and_after() -> None:
+    report = sample()
+    (mesh, *_) = report.meshes
+    assert as_json(report)["meshes"][0]["before"] is None
+    assert "What would change" not in render(report)
+    plain = terminal_summary(report)
+    daemons = SnapshotView(mesh.snapshot).whole("daemons")
+    mesh.before = snapshot([metric("daemons", daemons + 1), metric("spectral_gap", 0.5)])
+    before = as_json(report)["meshes"][0]["before"]
+    assert before["daemons"]["value"] == daemons + 1
+    assert before["bridges"]["value"] is None
+    lines = terminal_summary(report)
+    assert [lines[0], *lines[10:]] == plain
+    assert [line.split() for line in lines[1:3]] == [
+        ["what", "if", "before", "after"],
+        ["Daemons", f"{daemons + 1}", f"{daemons}"],
+    ]
+    assert len({len(line) for line in lines[1:10]}) == 1
+    table = render(report).partition("What would change")[2].partition("</table>")[0]
+    row = "<tr><th>Daemons<td class=number>{}<td class=number>{}</tr>"
+    assert row.format(daemons + 1, daemons) in table
+    assert "<tr><th>Spectral gap<td class=number>0.5<td" in table
+
+
 @pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
 def test_promtool_finds_nothing_to_complain_about_in_the_textfile(
     make: Callable[[], Report],

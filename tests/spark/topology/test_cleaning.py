@@ -144,8 +144,8 @@ def test_rows_of_parquet_are_held_to_the_same_rules(spark: SparkSession) -> None
         ("self-loop", {"dst": "a"}),
     ]
     values = [{**GOOD, "ts": ts, "since": since, **more} for _, more in faults]
-    rows = [("/d/x", *(one[name] for name in COLUMNS)) for one in values]
-    checked = check_rows(spark.createDataFrame(rows, f"file string, {fields}"))
+    rows = [(1, "/d/x", *(one[name] for name in COLUMNS)) for one in values]
+    checked = check_rows(spark.createDataFrame(rows, f"rows bigint, file string, {fields}"))
     assertSchemaEqual(checked.schema, spark.createDataFrame([], CHECKED).schema)
     assert reasons(checked) == [reason for reason, _ in faults]
 

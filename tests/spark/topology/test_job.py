@@ -243,7 +243,7 @@ def test_what_if_changes_the_latest_window_and_nothing_before(
     report = json.loads(outcome.json)
     assert report["hypothetical"] == {"without": [["d"]], "with": [["c", "a"]]}
     (mesh,) = report["meshes"]
-    assert mesh["metrics"]["bridges"]["value"] == 0
+    assert [mesh[one]["bridges"]["value"] for one in ("before", "metrics")] == [3, 0]
     assert [value for _, value in mesh["series"]["daemons"]] == [5, 5, 3]
     assert 'pubsubd_topology_bridges{mesh="m"} 0.0' in (tmp_path / "mesh.prom").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"mesh.prom", "nodes"}

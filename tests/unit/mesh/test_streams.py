@@ -9,6 +9,7 @@ import pytest
 
 from pubsubd.broker.turn import finish
 from pubsubd.mesh import streams
+from pubsubd.protocol import wire
 from tests.federations import BareHub
 from tests.webs import Web
 
@@ -250,3 +251,32 @@ def test_a_storm_of_letters_to_nobody_is_told_in_full(monkeypatch: pytest.Monkey
     assert {number for number, at in near.told.items() if at is None} == set(range(0, 500, 3))
     assert near.told.keys() == set(range(500))
     assert near.streams.repeated == 0
+
+
+def test_a_batch_of_one_letter_is_taken_as_any_batch_is_whatever_its_head_says() -> None:
+    web, offices = start("ab")
+    mesh, far = web["b"].mesh, offices["b"]
+    link, numbers = mesh.links["a"], iter(range(10**6, 10**7))
+
+    def relay(frames: bytes, count: int = 1) -> None:
+        incarnation = mesh.table.adverts["a"].incarnation
+        head = b"a@%d %d 9 %d vouched\n" % (incarnation, next(numbers), count)
+        while mesh.relay(link, head + frames):
+            web.run(0.01)
+
+    def letter(number: int, end: bytes = b"\n") -> bytes:
+        data = b"send 1 %d 1 0 tell x/bob\nx/ann %d" % (number, number)
+        return wire.frame(b"//fwd/hub/default/b/", data)[:-1] + end
+
+    relay(letter(1))
+    relay(letter(2) + letter(3))
+    relay(letter(4) + letter(5), 2)
+    assert far.heard == {"x/ann x/bob": [1, 2, 3, 4, 5]}
+    before = mesh.counters.broken
+    for frames in (letter(6, b""), letter(6, b"x"), letter(6)[:-9]):
+        relay(frames)
+    assert mesh.counters.broken == before + 3
+    relay(letter(6).replace(b"/b/", b"/a/"))  # to another daemon
+    assert far.heard == {"x/ann x/bob": [1, 2, 3, 4, 5]}
+    relay(letter(6))
+    assert far.heard == {"x/ann x/bob": [1, 2, 3, 4, 5, 6]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,9 @@ def test_windows_of_days_that_were_thinned_are_whole_hours(exported: Path) -> No
         with pytest.raises(TopologyError, match="--window has to be a number of hours") as caught:
             look(exported, 900, since)
     assert str(caught.value).endswith("or --since 2026-11-29T00:00:00Z or later")
-    look(exported, 900, MIDNIGHT.replace(day=29))
+    later = MIDNIGHT.replace(day=29)
+    Exporter(exported / "a").write([row()], later.timestamp())
+    look(exported, 900, later)
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -83,3 +85,23 @@ def test_a_file_of_one_enormous_line_is_told_before_java_starts(tmp_path: Path, 
             find_here(str(path))
     else:
         find_here(str(path))
+
+
+def test_files_of_other_times_than_asked_for_are_not_opened(exported: Path) -> None:
+    now = MIDNIGHT.timestamp() + 2 * 86_400
+    compact(exported / "a", 0, now)
+    (exported / "a" / "edges-20261127Z.parquet").write_bytes(b"not one")
+    later = row(observer="a", ts="2026-11-30T00:00:00.000Z")
+    Exporter(exported / "a").write([later], now)
+
+    def files(since: datetime | None, until: datetime | None) -> set[str]:
+        job = Job([str(exported / "a")], exported / "out", since=since, until=until)
+        found = prepare(job, Scratch(job.out), print).files
+        return {Path(path).name.partition("Z")[0] for path in found}
+
+    day, hour = timedelta(days=1), timedelta(hours=1)
+    assert files(MIDNIGHT, None) == {"edges-20261128", "edges-20261130T000000.000"}
+    assert files(MIDNIGHT + 2 * day, None) == {"edges-20261130T000000.000"}
+    assert files(MIDNIGHT, MIDNIGHT + day) == {"edges-20261128"}
+    with pytest.raises(TopologyError, match="there are no rows of the time asked for"):
+        files(MIDNIGHT + 2 * day + hour, None)
