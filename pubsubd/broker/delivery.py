@@ -358,7 +358,7 @@ class Delivery:
                     ids = tuple(map(id, pending))
                     data = joined.get(ids) or joined.setdefault(ids, b"".join(pending))
                 pending.clear()
-                if late or (many and peer.prepare):
+                if late or (many and peer.render):
                     later.setdefault(id(data), (data, []))[1].append(peer)
                     continue
                 try:
@@ -366,7 +366,7 @@ class Delivery:
                 except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
                     self.faults.end(peer, error)
                 sent += 1
-                if peer.prepare or not sent & 3:
+                if peer.render or not sent & 3:
                     late = over()
 
     def _send_rest(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
@@ -376,48 +376,52 @@ class Delivery:
         """
         pieces: deque[tuple[bytes, list[Sink]]] = deque()
         for data, peers in groups:
-            plain = [peer for peer in peers if peer.prepare is None]
-            rendering = [peer for peer in peers if peer.prepare is not None]
+            plain = [peer for peer in peers if peer.render is None]
+            rendering = [peer for peer in peers if peer.render is not None]
             if plain:
                 pieces.append((data, plain))
             if rendering:
                 pieces.append((data, rendering))
         unsent = Unsent(self.speaker, self.notes, pieces)
         if not self.unsent:  # else renderings of two would be kept
-            while not self.turn.over():
-                self._send_next(unsent)
-                if not unsent.pieces:
-                    return
+            self._go_on(unsent, self.turn.over)
+            if not unsent.pieces:
+                return
         try:
             self.on_unsent(unsent)
         except Exception as error:  # noqa: BLE001  (nobody would wait for it)
             self.faults.note(error, "delivery")
-            while unsent.pieces:
-                self._send_next(unsent)
+            self._go_on(unsent, _never)
             unsent.done()
         else:
             self.unsent.append(unsent)
 
-    def _send_next(self, unsent: Unsent) -> None:
-        """Send to one peer more, or render some more of what it is sent."""
-        data, peers = unsent.pieces[0]
-        peer = peers[unsent.at]
-        if not unsent.part:
-            stop = self._together(data, unsent.start) if unsent.renders else len(data)
-            unsent.part, unsent.start = data[unsent.start : stop], stop
-        part = unsent.part
-        try:
-            if peer.prepare is not None and not peer.prepare(part):
-                return
-            peer.send(part)
-        except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
-            self.faults.end(peer, error)
-        unsent.at += 1
-        if unsent.at == len(peers):
-            unsent.at, unsent.part = 0, b""
-            if unsent.start == len(data):
-                unsent.pieces.popleft()
-                unsent.start = 0
+    def _go_on(self, unsent: Unsent, over: Callable[[], bool]) -> None:
+        """Render and send, to one peer after the other, until the turn is over."""
+        while unsent.pieces and not over():
+            data, peers = unsent.pieces[0]
+            if not unsent.part:
+                stop = self._together(data, unsent.start) if unsent.renders else len(data)
+                unsent.part, unsent.start = data[unsent.start : stop], stop
+            part, count = unsent.part, len(peers)
+            while True:  # one turn a receiver, and a step of rendering for the first ones
+                peer, sent = peers[unsent.at], True
+                try:
+                    if peer.render is None:
+                        peer.send(part)
+                    else:
+                        sent = peer.render(part)
+                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+                    self.faults.end(peer, error)
+                if sent:
+                    unsent.at += 1
+                if unsent.at == count or over():
+                    break
+            if unsent.at == count:
+                unsent.at, unsent.part = 0, b""
+                if unsent.start == len(data):
+                    unsent.pieces.popleft()
+                    unsent.start = 0
 
     def _together(self, data: bytes, start: int) -> int:
         """Return the end of the messages at ``start`` that are rendered and sent together."""
@@ -444,8 +448,7 @@ class Delivery:
             unsent = under_way
         try:
             self.speaker, self.notes = unsent.speaker, unsent.notes
-            while unsent.pieces and not self.turn.over():
-                self._send_next(unsent)
+            self._go_on(unsent, self.turn.over)
         finally:
             self.speaker, self.notes = before
             if unsent is under_way:
@@ -498,7 +501,7 @@ class Unsent:
     @property
     def renders(self) -> bool:
         """Whether the first piece is for peers that render it."""
-        return self.pieces[0][1][0].prepare is not None
+        return self.pieces[0][1][0].render is not None
 
 
 class _Run:
@@ -525,6 +528,10 @@ class _Run:
 
 
 NO_ROUTE = Route(Targets(()), 0, 0)
+
+
+def _never() -> bool:
+    return False
 
 
 def _count(targets: Targets | CopyTargets) -> int:

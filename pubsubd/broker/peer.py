@@ -21,7 +21,7 @@ def stay(code: str, text: str) -> None:
     """End nothing: for peers that nobody can close."""
 
 
-def _ready(_data: bytes) -> bool:
+def _discard(_data: bytes) -> bool:
     return True
 
 
@@ -112,8 +112,8 @@ class Peer:
         noted: those counts as they were at two moments before.
         dropped: messages that it has lost for being slow.
         remote: False: it is not another daemon that is reached over links.
-        prepare: renders some of what it is sent next, as on the hub port, and returns whether all
-            of it is rendered; set by the owner. None if it is sent frames as they are.
+        render: renders some of what it is sent, as on the hub port, or sends it if it is rendered,
+            and returns whether it is sent; set by the owner. None if it is sent frames as they are.
         hub: its other side, if it is a connection of the hub port.
         listener: what holds for it, as for all connections of its listener.
         identity: who it is; None for one who has not logged in, empty for somebody without a name.
@@ -171,10 +171,10 @@ class Peer:
         "patterns",
         "pending",
         "permission",
-        "prepare",
         "publish_filter",
         "refusals",
         "relayed",
+        "render",
         "requests",
         "send",
         "sibling",
@@ -234,14 +234,14 @@ class Peer:
         self.outside_since: float | None = None
         self.job: Job | None = None
         self.step: Steps[bytes | None] | None = None
-        self.prepare: Callable[[bytes], bool] | None = None
+        self.render: Callable[[bytes], bool] | None = None
         self.requests: Bucket | None = None
 
     def discard_all(self) -> None:
         """Throw away whatever it is given from now on, because it is leaving."""
         self.send, self.end = discard, stay
-        if self.prepare is not None:
-            self.prepare = _ready
+        if self.render is not None:
+            self.render = _discard
 
     def release(self) -> None:
         """Let go of all that is held for a peer that has left and is closed."""

@@ -99,6 +99,23 @@ def to_line(
     return head + b"}"
 
 
+def known(
+    name: bytes,
+    type: str,  # noqa: A002
+    sender: str,
+    payload: bytes,
+    id: str | None = None,  # noqa: A002
+    metadata: bytes | None = None,
+) -> Message | None:
+    """Return the message that :func:`from_line` makes of what :func:`to_line` returns for it.
+
+    None if that has to be read to tell: it may be text or bytes.
+    """
+    if type == PLAIN and metadata is None and _DATA in payload:
+        return None
+    return Message(name, type, payload, sender, id, metadata)
+
+
 def _to_plain(name: bytes, payload: bytes) -> bytes | None:
     """Return the text or bytes that a payload stands for; None if it stands for none."""
     try:

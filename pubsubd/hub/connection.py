@@ -23,6 +23,7 @@ from pubsubd.hub.http import HttpReader
 from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.render import Batch, Form
 from pubsubd.hub.subscriptions import Subscriptions
+from pubsubd.hub.templates import UNLIKE, Template
 from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import HUB_CLOSES, ProtocolError
 from pubsubd.protocol.limits import HubLimits
@@ -60,6 +61,8 @@ class HubConnection:
         framing: how a JSON text becomes a frame.
         lines: whether it carries the line protocol.
         subscriptions: its subscriptions, in all dialects.
+        template: of the messages that it publishes; None if they have none.
+        unlike: messages that had no template since one was looked for.
         to: its address inside a JSON string, as ``to`` of Signal Hub's messages.
         wrapped: whether addresses are written to it as ``@(runtime/id)``.
         identity: the claims of its token, if that is a signed one.
@@ -90,7 +93,9 @@ class HubConnection:
         "sender",
         "step",
         "subscriptions",
+        "template",
         "to",
+        "unlike",
         "verdict",
         "via",
         "wrapped",
@@ -107,7 +112,7 @@ class HubConnection:
     ) -> None:
         self.hub = hub
         self.peer = hub.broker.join(label, self._deliver, self.end, listener or hub.listener)
-        self.peer.prepare = self._prepare
+        self.peer.render = self._render
         self.via = label
         self.peer.hub = self
         self.sender = address(self.peer)
@@ -115,6 +120,8 @@ class HubConnection:
         self.framing: Framing = NDJSON
         self.lines = False
         self.subscriptions = Subscriptions(hub, self.peer)
+        self.template: Template | None = None
+        self.unlike = UNLIKE
         self.to = b""
         self.wrapped = False
         self.identity: Identity | None = None
@@ -171,7 +178,7 @@ class HubConnection:
     def speak_lines(self) -> None:
         """Carry the line protocol from now on, see :mod:`pubsubd.hub.lines`."""
         self.framing, self.lines = LINES_IN_WEBSOCKET, True
-        self.peer.send, self.peer.prepare = self._deliver_lines, None
+        self.peer.send, self.peer.render = self._deliver_lines, None
 
     @property
     def spoken(self) -> tuple[str, str]:
@@ -221,22 +228,30 @@ class HubConnection:
             self.hub.touched.pop(self, None)
             self._send(data)
 
-    def _prepare(self, data: bytes) -> bool:
-        """Render some more of what is delivered next: the peer's ``prepare``."""
+    def _render(self, data: bytes) -> bool:
+        """Render some of what is delivered, or send it if it is rendered: the peer's ``render``."""
         if self.left:
             return True
-        batch, wrapped = self.hub.prepare(data), self.wrapped
-        return all(batch.prepare(form, wrapped) for form in self.subscriptions.forms)
+        batch, form = self.hub.prepare(data), self.subscriptions.form
+        if form is not None:
+            ready = batch.prepare(form, self.wrapped)
+        else:
+            ready = all(batch.prepare(one, self.wrapped) for one in self.subscriptions.forms)
+        if ready:
+            self._send_messages(batch)
+        return ready
 
     def _deliver(self, data: bytes | Pieces) -> None:
         """Take line frames from the broker: the peer's ``send``."""
-        if self.left:
-            return
-        hub, form = self.hub, self.subscriptions.form
-        batch = hub.batch(data if isinstance(data, bytes) else data.whole())
+        if not self.left:
+            chunk = data if isinstance(data, bytes) else data.whole()
+            self._send_messages(self.hub.batch(chunk))
+
+    def _send_messages(self, batch: Batch) -> None:
         if self.peer.ending is not None:
-            hub.undelivered += len(batch.messages)
+            self.hub.undelivered += len(batch.messages)
             return
+        form = self.subscriptions.form
         if form is Form.HUB:
             frames = batch.hub(self.framing, self.wrapped, self.to)
         elif form is Form.ENVELOPE:

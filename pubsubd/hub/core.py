@@ -136,11 +136,11 @@ class HubCore:
 
     def batch(self, chunk: bytes) -> Batch:
         """Return the renderings of ``chunk``, which comes from the peer that speaks now."""
+        if self._prepared[0] is chunk:
+            return self._prepared[1]
         known = self._batches.get(id(chunk))
         if known is not None:
             return known[1]
-        if self._prepared[0] is chunk:
-            return self._prepared[1]
         batches = self._batches
         if len(batches) >= _BATCHES or sum(one.size for _, one in batches.values()) > _KEPT:
             batches.clear()
@@ -155,9 +155,9 @@ class HubCore:
 
     def prepare(self, chunk: bytes) -> Batch:
         """Return the renderings of ``chunk``, and keep them until others are prepared."""
-        batch = self.batch(chunk)
-        self._prepared = chunk, batch
-        return batch
+        if self._prepared[0] is not chunk:
+            self._prepared = chunk, self.batch(chunk)
+        return self._prepared[1]
 
     def forget_batches(self) -> None:
         """Let go of all renderings, but of what is being sent."""

@@ -8,7 +8,8 @@ belong to no message are answered in the dialect that the connection has spoken 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,9 +23,10 @@ from pubsubd.hub.line_reader import LineReader
 from pubsubd.hub.messages import Incoming
 from pubsubd.hub.port import Hub
 from pubsubd.hub.render import Form
-from pubsubd.hub.signal import Signal, handle
+from pubsubd.hub.signal import Signal, handle, remember
 from pubsubd.hub.strict import JsonError, read
-from pubsubd.hub.synap import SynapError, check_command
+from pubsubd.hub.synap import Answer, SynapError, check_command
+from pubsubd.hub.templates import UNLIKE, Sample
 from pubsubd.hub.websocket_reader import WebSocketReader
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.wire import error_frame
@@ -33,35 +35,58 @@ _decode_incoming = msgspec.json.Decoder(Incoming).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def take(hub: Hub, connection: HubConnection, raw: bytes) -> None:
-    """Carry out one message."""
+def take(hub: Hub, connection: HubConnection, raw: bytes) -> bool:
+    """Carry out one message; return whether it was as an earlier one, and so cost less."""
     if connection.lines:
         lines.take(connection, raw)
-        return
+        return False
+    template = connection.template
+    if template is not None and template.take(raw):
+        return True
+    connection.unlike += 1
     try:
-        value, raw = read(raw)
+        value, text = read(raw)
     except JsonError as error:
         _refuse_json(hub, connection, error)
-        return
+        return False
     if type(value) is dict and isinstance(command := value.get("command"), str):
-        _command(hub, connection, command, value)
-        return
+        payload, request = value.get("payload"), value.get("request_id")
+        answer = partial(_answer, connection, command)
+        if command == "pubsub.publish" and (sample := _sample(connection, raw, text)):
+            connection.template = hub.synap.remember(payload, request, sample, connection, answer)
+        peer = connection.peer
+        run = partial(hub.synap.run, command, payload, connection, peer.permission, peer.identity)
+        answer(request, run)
+        return False
     try:
-        message = _decode_incoming(raw)
+        message = _decode_incoming(text)
     except msgspec.ValidationError:
         hub.signals[connection].invalid()
-        return
+        return False
     kind = message.type
     if not isinstance(kind, str):
         hub.signals[connection].invalid()
     elif kind.startswith("hub:"):
+        if kind == "hub:publish" and (sample := _sample(connection, raw, text)):
+            connection.template = remember(hub.signals[connection], message, sample)
         handle(hub.signals[connection], message)
     elif kind.startswith("__") or (len(value) == 3 and "id" in value and "payload" in value):
+        if sample := _sample(connection, raw, text):
+            connection.template = envelopes.remember(connection, message, sample)
         envelopes.handle(connection, message)
     elif kind == "ping" and len(value) == 1:
         connection.put(b'{"type":"pong"}')
     else:
         hub.signals[connection].unknown(message)
+    return False
+
+
+def _sample(connection: HubConnection, text: bytes, read: bytes) -> Sample | None:
+    """Return a publication if it is time to make another template."""
+    if connection.unlike < UNLIKE:
+        return None
+    connection.unlike = 0
+    return Sample(text, read)
 
 
 def react(hub: Hub, connection: HubConnection, event: Any, events: deque[Any]) -> None:
@@ -114,16 +139,14 @@ def close_reason(hub: Hub, connection: HubConnection, error: ProtocolError) -> b
     return frames
 
 
-def _command(hub: Hub, connection: HubConnection, command: str, value: dict[str, Any]) -> None:
-    """Carry out a command of Synap's."""
-    request = value.get("request_id")
+def _answer(
+    connection: HubConnection, command: str, request: object, run: Callable[[], Answer]
+) -> None:
+    """Carry out a command of Synap's, and answer it."""
     answer = {"success": True, "request_id": request, "payload": None, "error": None}
     try:
         check_command(connection, command)
-        peer = connection.peer
-        payload = hub.synap.run(
-            command, value.get("payload"), connection, peer.permission, peer.identity
-        )
+        payload = run()
         if not isinstance(payload, dict):
             connection.step = _finish(connection, answer, payload)
             return

@@ -6,11 +6,13 @@ There are no answers and no errors: an envelope that cannot be used is ignored, 
 from __future__ import annotations
 
 import msgspec
+from msgspec import Raw
 
 from pubsubd.hub.codec import PLAIN, Message, to_line
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.messages import Incoming, Topic
 from pubsubd.hub.render import Form
+from pubsubd.hub.templates import Sample, Template
 from pubsubd.hub.topics import TopicError, check_envelope_topic
 
 _decode_topic = msgspec.json.Decoder(Topic).decode
@@ -21,6 +23,18 @@ def handle(connection: HubConnection, message: Incoming) -> None:
     assert isinstance(message.type, str)
     if not _carry_out(connection, message.type, message):
         connection.hub.ignored += 1
+
+
+def remember(connection: HubConnection, message: Incoming, sample: Sample) -> Template | None:
+    """Return the template of a relayed envelope."""
+
+    def relay(data: bytes, _id: str, _time: int) -> None:
+        message.payload = Raw(data)
+        handle(connection, message)
+
+    if str(message.type).startswith("__"):
+        return None
+    return sample.template(("payload", bytes(message.payload)), ("", b""), ("", None), relay)
 
 
 def _carry_out(connection: HubConnection, kind: str, message: Incoming) -> bool:

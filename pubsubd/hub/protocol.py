@@ -42,7 +42,7 @@ _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
 _PARSING = 0.001  # seconds of parsing before the line protocol is carried out
 _SMALL = 1_024  # bytes of a publication after which one does not look at the clock
 _LINE_VERBS = (b"pub", b"sub", b"unsub")
-_TOGETHER = 255  # of so many, and one
+_TOGETHER = 512  # of so many that are alike, or half as many others
 _MANY = 16  # messages in what is parsed at once: these are small
 _DONE = object()
 _EXPIRED = 8  # steps of ending expired registrations, in one turn
@@ -218,7 +218,7 @@ class HubProtocol(HubConnection):
             events = self._events = deque()
         left, budget = HUB_TURN, index.work + WORK_PER_TURN
         counters = hub.broker.counters
-        published = counters.messages_in
+        published, together = counters.messages_in, _TOGETHER
         more = False
         while self.closing is None and peer.ending is None:
             if self.step is not None:
@@ -232,7 +232,7 @@ class HubProtocol(HubConnection):
                 left -= 1
                 try:
                     if type(event) is bytes:
-                        take(hub, self, event)
+                        together -= 1 if take(hub, self, event) else 2
                         self.again = False
                         if self.lines:  # the turn was the broker's
                             more = self._waiting
@@ -241,8 +241,9 @@ class HubProtocol(HubConnection):
                             published = counters.messages_in
                             # Many small publications in one piece cost their receivers less, and
                             # what they may cost here is bounded by their number.
-                            if left & _TOGETHER and len(event) <= _SMALL and index.work <= budget:
+                            if together > 0 and len(event) <= _SMALL and index.work <= budget:
                                 continue
+                            together = _TOGETHER
                     else:
                         self._react(event, events)
                         self.again = bool(events) and events[0] is event  # it waits for a job

@@ -24,7 +24,7 @@ import msgspec
 
 from pubsubd.hub.codec import Message, from_line
 from pubsubd.hub.frames import NDJSON, Framing
-from pubsubd.hub.ids import new_id
+from pubsubd.hub.ids import IDS
 from pubsubd.hub.messages import HUB
 from pubsubd.protocol.limits import MIB
 
@@ -40,6 +40,8 @@ _encode = msgspec.json.Encoder().encode
 class Form(Enum):
     """The form of a delivered message."""
 
+    __hash__ = object.__hash__  # an Enum's own is written in Python, and takes 0.1 µs
+
     HUB = "hub"
     SYNAP = "synap"
     ENVELOPE = "envelope"
@@ -54,12 +56,16 @@ def read_chunk(chunk: bytes, sender: str, trusted: bool) -> Iterator[Message]:
         trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
     """
     at, end = 0, len(chunk)
+    head, name, size = b"\n", b"", 0  # of the last frame; no frame begins so
     while at < end:
-        gap = chunk.index(b" ", at + 4)
-        start = chunk.index(b" ", gap + 1) + 1
-        stop = start + int(chunk[gap + 1 : start - 1])
-        name = chunk[at + 4 : gap]
-        yield from_line(name, chunk[start:stop], sender, trusted)
+        if not chunk.startswith(head, at):
+            gap = chunk.index(b" ", at + 4)
+            start = chunk.index(b" ", gap + 1) + 1
+            head, size = chunk[at:start], int(chunk[gap + 1 : start - 1])
+            name = chunk[at + 4 : gap]
+        at += len(head)
+        stop = at + size
+        yield from_line(name, chunk[at:stop], sender, trusted)
         at = stop + 1
 
 
@@ -80,6 +86,7 @@ class Batch:
         "_ids",
         "_messages",
         "_now",
+        "_ready",
         "_stretches",
         "_unread",
         "size",
@@ -90,7 +97,8 @@ class Batch:
         self._unread: Iterator[Message] | None = iter(messages)
         self._messages: list[Message] = []
         self._now = now_ms
-        self._ids: list[str] = []
+        self._ids: list[bytes] = []
+        self._ready: set[tuple[Form, bool]] = set()  # the texts that are all rendered
         self.texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
         self._frames: dict[tuple[Form, Framing], bytes] = {}
         self._stretches: dict[tuple[Framing, bool, int], list[bytes]] = {}
@@ -114,7 +122,13 @@ class Batch:
 
         Whoever must not take long calls this until it is true, and only then what renders.
         """
-        return not self._read_some() and not self._render_some(form, wrapped)
+        key = form, wrapped and form is Form.HUB
+        if key in self._ready:
+            return True
+        if self._read_some() or self._render_some(*key):
+            return False
+        self._ready.add(key)
+        return True
 
     def _read_some(self) -> bool:
         if self._unread is None:
@@ -126,7 +140,7 @@ class Batch:
         return True
 
     def _render_some(self, form: Form, wrapped: bool) -> bool:
-        key = form, wrapped and form is Form.HUB
+        key = form, wrapped
         texts = self.texts.get(key)
         if texts is None:
             texts = self.texts[key] = []
@@ -137,11 +151,9 @@ class Batch:
         if form is Form.HUB:
             more = self._hub_halves(messages, self._identify(start, len(messages)), wrapped)
         elif form is Form.SYNAP:
-            now = self._now // 1000
-            pairs = zip(messages, self._identify(start, len(messages)), strict=True)
-            more = [(_synap(message, id_, now), b"") for message, id_ in pairs]
+            more = _synap(messages, self._identify(start, len(messages)), self._now // 1000)
         else:
-            more = [(_envelope(message), b"") for message in messages]
+            more = _envelopes(messages)
         texts += more
         self.size += sum([len(before) + len(after) for before, after in more])
         return True
@@ -182,9 +194,11 @@ class Batch:
         key = form, framing
         found = self._frames.get(key)
         if found is None:
-            frame = framing.frame
-            texts = self._halves(form, False)
-            found = b"".join([frame(text) for text, _ in texts])
+            tail, heads = framing.tail, _Heads(framing)
+            pieces: list[bytes] = []
+            for text, _ in self._halves(form, False):
+                pieces += heads[len(text)], text, tail
+            found = b"".join(pieces)
             self._make_room(len(found))
             self._frames[key] = found
         return found
@@ -200,12 +214,12 @@ class Batch:
 
     def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
         """Return the stretches before the first ``to``, between each two, and behind the last."""
-        head, tail = framing.head, framing.tail
+        heads, tail = _Heads(framing), framing.tail
         stretches = []
         left = b""
         for before, after in self._halves(Form.HUB, wrapped):
-            stretches.append(b"%b%b%b" % (left, head(len(before) + length + len(after)), before))
-            left = after + tail
+            stretches.append(left + heads[len(before) + length + len(after)] + before)
+            left = after + tail if tail else after
         stretches.append(left)
         return stretches
 
@@ -215,65 +229,84 @@ class Batch:
             pass
         return self.texts[form, wrapped]
 
-    def _identify(self, start: int, count: int) -> list[str]:
+    def _identify(self, start: int, count: int) -> list[bytes]:
         """Return the identifiers of so many messages; new ones if they have none."""
         ids = self._ids
-        while len(ids) < start + count:
-            ids.append(new_id())
+        ids += islice(IDS, start + count - len(ids) if len(ids) < start + count else 0)
         return ids[start : start + count]
 
     def _hub_halves(
-        self, messages: list[Message], ids: list[str], wrapped: bool
+        self, messages: list[Message], ids: list[bytes], wrapped: bool
     ) -> list[tuple[bytes, bytes]]:
         halves = []
-        ends: dict[bytes, bytes] = {}
-        senders: dict[str, bytes] = {}
-        types: dict[str, bytes] = {}
-        via = dress(HUB, wrapped).encode()
+        known: dict[tuple[bytes, str, str], tuple[bytes, bytes, bytes]] = {}
         for message, id_ in zip(messages, ids, strict=True):
-            end = ends.get(message.name)
-            if end is None:
-                end = ends[message.name] = (
+            key = message.name, message.type, message.sender
+            parts = known.get(key)
+            if parts is None:
+                parts = known[key] = (
+                    b'","from":%b,"to":"' % _encode(dress(message.sender, wrapped)),
+                    b'","type":%b,"payload":' % _encode(message.type),
                     b',"pattern":"tell","correlationId":null,"timestamp":%d,"metadata":{"topic":%b,'
                     b'"publication":true,"forwarded":true,"via":"%b"},"ttl":null,"signature":null}'
-                ) % (self._now, _encode(message.name.decode()), via)
-            sender = senders.get(message.sender)
-            if sender is None:
-                sender = senders[message.sender] = _encode(dress(message.sender, wrapped))
-            kind = types.get(message.type)
-            if kind is None:
-                kind = types[message.type] = _encode(message.type)
-            halves.append(
-                (
-                    b'{"id":"%b","from":%b,"to":"' % (id_.encode(), sender),
-                    b'","type":%b,"payload":%b%b' % (kind, message.payload, end),
+                    % (self._now, _encode(message.name.decode()), dress(HUB, wrapped).encode()),
                 )
-            )
+            sender, kind, end = parts
+            halves.append((b'{"id":"' + id_ + sender, kind + message.payload + end))
         return halves
 
 
-def _synap(message: Message, id_: str, now: int) -> bytes:
-    return (
-        b'{"type":"message","message_id":%b,"topic":%b,"payload":%b,"message":%b,'
-        b'"metadata":%b,"timestamp":%d}'
-    ) % (
-        _encode(message.id or f"msg_{id_.replace('-', '')}"),
-        _encode(message.name.decode()),
-        message.payload,
-        message.payload,
-        message.metadata or b"null",
-        now,
-    )
+class _Heads(dict[int, bytes]):
+    """What a framing puts before a text, by its length."""
+
+    def __init__(self, framing: Framing) -> None:
+        super().__init__()
+        self._head = framing.head
+
+    def __missing__(self, size: int) -> bytes:
+        self[size] = head = self._head(size)
+        return head
 
 
-def _envelope(message: Message) -> bytes:
-    """Return an envelope whose type and id spell the name, as its receivers have asked for it."""
-    name, kind = message.name.decode(), message.type
-    if name.startswith(kind + ":"):
-        rest = name[len(kind) + 1 :]
-    else:
-        kind, _, rest = name.partition(":")
-    return b'{"type":%b,"id":%b,"payload":%b}' % (_encode(kind), _encode(rest), message.payload)
+def _synap(messages: list[Message], ids: list[bytes], now: int) -> list[tuple[bytes, bytes]]:
+    texts = []
+    topics: dict[bytes, bytes] = {}
+    for message, id_ in zip(messages, ids, strict=True):
+        topic = topics.get(message.name)
+        if topic is None:
+            topic = topics[message.name] = _encode(message.name.decode())
+        text = (
+            b'{"type":"message","message_id":%b,"topic":%b,"payload":%b,"message":%b,'
+            b'"metadata":%b,"timestamp":%d}'
+        ) % (
+            _encode(message.id or "msg_" + id_.decode().replace("-", "")),
+            topic,
+            message.payload,
+            message.payload,
+            message.metadata or b"null",
+            now,
+        )
+        texts.append((text, b""))
+    return texts
+
+
+def _envelopes(messages: list[Message]) -> list[tuple[bytes, bytes]]:
+    """Return envelopes whose type and id spell the name, as their receivers have asked for it."""
+    texts = []
+    heads: dict[tuple[bytes, str], bytes] = {}
+    for message in messages:
+        key = message.name, message.type
+        head = heads.get(key)
+        if head is None:
+            name, kind = message.name.decode(), message.type
+            if name.startswith(kind + ":"):
+                rest = name[len(kind) + 1 :]
+            else:
+                kind, _, rest = name.partition(":")
+            head = b'{"type":%b,"id":%b,"payload":' % (_encode(kind), _encode(rest))
+            heads[key] = head
+        texts.append((head + message.payload + b"}", b""))
+    return texts
 
 
 def dress(address: str, wrapped: bool) -> str:

@@ -12,6 +12,7 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError, PubsubdError
 from pubsubd.routing.wildcards import Pattern
 
+_KNOWN = 256  # names that are remembered: a mebibyte, if they are as long as can be
 _HUB_RULE = "^[a-zA-Z0-9/_-]+$"
 _is_hub_topic = re.compile(r"[a-zA-Z0-9/_-]+").fullmatch
 _is_hub_pattern = re.compile(r"[a-zA-Z0-9/_+#-]+").fullmatch
@@ -112,14 +113,28 @@ def _check_hub_text(topic: object, max_length: int) -> str:
     return topic
 
 
+class _Names(dict[str, bytes]):
+    """Names by their texts; each is checked once, and some are remembered."""
+
+    def __missing__(self, text: str) -> bytes:
+        try:
+            name = text.encode()
+            wire.check_name(name, "topic")
+        except UnicodeEncodeError:
+            raise TopicError(f"topic {shown(text)} is not Unicode") from None
+        except ProtocolError as error:
+            raise TopicError(error.text) from None
+        if len(self) >= _KNOWN:
+            self.clear()
+        self[text] = name
+        return name
+
+
+_names = _Names()
+
+
 def _check_name(text: str, publishing: bool) -> bytes:
-    try:
-        name = text.encode()
-        wire.check_name(name, "topic")
-    except UnicodeEncodeError:
-        raise TopicError(f"topic {shown(text)} is not Unicode") from None
-    except ProtocolError as error:
-        raise TopicError(error.text) from None
+    name = _names[text]
     if publishing and name.startswith(wire.OWN):
         raise TopicError(f"topic {shown(text)} is one of the daemon's own")
     return name

@@ -51,7 +51,7 @@ class Mailbox:
 
     remote = False
     label = "mesh"
-    prepare: Callable[[bytes], bool] | None = None
+    render: Callable[[bytes], bool] | None = None
     end = staticmethod(stay)
     permission: Permission | None = None
     patterns: set[Pattern] | None = None

@@ -44,7 +44,7 @@ class Remote:
     """
 
     remote = True
-    prepare: Callable[[bytes], bool] | None = None
+    render: Callable[[bytes], bool] | None = None
     end = staticmethod(stay)
     permission: Permission | None = None
     names: set[bytes] | None = None
@@ -138,7 +138,7 @@ class Group:
         "work",
     )
 
-    prepare: Callable[[bytes], bool] | None = None
+    render: Callable[[bytes], bool] | None = None
     end = staticmethod(stay)
 
     def __init__(self, nodes: frozenset[str], outbound: Outbound) -> None:

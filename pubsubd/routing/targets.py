@@ -22,13 +22,14 @@ class Sink(Protocol):
     Attributes:
         pending: frames put during the present read.
         messages_out: that it was handed so far.
-        prepare: renders some of what it is sent next, and returns whether all of it is rendered;
+        render: renders some of what it is sent, or sends it if it is rendered, and returns whether
+            it is sent;
             None if it is sent messages as they are.
     """
 
     pending: list[bytes]
     messages_out: int
-    prepare: Callable[[bytes], bool] | None
+    render: Callable[[bytes], bool] | None
 
     @property
     def end(self) -> Callable[[str, str], None]:

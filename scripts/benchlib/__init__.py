@@ -18,7 +18,13 @@
     several servers linked with one another, and when they are ready
 ``meter``
     who used the processor meanwhile
-``runners``
+``floors``, ``relay.c``, ``relay.py``
+    the least that one process can do
+``certificate``
+    what servers with TLS need
+``probe``
+    one message at a time
+``runners``, ``latency``, ``handshakes``
     how each kind of case is measured on one server
 ``hubrunners``
     the same for the hub port
@@ -30,4 +36,8 @@
     what is measured over links between servers, and how
 ``report``
     medians, ratios, the table and the JSON
+``readme``
+    the tables of README
+``profiles``
+    what perf and py-spy have seen, for ``scripts/profile``
 """

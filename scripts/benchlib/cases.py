@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .floors import AT_FLOOR, FLOORS, PYTHON_RELAY
+from .handshakes import HandshakesRunner
+from .latency import BusyLatencyRunner, LatencyRunner
 from .protocols import Want
 from .runners import (
-    BusyLatencyRunner,
     ChurnRunner,
     IdleConnectionsRunner,
     IdleSubstringsRunner,
-    LatencyRunner,
     Runner,
     StalledRunner,
     SubscribeManyRunner,
@@ -60,6 +60,12 @@ class Case:
     servers: tuple[str, ...] = BROKERS
     times: float = 1.0
     runs: int = 1000
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Pubsubd, the peers of a target, and the relays; of `servers`, in that order."""
+        peers = {peer for target in self.targets for peer in target.peers}
+        return tuple(s for s in self.servers if s in {"pubsubd", *FLOORS, *peers})
 
 
 _LETTERS = bytes(b"abcdefghijklmnopqrstuvwxyz012345"[i % 32] for i in range(256))
@@ -155,13 +161,16 @@ def _throughput(
     bound: float | None,
     peers: tuple[str, ...] = PEERS,
     shared: bool = False,
+    tls: bool = False,
 ) -> Case:
     """A case of one plan, with the floor beside it; `shared`: each message goes to some."""
 
     def make(fleet: Fleet, server: str) -> Runner:
-        variant = "share" if shared and server in FLOORS else ""
+        variant = "share" if shared and server in FLOORS else "tls" if tls else ""
         return ThroughputRunner(Rig(fleet.get(server, variant), plan()))
 
+    if tls:  # the relays do not speak it
+        return Case(name, title, make, (Target("rate", bound, peers), CPU))
     floor = Target("rate", 1 / AT_FLOOR, (PYTHON_RELAY,), floor=True)
     targets = (Target("rate", bound, peers), floor, CPU)
     return Case(name, title, make, targets, (*BROKERS, *FLOORS))
@@ -220,6 +229,16 @@ LINE_CASES: dict[str, Case] = {
         _throughput("mixed", "64 names x 100 lengths", mixed, 1.2),
         _throughput("big-64k", "1:1, 64 KiB", lambda: one_name(64 * KIB), 1.1, ("redis",)),
         _throughput("big-1m", "1:1, 1 MiB", lambda: one_name(MIB, window=2 * MIB), 1.1, ("redis",)),
+        _throughput("tls-16", "1:1 over TLS, 16 B", lambda: one_name(16), 1.0, tls=True),
+        _throughput(
+            "tls-fan-10", "1:10 over TLS, 1 KiB", lambda: one_name(1024, 10), 1.0, tls=True
+        ),
+        Case(
+            "tls-handshakes",
+            "TLS handshakes, RSA with 2,048 bits",
+            lambda fleet, name: HandshakesRunner(fleet.get(name, "tls")),
+            (Target("handshakes", 1.0, PEERS), CPU),
+        ),
         Case(
             "idle-substrings",
             "100,000 idle substrings, 1,000 names",
@@ -285,7 +304,7 @@ LINE_CASES: dict[str, Case] = {
             "idle-connections",
             "8,000 idle connections, KiB each",
             lambda fleet, name: IdleConnectionsRunner(fleet, name, 8000),
-            (Target("kib_each", 8.0, lower=True),),
+            (Target("kib_each", 8.0, lower=True), Target("kib_each", None, PEERS, lower=True)),
             runs=3,
         ),
     )

@@ -30,6 +30,8 @@ _HUB: dict[str, WebSocketWire] = {
     "websockets": HUB,
 }
 _FAN_OUT = 100
+WEB_PEERS = ("nats", "mosquitto")
+WEB_CPU = Target("cpu_s", 1.0, WEB_PEERS, lower=True)
 
 
 def fan_100(name: bytes = ONE_NAME) -> Plan:
@@ -94,35 +96,35 @@ HUB_CASES: dict[str, Case] = {
             "hub-fan-100",
             "1:100 over WebSocket, 128 B",
             _fan(),
-            (Target("deliveries", 1.0, ("nats", "mosquitto")),),
+            (Target("deliveries", 1.0, WEB_PEERS), WEB_CPU),
             ("pubsubd", "nats", "mosquitto", "websockets"),
         ),
         Case(
             "hub-fan-100-envelope",
             "the same, envelopes",
             _fan(ENVELOPES),
-            (Target("deliveries", None, ("nats", "mosquitto")),),
+            (Target("deliveries", None, WEB_PEERS), WEB_CPU),
             ("pubsubd", "nats", "mosquitto"),
         ),
         Case(
             "hub-fan-100-synap",
             "the same, Synap",
             _fan(SYNAP),
-            (Target("deliveries", None, ("nats", "mosquitto")),),
+            (Target("deliveries", None, WEB_PEERS), WEB_CPU),
             ("pubsubd", "nats", "mosquitto"),
         ),
         Case(
             "line-to-ws-100",
             "from the line port to 100 WebSockets",
             _line_to_hub(),
-            (Target("deliveries", 1.5, ("nats", "mosquitto")),),
+            (Target("deliveries", 1.5, WEB_PEERS), WEB_CPU),
             ("pubsubd", "nats", "mosquitto"),
         ),
         Case(
             "line-to-ws-100-envelope",
             "the same, envelopes",
             _line_to_hub(ENVELOPES_FROM_LINE),
-            (Target("deliveries", None, ("nats", "mosquitto")),),
+            (Target("deliveries", None, WEB_PEERS), WEB_CPU),
             ("pubsubd", "nats", "mosquitto"),
         ),
         Case(
@@ -132,6 +134,7 @@ HUB_CASES: dict[str, Case] = {
             (
                 Target("rate", 1.5, ("websockets",)),
                 Target("small", None, ("websockets",)),
+                Target("cpu_s", 1.0, ("websockets",), lower=True),
             ),
             ("pubsubd", "websockets"),
         ),
@@ -151,7 +154,10 @@ HUB_CASES: dict[str, Case] = {
             lambda fleet, name: IdleConnectionsRunner(
                 fleet, name, 5000, "hub", lambda server: server.door(_HUB[name])
             ),
-            (Target("kib_each", 24.0, lower=True),),
+            (
+                Target("kib_each", 24.0, lower=True),
+                Target("kib_each", None, ("nats",), lower=True),
+            ),
             ("pubsubd", "nats", "websockets"),
             runs=3,
         ),

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from .hubwires import HUB, Hub, Tunnel, WebSocketWire, compact, named_id
 from .links import BenchError, Link, connect
 from .meter import Meter
+from .probe import percentiles
 from .protocols import Nats, Want
-from .runners import Reading, Runner, pair, percentiles
+from .runners import Reading, Runner, pair
 from .servers import Door, Fleet, Server
 from .traffic import MIB, Plan, Rig
 from .websocket import TEXT, Frames, client_frame

@@ -9,8 +9,10 @@ server chooses, and in JSON there are ids and times that nobody knows beforehand
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
+import ssl
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -38,6 +40,8 @@ class Address(Protocol):
     def wire(self) -> Wire: ...
     @property
     def port(self) -> int: ...
+    @property
+    def tls(self) -> bool: ...
 
 
 class Link:
@@ -59,6 +63,9 @@ class Link:
     def _open(self) -> None:
         if self.wire.greets:
             self.read_until(b"\r\n")
+        self._greet()
+
+    def _greet(self) -> None:
         if self.wire.hello:
             self.send(self.wire.hello)
             self.expect(self.wire.welcome)
@@ -143,6 +150,20 @@ class Link:
         """What `counter` counts for `data`, which was decoded to `decoded`."""
         return len(data)
 
+    def send_some(self, data: memoryview) -> int:
+        """Send what goes without waiting; raises BlockingIOError if nothing does."""
+        return self.socket.send(data)
+
+    def receive_some(self, size: int) -> bytes:
+        """At most `size` bytes, without waiting; empty at the end, BlockingIOError before."""
+        return self.socket.recv(size)
+
+    def closed(self) -> bool:
+        """Whether the server has closed the connection, after all it sent was received."""
+        with contextlib.suppress(BlockingIOError):
+            return not self.socket.recv(1, socket.MSG_PEEK)
+        return False
+
     def counter(self) -> Callable[[], int]:
         """A function that receives once, without waiting, and returns how much it was.
 
@@ -208,6 +229,66 @@ class WebSocketLink(Link):
         return super().counter()
 
 
+class TlsLink(Link):
+    """The same over TLS; the server's certificate is not looked at.
+
+    What nats says first, it says before the handshake.
+    """
+
+    RECORDS = 1 << 16  # bytes: a send of a few records, as one that stops must be repeated whole
+
+    socket: ssl.SSLSocket
+
+    def _open(self) -> None:
+        if self.wire.greets:
+            self.read_until(b"\r\n")
+        self.socket = TLS.wrap_socket(self.socket)
+        self._greet()
+
+    def send_some(self, data: memoryview) -> int:
+        try:
+            return self.socket.send(data[: self.RECORDS])
+        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            raise BlockingIOError from None
+
+    def receive_some(self, size: int) -> bytes:
+        try:
+            return self.socket.recv(size)
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+
+    def closed(self) -> bool:
+        return False  # its counter has told
+
+    def counter(self) -> Callable[[], int]:
+        """As `Link.counter`, but it takes all: of what is left in OpenSSL, epoll tells nothing."""
+        receive, spare = self.socket.recv_into, _SPARE
+
+        def count() -> int:
+            total = 0
+            try:
+                while got := receive(spare):
+                    total += got
+            except ssl.SSLWantReadError:
+                return total
+            raise BenchError(f"{self.server.name}: closed a subscriber's connection")
+
+        return count
+
+
+def tls_context() -> ssl.SSLContext:
+    """That of a client which takes any certificate, and never resumes a session."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+TLS = tls_context()
+
+
 def connect(server: Address) -> Link:
-    """A connection of the kind that the server's wire asks for."""
+    """A connection of the kind that the server, and its wire, ask for."""
+    if server.tls:
+        return TlsLink(server)
     return WebSocketLink(server) if isinstance(server.wire, WebSocketWire) else Link(server)

@@ -15,8 +15,9 @@ from .cases import Case, Target, one_name
 from .meshsend import SendRunner
 from .meshservers import check_passage, door, linked, wait_wanted
 from .meter import Meter
+from .probe import Probe
 from .protocols import Want
-from .runners import Probe, Reading, RigsRunner, Runner
+from .runners import Reading, RigsRunner, Runner
 from .servers import Fleet
 from .traffic import Plan, Rig
 

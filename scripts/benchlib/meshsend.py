@@ -12,8 +12,9 @@ from typing import Any
 from .links import PATIENCE_SECONDS, BenchError, Link
 from .meshservers import door, linked, wait_wanted
 from .meter import Meter
+from .probe import Probe
 from .protocols import Want
-from .runners import Probe, Reading, Runner
+from .runners import Reading, Runner
 from .servers import Fleet, Server
 
 _LINE = b"bench/line"

@@ -37,18 +37,16 @@ class Profile:
 def parse_perf(report: str) -> Profile:
     """`perf report` with the fields overhead, dso and symbol, separated by bars."""
     profile = Profile()
-    parts: Counter[str] = Counter()
     for line in report.splitlines():
         fields = [part.strip() for part in line.split("|")]
         if line.startswith("#") or len(fields) != 3 or not fields[0].endswith("%"):
             continue
         share = float(fields[0][:-1]) / 100
         part = _part(fields[1], fields[2])
-        parts[part] += share
+        profile.parts[part] = profile.parts.get(part, 0.0) + share
         name = f"{fields[2].removeprefix('[k] ').removeprefix('[.] ')} ({part})"
         own, _ = profile.functions.get(name, (0.0, 0.0))
         profile.functions[name] = own + share, 0.0
-    profile.parts = dict(parts)
     return profile
 
 

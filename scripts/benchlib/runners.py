@@ -8,16 +8,15 @@ separate so that the runs of all servers can take turns.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from .links import Address, BenchError, Link, connect
 from .meter import Cores, Meter
+from .probe import Probe
 from .protocols import Want
 from .servers import Fleet, Server
 from .traffic import KIB, MIB, Plan, Rig, Sample
@@ -264,159 +263,6 @@ class IdleSubstringsRunner(Runner):
             rig.close()
         for link in self._idle:
             link.close()
-
-
-class Probe:
-    """One message at a time from one connection to another.
-
-    Both are to `server`, unless the subscriber is to be somewhere else.
-    """
-
-    def __init__(
-        self,
-        server: Address,
-        name: bytes,
-        payload: bytes,
-        subscribe_at: Address | None = None,
-    ) -> None:
-        wire = server.wire
-        want = Want("exact", name)
-        self.links = publisher, subscriber = Link(server), Link(subscribe_at or server)
-        subscriber.subscribe([want])
-        self._message = wire.publish(name, payload)
-        self._due = wire.deliver(0, want, name, payload)
-        self._answer = len(wire.published(1, name, payload))
-        self._buffer = bytearray(len(self._due) + 64)
-        self._sockets = publisher.socket, subscriber.socket
-
-    def settle(self) -> None:
-        for link in self.links:
-            link.settle()
-        for link in self.links:
-            link.wait_in_kernel()
-
-    def trip(self) -> float:
-        """Send one message; the seconds until all of it is there."""
-        publisher, subscriber = self._sockets
-        started = time.perf_counter()
-        publisher.send(self._message)
-        got = subscriber.recv_into(self._buffer)
-        ended = time.perf_counter()
-        while got < len(self._due):
-            more = subscriber.recv_into(memoryview(self._buffer)[got:])
-            if not more:
-                break
-            got += more
-            ended = time.perf_counter()
-        if self._buffer[:got] != self._due:
-            raise BenchError(
-                f"{self.links[0].server.name}: the probe received {self._buffer[:got]!r}"
-            )
-        answer = self._answer
-        while answer:
-            answer -= len(publisher.recv(answer)) or answer
-        return ended - started
-
-    def close(self) -> None:
-        for link in self.links:
-            link.close()
-
-
-def percentiles(times: list[float]) -> dict[str, float]:
-    """``median_us`` and ``p99_us`` of these seconds."""
-    times.sort()
-    return {
-        "median_us": times[len(times) // 2] * 1e6,
-        "p99_us": times[len(times) * 99 // 100] * 1e6,
-    }
-
-
-class LatencyRunner(Runner):
-    """``median_us`` and ``p99_us`` from before the send until the message is there.
-
-    ``cpu_s``: seconds of the server's processor for a million messages.
-    """
-
-    def __init__(self, server: Server, name: bytes, payload: bytes) -> None:
-        self.server = server
-        self._probe = Probe(server, name, payload)
-
-    def settle(self) -> None:
-        self._probe.settle()
-
-    def prepare(self, seconds: float) -> None:
-        self.run(seconds)
-
-    def run(self, seconds: float) -> Reading:
-        times: list[float] = []
-        trip, clock = self._probe.trip, time.perf_counter
-        meter = Meter(self.server.pid)
-        until = clock() + seconds
-        while clock() < until:
-            times.append(trip())
-        took, cores = meter.stop()
-        cpu_s = cores.server * took / len(times) * 1e6
-        return Reading({**percentiles(times), "cpu_s": cpu_s}, cores)
-
-    def close(self) -> None:
-        self._probe.close()
-
-
-class BusyLatencyRunner(ThroughputRunner):
-    """``median_us`` and ``p99_us`` of a probe while others publish; ``rate`` is theirs.
-
-    A process of its own sends a message each millisecond, unless it still waits for the
-    last one: in the generator's own loop, that loop's turns would be measured.
-    """
-
-    PAUSE_SECONDS = 0.001
-
-    def __init__(self, rig: Rig, name: bytes, payload: bytes) -> None:
-        super().__init__(rig)
-        try:
-            self._probe = Probe(rig.server, name, payload)
-        except BaseException:
-            rig.close()
-            raise
-
-    def settle(self) -> None:
-        super().settle()
-        self._probe.settle()
-
-    def run(self, seconds: float) -> Reading:
-        self.rig.run(seconds / 10)
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if not pid:
-            self._probe_and_exit(writing, seconds)
-        os.close(writing)
-        try:
-            sample = self.rig.run(seconds)
-        finally:
-            with open(reading, "rb") as pipe:
-                data = pipe.read()
-            os.waitpid(pid, 0)
-        times = list(array("d", data))
-        if not times:
-            raise BenchError(f"{self.server.name}: the probe received nothing")
-        return Reading({**percentiles(times), "rate": sample.rate}, sample.cores)
-
-    def _probe_and_exit(self, writing: int, seconds: float) -> None:
-        """In the child: probe from the first to the last tenth of the run, and tell how long."""
-        times = array("d")
-        try:
-            time.sleep(seconds / 10)
-            until = time.perf_counter() + seconds * 0.8
-            while time.perf_counter() < until:
-                times.append(self._probe.trip())
-                time.sleep(self.PAUSE_SECONDS)
-            os.write(writing, times.tobytes())
-        finally:
-            os._exit(0)
-
-    def close(self) -> None:
-        super().close()
-        self._probe.close()
 
 
 class SubscribeManyRunner(Runner):

@@ -3,10 +3,10 @@
 Each runs in the foreground as a child, on a free port, with a configuration that
 is quiet and bounds nothing the generator does not bound by itself (its window).
 The ``guarded`` variant keeps each server's own default bounds on slow consumers;
-the case with a stalled subscriber needs them. The ``hub`` variant listens for
-WebSockets as well, and ``no-hub`` is pubsubd without a hub port. Those of the
-``mesh`` variant are linked with one another: pubsubd in a mesh, nats in a cluster.
-A relay of the ``share`` variant is in ``floors``; others know no such variant.
+the case with a stalled subscriber needs them. The ``tls`` variant speaks TLS, the
+``hub`` variant listens for WebSockets as well, and ``no-hub`` is pubsubd without a hub
+port. Those of the ``mesh`` variant are linked with one another: pubsubd in a mesh, nats in
+a cluster. The ``share`` variant is one of the relays in ``floors``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from . import floors
+from .certificate import certificate
 from .hubwires import MINIMAL
 from .links import BenchError, Link, connect
 from .protocols import WIRES, Wire
@@ -103,16 +104,17 @@ class Door:
     name: str
     wire: Wire
     port: int
+    tls: bool = False
 
 
 class Server:
     """One running server.
 
-    Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `hub_port`, where it
-    listens for WebSockets, if it does; `route_port`, where nats listens for its like;
-    `pid`; `companions`, further servers that are measured and ended with this one.
-    With `peer`, the server makes a link to that one. `tree` is the checkout whose pubsubd
-    it is.
+    Attributes: `name`; `wire`, its protocol; `port` on 127.0.0.1; `tls`, whether TLS is
+    spoken there; `hub_port`, where it listens for WebSockets, if it does; `route_port`, where
+    nats listens for its like; `pid`; `companions`, further servers that are measured and
+    ended with this one. With `peer`, the server makes a link to that one. `tree` is the
+    checkout whose pubsubd it is.
     """
 
     def __init__(
@@ -131,6 +133,7 @@ class Server:
         self.monitor_port = 0
         self.route_port = 0
         self.companions: list[Server] = []
+        self.tls = variant == "tls"
         self._variant = variant
         self._peer = peer
         self._place: int = peer._place + 1 if peer else 1
@@ -140,6 +143,7 @@ class Server:
         if name == "pubsubd":
             command = self._pubsubd(python)
             environment["PYTHONPATH"] = str(tree.resolve())
+            environment["PUBSUBD_HUB_PING"] = "0"  # which an older tree ignores, unlike a flag
         elif name == "websockets":
             self.port = self.hub_port = _free_port()
             command = [python, str(_MINIMAL), str(self.port)]
@@ -184,6 +188,9 @@ class Server:
         command.append("--no-hub" if no_hub else "--hub-port=0")
         if self._variant == "workers":
             command.append("--workers=2")
+        if self.tls:
+            pair = certificate()
+            command += ["--tls-certificate", pair.certificate, "--tls-key", pair.key]
         if self._variant == "mesh":
             command += ["--mesh=bench", f"--node=bench-{self._place}"]
             if self._peer:
@@ -193,6 +200,9 @@ class Server:
     def _nats(self, guarded: bool) -> list[str]:
         self.monitor_port = _free_port()
         bounds = "" if guarded else 'max_pending: 2GB\nwrite_deadline: "60s"\n'
+        if self.tls:
+            pair = certificate()
+            bounds += f'tls {{ cert_file: "{pair.certificate}", key_file: "{pair.key}" }}\n'
         if self.hub_port:
             bounds += f'websocket {{ host: "127.0.0.1", port: {self.hub_port}, no_tls: true }}\n'
         if self._variant == "mesh":
@@ -213,15 +223,23 @@ class Server:
 
     def _redis(self, guarded: bool) -> list[str]:
         bounds = "" if guarded else "client-output-buffer-limit pubsub 0 0 0\n"
+        port = f"port {self.port}\n"
+        if self.tls:
+            pair = certificate()
+            port = f"port 0\ntls-port {self.port}\ntls-auth-clients no\n"
+            port += f"tls-cert-file {pair.certificate}\ntls-key-file {pair.key}\n"
         return [
             self._write(
-                f'bind 127.0.0.1\nport {self.port}\nsave ""\nappendonly no\nloglevel warning\n'
+                f'bind 127.0.0.1\n{port}save ""\nappendonly no\nloglevel warning\n'
                 f"daemonize no\ntimeout 0\ndir {self._directory}\n" + bounds
             )
         ]
 
     def _mosquitto(self, guarded: bool) -> list[str]:
         bounds = "" if guarded else "max_queued_messages 0\n"
+        if self.tls:
+            pair = certificate()
+            bounds += f"certfile {pair.certificate}\nkeyfile {pair.key}\n"
         if self.hub_port:
             bounds += f"listener {self.hub_port} 127.0.0.1\nprotocol websockets\n"
         user = "user root\n" if os.geteuid() == 0 else ""  # or it cannot read its own files

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import select
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -150,6 +149,7 @@ class Load:
 @dataclass
 class _Publisher:
     link: Link
+    send: Callable[[memoryview], int]
     blobs: Iterator[memoryview]
     view: memoryview | None = None
     offset: int = 0
@@ -238,10 +238,10 @@ class Rig:
         ):
             with contextlib.suppress(BlockingIOError):
                 if sent < len(blob):
-                    sent += publisher.socket.send(blob[sent : sent + 64 * KIB])
+                    sent += publisher.send_some(blob[sent : sent + 64 * KIB])
             for i, (link, have) in enumerate(zip(links, got, strict=True)):
                 with contextlib.suppress(BlockingIOError):
-                    piece = link.socket.recv(MIB)
+                    piece = link.receive_some(MIB)
                     if not piece:
                         raise BenchError(f"{self.server.name}: closed the connection")
                     decoded = link.decode(piece)
@@ -270,7 +270,9 @@ class Rig:
         called about once a millisecond.
         """
         room = int(max(self._last_rate, 20_000) * seconds * 1.3 / len(self._publishers))
-        publishers = [_Publisher(link, self.load.blobs(room)) for link in self._publishers]
+        publishers = [
+            _Publisher(link, link.send_some, self.load.blobs(room)) for link in self._publishers
+        ]
         meter = Meter(*self.server.pids)
         blobs = self._pump(publishers, time.perf_counter() + seconds, tick)
         sample = Sample(blobs * self.load.messages, *meter.stop())
@@ -336,7 +338,7 @@ class Rig:
                         publisher.done = True
                         continue
                 try:
-                    count = publisher.link.socket.send(publisher.view[publisher.offset :])
+                    count = publisher.send(publisher.view[publisher.offset :])
                 except BlockingIOError:
                     publisher.writable = False
                     continue
@@ -382,17 +384,15 @@ class Rig:
     def _check_open(self, fd: int) -> None:
         """A piece without payload may be part of a frame's head, or the end."""
         for link in self._subscribers:
-            if link.socket.fileno() == fd:
-                with contextlib.suppress(BlockingIOError):
-                    if not link.socket.recv(1, socket.MSG_PEEK):
-                        raise BenchError(f"{self.server.name}: closed a subscriber's connection")
+            if link.socket.fileno() == fd and link.closed():
+                raise BenchError(f"{self.server.name}: closed a subscriber's connection")
 
     def _read_answers(self, publisher: _Publisher) -> int:
         """Take all that waits for a publisher: confirmations, where there are any."""
         total = 0
         while True:
             try:
-                data = publisher.link.socket.recv(256 * KIB)
+                data = publisher.link.receive_some(256 * KIB)
             except BlockingIOError:
                 return total
             if not data:

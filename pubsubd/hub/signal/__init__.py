@@ -8,6 +8,6 @@ are the same address.
 """
 
 from pubsubd.hub.signal.base import Signal, Signals
-from pubsubd.hub.signal.requests import REQUESTS, handle
+from pubsubd.hub.signal.requests import REQUESTS, handle, remember
 
-__all__ = ["REQUESTS", "Signal", "Signals", "handle"]
+__all__ = ["REQUESTS", "Signal", "Signals", "handle", "remember"]

@@ -10,7 +10,7 @@ from msgspec import UNSET
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.codec import PLAIN, Message, to_line
-from pubsubd.hub.ids import new_id
+from pubsubd.hub.ids import IDS
 from pubsubd.hub.listing import Record, find_page, find_records
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import Signal
@@ -146,7 +146,7 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     connection.put(
         ack
         % (
-            new_id().encode(),
+            next(IDS),
             count,
             count,
             b"true" if count else b"false",

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from pubsubd.hub import messages as m
 from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
 from pubsubd.hub.signal.base import Signal
-from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown
+from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown, text_of
+from pubsubd.hub.templates import Sample, Template
 from pubsubd.hub.topics import TopicError
+
+_encode = msgspec.json.Encoder().encode
 
 Carry = Callable[[Signal, m.Incoming, Any], None]
 
@@ -39,8 +43,14 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
 """Type -> function, type of the payload, and the capability that a token must have for it."""
 
 
-def handle(signal: Signal, message: m.Incoming) -> None:
-    """Carry out one message whose type begins with ``hub:``."""
+def handle(signal: Signal, message: m.Incoming, payload: Struct | None = None) -> None:
+    """Carry out one message whose type begins with ``hub:``.
+
+    Args:
+        signal: of the connection that has sent it.
+        message: it.
+        payload: its payload, if that has been read.
+    """
     kind = message.type
     assert isinstance(kind, str)
     if not signal.connection.again:
@@ -53,8 +63,34 @@ def handle(signal: Signal, message: m.Incoming) -> None:
             raise RefusedError("internal_error", f"Unknown message type: {shown(kind)}")
         carry_out, type_, action = entry
         signal.admit(kind, message, action)
-        carry_out(signal, message, read_payload(message.payload, type_))
+        if payload is None:
+            payload = read_payload(message.payload, type_)
+        carry_out(signal, message, payload)
     except RefusedError as error:
         signal.refuse(error, message)
     except (TopicError, PatternError) as error:
         signal.error(error_code(error), str(error), message=message)
+
+
+def remember(signal: Signal, message: m.Incoming, sample: Sample) -> Template | None:
+    """Return the template of a hub:publish."""
+    try:
+        payload = read_payload(message.payload, m.Publish)
+    except RefusedError:
+        return None
+    key = "data" if bytes(payload.data) else "message"
+
+    def publish(data: bytes, id_: str, time: int) -> None:
+        if id_:
+            message.id = id_
+        if time:
+            message.timestamp = float(time)
+        setattr(payload, key, Raw(data))
+        handle(signal, message, payload)
+
+    return sample.template(
+        (key, bytes(getattr(payload, key))),
+        ("id", _encode(text_of(message.id))),
+        ("timestamp", message.timestamp),
+        publish,
+    )

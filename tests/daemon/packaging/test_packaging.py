@@ -89,16 +89,18 @@ def test_what_was_built_from_the_archive_is_what_was_built_from_the_checkout(
 # scripts/install and scripts/uninstall
 
 
-def install(checkout: Path, to: Path, wheels: Path) -> None:
+def install(checkout: Path, to: Path, wheels: Path, python: Path) -> None:
     run(
         *(checkout / "scripts" / "install", "--destdir", to, "--wheels", wheels),
-        PYTHON=sys.executable,
+        PYTHON=str(python),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
     )
 
 
-def test_it_is_installed_upgraded_and_removed(checkout: Path, wheels: Path, tmp_path: Path) -> None:
-    install(checkout, tmp_path, wheels)
+def test_it_is_installed_upgraded_and_removed(
+    checkout: Path, wheels: Path, python: Path, tmp_path: Path
+) -> None:
+    install(checkout, tmp_path, wheels, python)
     local = tmp_path / "usr/local"
     command = local / "bin/pubsubd"
     assert not os.readlink(command).startswith("/")
@@ -132,7 +134,7 @@ def test_it_is_installed_upgraded_and_removed(checkout: Path, wheels: Path, tmp_
     (local / "share/pubsubd/old").write_text("", encoding="utf-8")
     with (local / "lib/pubsubd/installed").open("a", encoding="utf-8") as file:
         file.write("/usr/local/share/pubsubd/old\n")
-    install(checkout, tmp_path, wheels)
+    install(checkout, tmp_path, wheels, python)
     (upgraded,) = local.glob("lib/pubsubd/venv.*")
     assert upgraded != environment
     assert before == [
@@ -148,7 +150,7 @@ def test_it_is_installed_upgraded_and_removed(checkout: Path, wheels: Path, tmp_
 
 
 def test_an_install_that_fails_changes_nothing(
-    checkout: Path, wheels: Path, tmp_path: Path
+    checkout: Path, wheels: Path, python: Path, tmp_path: Path
 ) -> None:
     some = tmp_path / "wheels"
     some.mkdir()
@@ -159,7 +161,7 @@ def test_an_install_that_fails_changes_nothing(
         [checkout / "scripts" / "install", "--destdir", to, "--wheels", some],
         capture_output=True,
         check=False,
-        env=os.environ | {"PYTHON": sys.executable},
+        env=os.environ | {"PYTHON": str(python)},
         text=True,
         timeout=4 * DEADLINE,
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchlib import topology
+from benchlib import readme, topology
 from benchlib.cases import idle_texts, mixed, names_own, new_names
 from benchlib.hubcases import CASES, GROUPS
 from benchlib.meter import Cores
@@ -30,7 +30,7 @@ BENCH = ROOT / "scripts" / "bench"
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCH), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_list_names_every_case_in_its_group() -> None:
@@ -93,8 +93,8 @@ def test_help_names_the_question_and_every_option() -> None:
     done = bench("--help")
     assert done.returncode == 0
     assert "Is this daemon as fast" in done.stdout
-    for option in ("--runs", "--seconds", "--servers", "--quick", "--json", "--list", "--check"):
-        assert option in done.stdout
+    options = "--runs --seconds --servers --quick --short --json --markdown --list --check"
+    assert [option for option in options.split() if option not in done.stdout] == []
 
 
 @pytest.mark.parametrize(
@@ -337,6 +337,44 @@ def test_a_rate_is_compared_with_the_better_peer_round_by_round() -> None:
     assert line.split()[2:6] == ["40", "±25%", "20", "±25%"]
 
 
+def one_16() -> Result:
+    result = Result(CASES["one-16"])
+    result.readings = {
+        "pubsubd": readings("rate", 90, 92, 400) + readings("cpu_s", 0.04),
+        "redis": readings("rate", 10, 10, 40) + readings("cpu_s", 0.5),
+        "py-relay": readings("rate", 180, 184, 800),
+    }
+    return result
+
+
+def test_the_readme_has_a_line_for_all_that_is_compared() -> None:
+    page = (ROOT / "README.md").read_text()
+    readme.check(page, list(CASES))
+    filled = readme.fill(page, [one_16()])
+    line = "| 1 publisher, 1 subscriber | 9.2 (9.1 to 9.6) | 0.08 | 0.5; - |"
+    assert line in filled.splitlines()
+    assert [old for old in page.splitlines() if old not in filled.splitlines()] == [
+        old for old in page.splitlines() if old.startswith("| 1 publisher, 1 subscriber |")
+    ]
+    assert readme.markdown([one_16()]).splitlines()[2] == line
+
+
+def test_a_page_without_such_a_line_is_refused_before_anything_is_measured(
+    tmp_path: Path, refuse: Callable[..., None]
+) -> None:
+    page = tmp_path / "README.md"
+    page.write_text((ROOT / "README.md").read_text().replace("| each name new |", "| new |"))
+    refuse("bench", "new-names", "--markdown", str(page))
+    refuse("bench", "new-names", "--markdown", str(tmp_path / "none"))
+    refuse("bench", "new-names", "--markdown", "-", "--json", "-")
+
+
+def test_a_short_run_has_only_the_servers_that_a_case_is_compared_with() -> None:
+    assert CASES["one-16"].compared == ("pubsubd", "nats", "redis", "c-relay", "py-relay")
+    assert CASES["churn"].compared == ("pubsubd",)
+    assert CASES["ws-one-acked"].compared == ("pubsubd", "websockets")
+
+
 @pytest.mark.parametrize(
     ("server", "cores", "word"),
     [
@@ -356,8 +394,8 @@ def test_what_limited_a_run_is_told_by_who_used_the_cores(
 
 
 def test_the_floor_is_measured_on_the_same_sockets() -> None:
-    # To some, to all one at a time, and what has no floor.
-    cases = ["names-own", "latency", "latency-busy"]
+    # And what has no floor: a probe beside others, and TLS.
+    cases = ["names-own", "latency-busy", "tls-fan-10", "tls-handshakes"]
     servers = ["--servers", "pubsubd,c-relay,py-relay", "--python", sys.executable]
     done = bench(*cases, *servers, "--runs", "1", "--extra", "0", "--seconds", "0.05")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -367,6 +405,8 @@ def test_the_floor_is_measured_on_the_same_sockets() -> None:
     for metric in ("rate", "cpu_s", "limit"):
         assert "-" not in figures["names-own", metric]
     assert figures["latency-busy", "p99_us"][1:] == ["-", "-"]  # which tell no name from another
+    for key in [("tls-fan-10", "rate"), ("tls-handshakes", "handshakes"), ("latency-busy", "rate")]:
+        assert figures[key][0] != "-"
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-case"], ["one-16", "--tree", "/nowhere"]])
@@ -392,7 +432,7 @@ def test_profile_shows_the_shares_of_the_time_at_work(tmp_path: Path) -> None:
     spy.chmod(0o755)
     command = [sys.executable, str(BENCH.with_name("profile")), "latency", "--py-spy", str(spy)]
     command += ["--seconds", "0.2", "--python", sys.executable]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     shown = [line.split() for line in done.stdout.splitlines()]
     assert shown[0][0] == "latency:"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemons import DEADLINE, ROOT
+from tests.packages import quick_python
 
 # A package without dependencies, so that no network is needed; its build fails on request.
 SETTINGS = """\
@@ -61,6 +62,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
     (tmp_path / "backend.py").write_text(BACKEND)
     (tmp_path / "setup.cfg").write_text("")
+    quick_python(tmp_path / "bin")
     return tmp_path
 
 
@@ -70,7 +72,7 @@ def bash(checkout: Path, code: str) -> tuple[int, list[str]]:
     done = subprocess.run(
         ["bash", "-c", code],
         cwd=checkout,
-        env=kept | {"PIP_NO_INDEX": "1"},
+        env=kept | {"PIP_NO_INDEX": "1", "PATH": f"{checkout / 'bin'}:{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

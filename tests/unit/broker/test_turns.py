@@ -179,20 +179,21 @@ def test_receivers_that_are_too_many_for_a_turn_get_theirs_in_further_ones() -> 
 
 def renderer(table: Table, name: str, steps: int = 0) -> list[bytes]:
     """Make a peer one that renders, in as many steps; return what it is sent."""
-    prepared: list[bytes] = []
+    rendered: list[bytes] = []
     sent: list[bytes] = []
 
-    def prepare(part: bytes) -> bool:
-        if len(prepared) % (steps + 1) == 0 or prepared[-1] is part:
-            prepared.append(part)
-        return len(prepared) % (steps + 1) == 0
-
-    def send(part: bytes) -> None:
-        assert not steps or prepared[-1] is part
+    def render(part: bytes) -> bool:
+        if rendered:
+            assert rendered[-1] is part
+        if len(rendered) < steps:
+            rendered.append(part)
+            return False
+        rendered.clear()
         sent.append(part)
+        return True
 
-    table.peers[name].prepare = prepare
-    table.peers[name].send = send
+    table.peers[name].render = render
+    table.peers[name].send = sent.append  # type: ignore[assignment]
     return sent
 
 

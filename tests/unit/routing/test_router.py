@@ -60,7 +60,7 @@ class Ear:
     """A receiver that does nothing."""
 
     remote = False
-    prepare = None
+    render = None
     label = "ear"
     permission: Permission | None = None
 

@@ -1,0 +1,241 @@
+"""The tables of README's "How fast", made from what was measured: ``--markdown``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .cases import PEERS, Target
+from .floors import C_RELAY, PYTHON_RELAY
+from .hubcases import WEB_PEERS
+from .report import Result, judge
+
+_NAMES = {"nats": "nats-server"}
+Cell = Callable[[Result], str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: what it says first, the case it is of, and how its cells are made."""
+
+    label: str
+    case: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of README: the titles of its columns, and its lines."""
+
+    head: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        """The line that the table begins with."""
+        return _line_of(self.head)
+
+    def lines(self, results: Sequence[Result]) -> dict[str, str]:
+        """By their labels, the lines whose cases are in `results` and have a figure."""
+        by_case = {result.case.name: result for result in results}
+        return {
+            row.label: _line_of([row.label, *(cell(by_case[row.case]) for cell in row.cells)])
+            for row in self.rows
+            if row.case in by_case and by_case[row.case].readings.get("pubsubd")
+        }
+
+
+def _line_of(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """All tables with the lines that `results` have something for, an empty line between them."""
+    texts = []
+    for table in TABLES:
+        if lines := table.lines(results):
+            rule = "|---" * len(table.head) + "|"
+            texts.append("\n".join([table.title, rule, *lines.values(), ""]))
+    return "\n".join(texts)
+
+
+def check(page: str, cases: Sequence[str]) -> None:
+    """Raise ValueError if `page` lacks a line for one of these cases."""
+    for table in TABLES:
+        for row in table.rows:
+            if row.case in cases:
+                _place(page, table, row.label)
+
+
+def fill(page: str, results: Sequence[Result]) -> str:
+    """`page` with the lines that `results` have something for, instead of the old ones."""
+    for table in TABLES:
+        for label, line in table.lines(results).items():
+            start, end = _place(page, table, label)
+            page = page[:start] + line + page[end:]
+    return page
+
+
+def _place(page: str, table: Table, label: str) -> tuple[int, int]:
+    """Where the line with that label begins and ends."""
+    start = page.find(table.title + "\n")
+    if start < 0:
+        raise ValueError(f"no table that begins with {table.title!r}")
+    at = page.find(f"\n| {label} |", start, page.find("\n\n", start))
+    if at < 0:
+        raise ValueError(f"no line {label!r} in the table that begins with {table.title!r}")
+    return at + 1, page.index("\n", at + 1)
+
+
+def _ratio(
+    metric: str,
+    peers: tuple[str, ...] = (),
+    base: str = "",
+    lower: bool = False,
+    spread: bool = True,
+) -> Cell:
+    """``2.1 (2 to 2.2)``: a ratio with its quartiles."""
+
+    def cell(result: Result) -> str:
+        verdict = judge(result, Target(metric, None, peers, base, lower))
+        if verdict.measured is None:
+            return "-"
+        low, high = _short(verdict.low), _short(verdict.high)
+        return _short(verdict.measured) + (f" ({low} to {high})" if spread and low != high else "")
+
+    return cell
+
+
+def _short(value: float) -> str:
+    """Two significant digits."""
+    return f"{value:.2g}" if value < 100 else f"{value:.0f}"
+
+
+def _values(metric: str, unit: str, peers: tuple[str, ...] = ()) -> Cell:
+    """``6.2 KiB; nats-server 20``: what was measured, and what of the peers."""
+
+    def cell(result: Result) -> str:
+        own = result.middle("pubsubd", metric)
+        others = [(_NAMES.get(peer, peer), result.middle(peer, metric)) for peer in peers]
+        told = [f"{name} {_short(value)}" for name, value in others if value is not None]
+        return "; ".join([f"{'-' if own is None else _short(own)} {unit}", *told])
+
+    return cell
+
+
+def _floors(result: Result) -> str:
+    """``0.75; 0.6``: beside the relays in Python and in C."""
+    relays = (PYTHON_RELAY, C_RELAY)
+    return "; ".join(_ratio("rate", (relay,), spread=False)(result) for relay in relays)
+
+
+def _line(label: str, case: str, metric: str = "rate", floor: bool = True) -> Row:
+    cells = [_ratio(metric, PEERS), _ratio("cpu_s", PEERS, lower=True, spread=False)]
+    cells.append(_floors if floor else lambda _: "")
+    return Row(label, case, tuple(cells))
+
+
+def _hub(
+    label: str, case: str, metric: str = "deliveries", peers: tuple[str, ...] = WEB_PEERS
+) -> Row:
+    cells = _ratio(metric, peers), _ratio("cpu_s", peers, lower=True, spread=False)
+    return Row(label, case, cells)
+
+
+def _one(label: str, case: str, cell: Cell) -> Row:
+    return Row(label, case, (cell,))
+
+
+_PER_SECOND = "messages a second"
+_PROCESSOR = "processor time for a message"
+TABLES = (
+    Table(
+        ("case", _PER_SECOND, _PROCESSOR, "beside a bare relay in Python; in C"),
+        (
+            _line("1 publisher, 1 subscriber", "one-16"),
+            _line("the same, 1 KiB", "one-1k"),
+            _line("1 to 10", "fan-10"),
+            _line("10 to 10", "all-to-all"),
+            _line("1 to 100, 128 bytes", "fan-100"),
+            _line("1,000 names in turn, one subscriber for all", "names-one"),
+            _line("the same, 100 subscribers with 10 names each", "names-own"),
+            _line("each name new", "new-names"),
+            _line("64 names with 100 lengths mixed", "mixed"),
+            _line("64 KiB", "big-64k"),
+            _line("1 MiB", "big-1m"),
+            _line("1 to 1 over TLS", "tls-16", floor=False),
+            _line("1 to 10 over TLS, 1 KiB", "tls-fan-10", floor=False),
+            _line("TLS handshakes", "tls-handshakes", "handshakes", floor=False),
+        ),
+    ),
+    Table(
+        ("case", "beside the better of nats-server and redis"),
+        (
+            _one(
+                "one message at a time, median", "latency", _ratio("median_us", PEERS, lower=True)
+            ),
+            _one("the same, 99th percentile", "latency", _ratio("p99_us", PEERS, lower=True)),
+            _one(
+                "the same, beside 10 publishers flat out",
+                "latency-busy",
+                _ratio("p99_us", PEERS, lower=True),
+            ),
+            _one("an idle connection", "idle-connections", _values("kib_each", "KiB", PEERS)),
+        ),
+    ),
+    Table(
+        ("case", _PER_SECOND, _PROCESSOR),
+        (
+            _hub("1 to 100, envelopes", "hub-fan-100-envelope"),
+            _hub("1 to 100, Synap", "hub-fan-100-synap"),
+            _hub("1 to 100, `hub:*`, whose frames are three times as long", "hub-fan-100"),
+            _hub("from the line port to 100 WebSockets, envelopes", "line-to-ws-100-envelope"),
+            _hub("from the line port to 100 WebSockets, `hub:*`", "line-to-ws-100"),
+            _hub(
+                "1 to 1, each message acknowledged, beside `websockets`",
+                "ws-one-acked",
+                "rate",
+                ("websockets",),
+            ),
+        ),
+    ),
+    Table(
+        ("case", "beside nats-server"),
+        (
+            _one(
+                "one message and its acknowledgement, beside a request and its reply",
+                "ws-publish-ack",
+                _ratio("median_us", ("nats",), lower=True),
+            ),
+            _one("an idle registered actor", "idle-actors", _values("kib_each", "KiB", ("nats",))),
+            _one("a regular expression over 50,000 actors", "discover", _values("answer_ms", "ms")),
+            _one(
+                "the longest wait of another client meanwhile",
+                "discover",
+                _values("line_wait_ms", "ms"),
+            ),
+        ),
+    ),
+    Table(
+        ("case", "measured"),
+        (
+            _one(
+                "from one daemon to another, beside nats-server",
+                "mesh-two-16",
+                _ratio("rate", ("nats",)),
+            ),
+            _one("the same, 1 KiB", "mesh-two-1k", _ratio("rate", ("nats",))),
+            _one(
+                "what a link adds to the time of one message, beside nats-server",
+                "mesh-hop-latency",
+                _ratio("hop_us", ("nats",), lower=True),
+            ),
+            _one("over 3 links in a row, beside one", "mesh-chain-16", _ratio("rate", base="two")),
+            _one(
+                "what nobody wants elsewhere, beside the same without a mesh",
+                "mesh-local",
+                _ratio("with", base="without"),
+            ),
+        ),
+    ),
+)

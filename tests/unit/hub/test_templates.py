@@ -1,0 +1,212 @@
+"""Messages like an earlier one: they mean the same as if each were read, and are not read."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pubsubd.hub import dispatch
+from pubsubd.hub.strict import JsonError, read
+from pubsubd.hub.templates import UNLIKE, Sample
+from tests.examples import examples
+from tests.hubs import Room, connect_a, message_a, message_b
+
+_RANDOM = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|msg_[0-9a-f]{32}|sub-[0-9a-f-]+")
+STYLES: list[Any] = [(",", ":"), (", ", ": ")]
+
+data = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=12)
+    | st.sampled_from(['"', "\\", '","id":"x', "", "a b", "\x7f", "é"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+ids = st.sampled_from(["a-1", "b-2", "a\n1", 'a"1', "é-1", "a-10", ""])
+times = st.sampled_from([1, 5, 9, 12, 0, -1, 1.5])
+others = st.dictionaries(
+    st.sampled_from(["data", "id", "payload", "message", "timestamp", "metadata", "request_id"]),
+    st.sampled_from(["x", "a-1", 5, {"data": "x"}, {"id": "a-1"}]),
+    max_size=2,
+)
+
+
+def hub_a(data: Any, id_: str, time: float, more: Any) -> Any:
+    payload = {"topic": "t", "type": "x", "data": data}
+    return message_a("hub:publish", payload, id=id_, timestamp=time) | more
+
+
+def hub_b(data: Any, _id: str, time: float, more: Any) -> Any:
+    payload = {"topic": "t", "message": {"type": "x", "data": data}}
+    return message_b("hub:publish", payload, timestamp=time) | more
+
+
+def envelope(data: Any, id_: str, _time: float, _more: Any) -> Any:
+    return {"type": "t", "id": id_, "payload": data}
+
+
+def synap(data: Any, id_: str, _time: float, more: Any) -> Any:
+    return {
+        "command": "pubsub.publish",
+        "request_id": id_,
+        "payload": {"topic": "t", "payload": data},
+    } | more
+
+
+DIALECTS = [hub_a, hub_b, envelope, synap]
+
+
+def hall() -> Room:
+    """Return a port at which cat has subscribed what ann publishes."""
+    room = Room(rate=0)
+    room.join("ann", "cat")
+    room.say("ann", message_a("hub:connect", metadata=connect_a()))
+    room.say("cat", {"command": "pubsub.subscribe", "payload": {"topics": ["t", "t:a-1", "t:b-2"]}})
+    for name in ("ann", "cat"):
+        room.hears(name)
+    return room
+
+
+def outcome(lines: list[bytes], *, alike: bool) -> tuple[dict[str, bytes], list[int], bool]:
+    """Return what comes of lines, each in a read of its own, but for what is random."""
+    room = hall()
+    ann = room.connections["ann"]
+    for one in lines:
+        if not alike:
+            ann.template, ann.unlike = None, -1
+        room.say_raw("ann", one + b"\n")
+    hub = room.hub
+    counts = [hub.processed, hub.failed, hub.ignored, hub.synap.published]
+    heard = {name: _RANDOM.sub(b"?", said) for name, said in room.heard.items()}
+    return heard, counts, "ann" in room.ended
+
+
+def write(dialect: Any, style: Any, *parts: Any) -> bytes:
+    return json.dumps(dialect(*parts), separators=style, ensure_ascii=style == STYLES[1]).encode()
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    st.sampled_from(DIALECTS),
+    st.sampled_from(STYLES),
+    others,
+    st.lists(st.tuples(data, ids, times), min_size=2, max_size=5),
+    st.binary(max_size=3),
+    st.integers(0, 300),
+)
+@example(hub_a, STYLES[0], {}, [("x", "a-1", 1), ("y", "b-2", 5)], b"", 0)
+@example(synap, STYLES[1], {}, [({"a": 1}, "a-1", 1), ({"a": 2}, "b-2", 5)], b'"', 80)
+def test_messages_mean_the_same_as_if_each_were_read(
+    dialect: Any, style: Any, more: Any, parts: list[Any], hurt: bytes, at: int
+) -> None:
+    lines = [write(dialect, style, *one, more) for one in parts]
+    damaged = lines[-1][:at] + hurt + lines[-1][at + len(hurt) :]
+    lines.append(damaged.replace(b"\n", b" "))
+    assert outcome(lines, alike=True) == outcome(lines, alike=False)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_message_like_the_one_before_is_not_read_again(
+    dialect: Any, style: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, reads = hall(), []
+
+    def count(text: bytes) -> Any:
+        reads.append(text)
+        return read(text)
+
+    monkeypatch.setattr(dispatch, "read", count)
+    for number in range(20):
+        id_ = "a-1" if dialect is envelope else f"id-{number:02}"
+        room.say_raw("ann", write(dialect, style, "y" * number, id_, 10 + number, {}) + b"\n")
+    assert len(reads) == 1
+    texts = [message["message"] for message in room.hears("cat")]
+    assert [len(text if isinstance(text, str) else text["data"]) for text in texts] == [*range(20)]
+
+
+def test_after_some_that_are_unlike_another_message_is_remembered() -> None:
+    room = hall()
+    said = [write(hub_a, STYLES[0], "x", "a-1", 1, {"ttl": ttl}) + b"\n" for ttl in (None, 5)]
+    room.say_raw("ann", said[0])
+    first = room.connections["ann"].template
+    for _ in range(UNLIKE):
+        assert room.connections["ann"].template is first
+        room.say_raw("ann", said[1])
+    assert room.connections["ann"].template is not first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"id":"x","data":1,"z":{"data":1}}',  # which of them?
+        b'{"id":"x", "data":1}',  # a spelling of its own
+        b'{"id":"x","data":1,"z":"' + b"y" * 3_000 + b'"}',
+    ],
+)
+def test_a_message_that_leaves_doubt_is_not_remembered(text: bytes) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError
+
+    sample = Sample(text, read(text)[1])
+    assert sample.template(("data", b"1"), ("id", b'"x"'), ("time", None), fail) is None
+
+
+def test_only_what_is_legal_by_itself_stands_in_for_data() -> None:
+    text = b'{"id":"x","data":1,"time":17}'
+    taken: list[Any] = []
+
+    def take(*found: Any) -> None:
+        taken.append(found)
+
+    template = Sample(text, text).template(("data", b"1"), ("id", b'"x"'), ("time", 17.0), take)
+    assert template is not None
+    for data in (b'"y"', b"[1, 2]", b'"\\u0041"', b"null"):
+        assert template.take(b'{"id":"z","data":%b,"time":99}' % data)
+    assert taken == [
+        (b'"y"', "z", 99),
+        (b"[1,2]", "z", 99),
+        (b'"A"', "z", 99),
+        (b"null", "z", 99),
+    ]
+    for wrong in (
+        b"",
+        b"{}",
+        b'{"id":"z","data":,"time":99}',
+        b'{"id":"z","data":1,"id":"q","time":99}',
+        b'{"id":"z","data":"\xff","time":99}',
+        b'{"id":"z","data":{"a":1,"a":2},"time":99}',
+        b'{"id":"z","data":99999999999999999999,"time":99}',
+        b'{"id":"z","data":%b1%b,"time":99}' % (b"[" * 199, b"]" * 199),
+        b'{"id":"\\","data":1,"time":99}',
+        b'{"id":"z","data":1,"time":09}',
+        b'{"id":"z","data":1,"time":9.}',
+        b'{"id":"z","data":1,"time":99}}',
+    ):
+        assert not template.take(wrong)
+        assert len(taken) == 4
+    with pytest.raises(JsonError):
+        read(b"[" * 201 + b"]" * 201)
+
+
+def test_a_time_that_is_no_integer_has_to_be_the_same() -> None:
+    text = b'{"data":1,"time":17.5}'
+    taken: list[Any] = []
+
+    def take(*found: Any) -> None:
+        taken.append(found)
+
+    template = Sample(text, text).template(("data", b"1"), ("id", b"null"), ("time", 17.5), take)
+    assert template is not None
+    assert template.take(b'{"data":2,"time":17.5}')
+    assert not template.take(b'{"data":2,"time":99.5}')
+    assert taken == [(b"2", "", 0)]
