@@ -50,7 +50,7 @@ class Sibling:
 
     remote = False
     halfway = listening = False
-    prepare: Callable[[bytes], bool] | None = None
+    render: Callable[[bytes], bool] | None = None
     permission: Permission | None = None
 
     def __init__(
