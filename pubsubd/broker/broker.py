@@ -108,7 +108,7 @@ class Broker:
         connections: what is told of them.
         events: the last of them.
         live: who looks at what goes on, and ``totals``, one of the things to look at.
-        next_number: of the next peer; 0 for how many there have been.
+        number: returns that of the next peer; 0 for how many there have been.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
@@ -173,7 +173,7 @@ class Broker:
             PEERS: _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
-        self.next_number = 0
+        self.number: Callable[[], int] = lambda: 0
         self._started = clock()
         self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
@@ -215,8 +215,7 @@ class Broker:
             listener: what holds for it; None for the daemon's own.
         """
         self.counters.connections_total += 1
-        number = self.next_number or self.counters.connections_total
-        self.next_number = 0
+        number = self.number() or self.counters.connections_total
         peer = self.peers[number] = Peer(
             number, label, send, end, listener or self.listener, self._clock()
         )

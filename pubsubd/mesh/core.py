@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pubsubd.broker.broker import Broker
@@ -67,6 +67,32 @@ class Down:
     at: float
     messages: int
     size: int
+
+
+def claim_names(
+    broker: Broker, mesh: str, topics: Iterable[str], refuse: Callable[[bytes, bytes], None]
+) -> None:
+    """Keep the names of a mesh for its daemons, and let others have copies that go to these.
+
+    Args:
+        broker: the daemon's.
+        mesh: its name.
+        topics: what topics of the hub begin with that other daemons are sent; ``#`` for all.
+        refuse: called with the name and the data of what a client publishes under such a name.
+    """
+    name = mesh.encode()
+    broker.reserve(
+        (
+            b"//peers/%b/" % name,
+            b"//fwd/peers/%b/" % name,
+            b"//hub/%b/" % name,
+            b"//hub-topics/%b/" % name,
+        ),
+        refuse,
+        (b"%b%b/" % (wire.HUB, name), b"%b%b/" % (wire.TOPICS, name)),
+    )
+    starts = ("" if one == "#" else one for one in topics)
+    broker.router.copies.carry(name, tuple(one.encode() for one in starts))
 
 
 class Mesh:
@@ -153,19 +179,7 @@ class Mesh:
         self._introduce_at = self._legacy_at = float("inf")
         self._beat_at = self._beaten = clock()
         broker.router.on_forwarded = self._forwarded
-        name = config.mesh.encode()
-        broker.reserve(
-            (
-                b"//peers/%b/" % name,
-                b"//fwd/peers/%b/" % name,
-                b"//hub/%b/" % name,
-                b"//hub-topics/%b/" % name,
-            ),
-            self._forged,
-            (b"%b%b/" % (wire.HUB, name), b"%b%b/" % (wire.TOPICS, name)),
-        )
-        topics = ("" if one == "#" else one for one in config.topics)
-        broker.router.copies.carry(name, tuple(one.encode() for one in topics))
+        claim_names(broker, config.mesh, config.topics, self._forged)
         self._wake_at(clock())
 
     def now(self) -> float:

@@ -18,6 +18,7 @@ STAYS = {
     "unknown-connection": "a number that no connection has, or none that one may see",
     "too-many-observers": "one more observer of //pubsubd/live than there may be",
     "rate-limited": "more requests a second than request_rate",
+    "worker-silent": "a request to a worker that does not answer",
     "no-mesh": "a request about the mesh to a daemon that is not part of one",
     "forged-advert": "a pub to a name that is for the daemons of the mesh alone",
     "not-allowed": "a pub to a name that the rules do not let this connection publish",

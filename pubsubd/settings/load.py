@@ -173,10 +173,6 @@ def _config(values: Mapping[str, Any], given: Mapping[str, Any], file: File | No
                 )
         config = replace(config, listeners=listeners)
     _check_logins(config)
-    if config.workers > 1 and config.mesh is not None:
-        raise ConfigError(
-            f"workers: {config.workers} processes, and a daemon of a mesh is one: leave out workers"
-        )
     return config
 
 

@@ -159,7 +159,6 @@ They are one daemon to its clients: see
 .Sx WORKERS
 in
 .Xr pubsubd 8 .
-With more than one, the daemon takes no part in a mesh.
 """,
             ),
             Setting(

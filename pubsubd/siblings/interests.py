@@ -92,7 +92,10 @@ class Interests:
     @property
     def sole(self) -> Receiver | None:
         """The receiver that gets all that siblings send: the only one that subscribes anything."""
-        return next(iter(self.subscribers)) if len(self.subscribers) == 1 else None
+        if len(self.subscribers) != 1:
+            return None
+        (sole,) = self.subscribers
+        return None if sole.remote else sole
 
     def recount(self) -> None:
         """Count everything anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pubsubd.broker.turn import Steps
@@ -63,6 +63,19 @@ class Answers:
                 self.done()
 
 
+def telling_errors(answer: Question) -> Question:
+    """Return a question whose errors are told, for :meth:`Questions.ask_one`."""
+
+    def tell(data: bytes) -> Steps[bytes]:
+        try:
+            found = answer(data)
+            return b"+" + (found if isinstance(found, bytes) else (yield from found))
+        except ProtocolError as error:
+            return f"-{error.code} {error.text}".encode()
+
+    return tell
+
+
 class Questions(dict[bytes, Question]):
     """The questions that siblings may ask here, by name; and those that are asked there."""
 
@@ -88,17 +101,45 @@ class Questions(dict[bytes, Question]):
             yield
         return answers
 
-    def send(self, name: bytes, data: bytes, patience: float = PATIENCE) -> Answers:
-        """Ask all siblings, and return where their answers will be."""
+    def ask_one(self, number: int, name: bytes, data: bytes) -> Steps[bytes]:
+        """Return what one sibling answers, in steps, as :meth:`ask`.
+
+        Raises:
+            ProtocolError: ``worker-silent``, it does not; or what the sibling has raised.
+        """
         siblings = self._siblings
-        answers = Answers(siblings.others, siblings.clock() + patience)
+        only = [one for one in siblings.others.values() if one.number == number]
+        answers = self.send(name, data, only=only)
+        while answers.waiting:
+            siblings.delivery.on_wait(answers)
+            siblings.delivery.turn.end()
+            yield
+        if number not in answers.got:
+            raise ProtocolError("worker-silent", f"worker {number} does not answer")
+        text = answers.got[number]
+        if text[:1] == b"-":
+            code, _, why = text[1:].decode().partition(" ")
+            raise ProtocolError(code, why)
+        return text[1:]
+
+    def send(
+        self,
+        name: bytes,
+        data: bytes,
+        patience: float = PATIENCE,
+        only: Sequence[Sibling] | None = None,
+    ) -> Answers:
+        """Ask all siblings, or some, and return where their answers will be."""
+        siblings = self._siblings
+        asked = list(siblings.others.values()) if only is None else only
+        answers = Answers([one.number for one in asked], siblings.clock() + patience)
         if len(self._asked) >= MAX_ASKED:
             for number in list(answers.waiting):
                 answers.settle(number, None)
             return answers
         self._serial += 1
         self._asked[self._serial] = answers
-        for sibling in list(siblings.others.values()):
+        for sibling in asked:
             sibling.say(frames.ASK, b"%d %b\n%b" % (self._serial, name, data))
         return answers
 

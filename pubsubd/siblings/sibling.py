@@ -105,17 +105,23 @@ class Sibling:
         runs, self._runs = self._runs, []
         at = 0
         while at < len(runs):
-            speaker, vouching, _ = runs[at]
+            speaker, vouching, first = runs[at]
+            relayed = speaker is not None and speaker.relayed
+            forwarded = relayed and _is_forwarded(first)
             chunks: list[bytes] = []
             while at < len(runs) and runs[at][0] is speaker and runs[at][1] is vouching:
                 data = runs[at][2]
+                if relayed and _is_forwarded(data) is not forwarded:
+                    break
                 chunks += data.parts if isinstance(data, Pieces) else (data,)
                 at += 1
             flags, label = (frames.VOUCHED if vouching else 0), b""
             if speaker is not None:
                 label = address(speaker).encode()
-                if speaker.relayed:
-                    flags |= frames.RELAYED | (frames.VOUCHED if speaker.vouched else 0)
+                if relayed and speaker.vouched:
+                    flags |= frames.VOUCHED
+                if forwarded:  # a topic that is the copy's original is for all who want that
+                    flags |= frames.RELAYED
             count = self._messages_out - self._shipped  # of all batches, told with the first
             self._shipped = self._messages_out
             self._send(frames.batch(flags, count, label, chunks))
@@ -219,11 +225,11 @@ class Sibling:
                 return
         while True:
             speaker, before = delivery.speaker, counters.messages_in
-            siblings.closed = True
+            siblings.closed, delivery.vouching = True, inner.vouched
             try:
                 more = broker.receive(inner, chunk)
             finally:
-                siblings.closed = False
+                siblings.closed = delivery.vouching = False
                 delivery.speaker = speaker
                 self.messages_in += counters.messages_in - before
                 counters.messages_in = before  # the other worker has counted them
@@ -296,3 +302,9 @@ class Sibling:
             partial(siblings.broker.router.forget, self),
             partial(siblings.leaving, self),
         )
+
+
+def _is_forwarded(data: bytes | Pieces) -> bool:
+    """Return whether messages are under names that go from daemon to daemon."""
+    head = data.parts[0] if isinstance(data, Pieces) else data
+    return head.startswith(b"pub //fwd/")

@@ -16,9 +16,10 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import Any
 
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.connections import subscriptions
@@ -96,12 +97,16 @@ class Siblings:
         self._next: Hold | None = None  # what waits for the next one
         self._dirty = False  # whether something was sent after the last one
         self._introducing: dict[Sibling, Iterator[bytes]] = {}
+        self._in_mesh = broker.router.bundle is not None
         self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
         self.interests = Interests(broker.router, is_sibling, self._subscribed)
         self.interests.on_subscribers = self._note_subscribers
         self.sole_from = 0
-        self.delivery.outbound = self.touched
-        self.delivery.ship = self.ship
+        self._others_ship = self.delivery.ship
+        self.delivery.outbound = (
+            _Either(self.delivery.outbound, self.touched) if self._in_mesh else self.touched
+        )
+        self.delivery.ship = self._ship_all if self._in_mesh else self.ship
         self.delivery.siblings = self.others.values()
         broker.router.lent = self._count_keys
         broker.requests[PING] = self._ping
@@ -180,6 +185,12 @@ class Siblings:
             except Exception as error:  # noqa: BLE001  (it is that link's alone)
                 self.broker.faults.end(sibling.peer, error)
         self._dirty = True
+
+    def _ship_all(self) -> None:
+        """Send what was put for siblings, and for other daemons of the mesh."""
+        if self.touched:
+            self.ship()
+        self._others_ship()
 
     # Catching up
 
@@ -281,6 +292,19 @@ class Siblings:
     def note_out(self, sibling: Sibling) -> None:
         """Take note that a sibling has nothing more of its clients to send."""
         self.on_out(sibling)
+
+
+class _Either(Sequence[object]):
+    """Two sequences of what is to be sent, of which only the lengths are asked for."""
+
+    def __init__(self, one: Sequence[object], other: Sequence[object]) -> None:
+        self._one, self._other = one, other
+
+    def __len__(self) -> int:
+        return len(self._one) + len(self._other)
+
+    def __getitem__(self, index: Any) -> Any:
+        return [*self._one, *self._other][index]
 
 
 def is_sibling(receiver: Receiver) -> bool:

@@ -28,7 +28,7 @@ from pubsubd.access.proxies import MAX_HEADER as MAX_PROXY_HEADER
 from pubsubd.access.proxies import ProxyHeader, read_proxy_header
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.rate import Pace
-from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, ProtocolError
+from pubsubd.protocol.errors import CLOSES, GOODBYE, HUB_CLOSES, MESH_CLOSES, ProtocolError
 from pubsubd.protocol.limits import (
     ALONE,
     EAGER,
@@ -275,13 +275,14 @@ class Connection:
             self._broker.login(self.peer, identity)
 
     def end(self, code: str, text: str) -> None:
-        """Let the connection end, for a reason that its peer is told."""
+        """Let the connection end, for a reason that its peer is told, unless that is a goodbye."""
         peer = self.peer
         if peer.ending is None and not self._gone:
             peer.ending = ProtocolError(code, text)
-            self._broker.counters.errors[code] += 1
             self.interrupt()
-            guarded(self._broker.faults, peer.label, self._say_why)
+            if code != GOODBYE:
+                self._broker.counters.errors[code] += 1
+                guarded(self._broker.faults, peer.label, self._say_why)
             guarded(self._broker.faults, peer.label, self._wake)
 
     def _say_why(self) -> None:

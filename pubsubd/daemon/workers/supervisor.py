@@ -39,8 +39,10 @@ from pubsubd.daemon.run import describe_addresses
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.daemon.warnings import inherited, warnings
 from pubsubd.daemon.workers.channel import Channel
-from pubsubd.daemon.workers.worker import run_worker
+from pubsubd.daemon.workers.worker import own_config, run_worker
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
+from pubsubd.protocol.limits import Limits
+from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.settings.load import Settings
 from pubsubd.transport.accept import LIMIT, raise_descriptors
 from pubsubd.transport.listen import BACKLOG, BoundSocket, describe, listen
@@ -63,6 +65,7 @@ _STATUS = 10.0  # seconds between two lines of status
 _TICK = 1.0  # seconds between two looks at the clock
 _AT_ONCE = 64  # connections accepted before others get their turn
 _CROWDED = 256  # messages that wait for a worker, from which on others are preferred
+_STOCK = 8  # numbers for connections that a worker makes itself
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -108,6 +111,7 @@ class Supervisor:
         self._settings = settings
         self._caught = caught
         self._start_log = start_log
+        self._limits = _limits(settings.config)
         self._stack = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
         self._workers = [_Worker(number) for number in range(settings.config.workers)]
@@ -249,6 +253,8 @@ class Supervisor:
         worker.channel = Channel(ours)
         self._selector.register(ours, selectors.EVENT_READ, lambda _: self._hear(worker))
         self._selector.register(worker.watch, selectors.EVENT_READ, lambda _: self._bury(worker))
+        if worker.number == 0 and self._settings.config.mesh is not None:
+            self._say(worker, "numbers", [next(self._numbers) for _ in range(_STOCK)])
         others = [one for one in self._workers if one.alive and one is not worker]
         for other in others:
             ends = socket.socketpair()
@@ -276,8 +282,9 @@ class Supervisor:
                     os.close(worker.watch)
             writer = self._start_log(number)
             try:
-                prepared = prepare(self._settings.config)
-                trio.run(run_worker, prepared, self._bound, Channel(channel), number)
+                config = self._settings.config
+                prepared = prepare(own_config(config, number))
+                trio.run(run_worker, prepared, self._bound, Channel(channel), number, config.mesh)
                 status = 0
             except BaseException as error:  # noqa: BLE001  (the last chance to report it)
                 while isinstance(error, BaseExceptionGroup):
@@ -328,6 +335,10 @@ class Supervisor:
                     self._report(told, logging.INFO)
                 else:
                     self._note_ready()
+            elif what == "number":
+                self._say(worker, "numbers", [next(self._numbers)])
+            elif what == "link":
+                self._pass_link(worker, more, found[1][0])
             elif what in ("reloaded", "failed"):
                 self._note_reloaded(worker, more[0] if more else None)
         if channel.lost:
@@ -393,8 +404,8 @@ class Supervisor:
 
     def _look_at_listeners(self, now: float) -> None:
         """Accept while somebody can serve, and there is room for descriptors."""
-        able = any(worker.ready for worker in self._workers) and now >= self._paused_until
         for index, bound in enumerate(self._bound):
+            able = bool(self._servers(bound.config)) and now >= self._paused_until
             looked_at = index in self._accepting
             if able and not self._ending and self._serving and not looked_at:
                 self._selector.register(
@@ -418,21 +429,35 @@ class Supervisor:
                     self._paused_until = time.monotonic() + 0.1
                     return
                 continue  # that one connection broke off
-            self._pass(index, bound.config.name, sock.detach())
+            self._pass(index, bound.config, sock.detach())
 
-    def _pass(self, index: int, name: str, descriptor: int) -> None:
-        workers = [worker for worker in self._workers if worker.ready and worker.channel]
+    def _servers(self, listener: ListenerConfig) -> list[_Worker]:
+        """Return the workers that may serve a listener: in a mesh, only the first has the hub."""
+        first = self._settings.config.mesh is not None and listener.protocol == "hub"
+        workers = self._workers[:1] if first else self._workers
+        return [worker for worker in workers if worker.ready and worker.channel]
+
+    def _pass_link(self, worker: _Worker, words: list[Any], descriptor: int) -> None:
+        """Pass a link of the mesh to the first worker."""
+        first = self._workers[0]
+        if worker is first or not first.ready:
+            os.close(descriptor)
+            return
+        first.open[self._bound[words[0]].config.name] += 1
+        self._say(first, "link", *words, descriptor=descriptor)
+
+    def _pass(self, index: int, listener: ListenerConfig, descriptor: int) -> None:
+        workers, name = self._servers(listener), listener.name
         if not workers:
             os.close(descriptor)
             return
-        config = self._settings.config
-        own = next((one.limits for one in config.all_listeners() if one.name == name), None)
+        config, own = self._settings.config, self._limits.get(name)
         most = config.limits.max_connections
-        total = sum(sum(worker.open.values()) for worker in workers)
-        here = sum(worker.open[name] for worker in workers)
+        total = sum(sum(worker.open.values()) for worker in self._workers)
+        here = sum(worker.open[name] for worker in self._workers)
         worker = min(workers, key=lambda one: _load(one, name))
         refused = ""
-        room = own.max_connections if own is not None else most
+        room = most if own is None else own.max_connections
         if total >= most or here >= room:
             refused = f"there are {min(most, room)} connections, {LIMIT}"
         elif sum(worker.open.values()) >= raise_descriptors(config.limits):
@@ -494,6 +519,7 @@ class Supervisor:
             self._end_reload(error)
             return
         self._settings = settings
+        self._limits = _limits(settings.config)
         for text in texts:
             log.warning("event=settings-warning detail=%s", json.dumps(text))
         if settings.config.log_level is not None:
@@ -551,6 +577,11 @@ class Supervisor:
             if worker.alive:
                 os.kill(worker.pid, signal.SIGKILL)
                 os.waitpid(worker.pid, 0)
+
+
+def _limits(config: Config) -> dict[str, Limits]:
+    """Return the limits of each listener, by its name."""
+    return {one.name: one.limits for one in config.all_listeners()}
 
 
 def _load(worker: _Worker, name: str) -> tuple[bool, int, int]:

@@ -8,34 +8,40 @@ import os
 import pickle
 import socket
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from pubsubd.broker.peer import Peer, discard
 from pubsubd.daemon.check import check
 from pubsubd.daemon.reloading import apply
 from pubsubd.daemon.run import serve
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
+from pubsubd.daemon.workers.passage import Passage
 from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
-from pubsubd.protocol.errors import ConfigError
+from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.wire import frame, quote
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.live import install as show_whole
+from pubsubd.siblings.questions import telling_errors
 from pubsubd.siblings.siblings import Siblings
 from pubsubd.siblings.whole import Whole
 from pubsubd.transport.accept import Listener, Reserve, refuse, serve_connection
 from pubsubd.transport.connection import open_connection
 
 if TYPE_CHECKING:
+    from pubsubd.broker.broker import Request
     from pubsubd.broker.turn import Steps
     from pubsubd.daemon.reload import Prepared, Reloader
     from pubsubd.daemon.scraping import Scraping
     from pubsubd.daemon.status import Status
     from pubsubd.hub.core import HubCore
-    from pubsubd.settings.config import Config
+    from pubsubd.settings.config import Config, MeshOptions
     from pubsubd.siblings.sibling import Sibling
     from pubsubd.transport.listen import BoundSocket
     from pubsubd.transport.server import Server
@@ -43,12 +49,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("pubsubd")
 
 _AT_ONCE = 16  # messages of the supervisor taken before others get their turn
-_EVENT, _FAILURE = b"event", b"login-failed"
+_EVENT, _FAILURE, _HINT = b"event", b"login-failed", b"hint"
 _METRICS = b"metrics"
+_OF_THE_MESH = (b"//pubsubd/peers", b"//pubsubd/weak", b"//pubsubd/edges")
+_NOBODY = Peer(0, "", discard)
 
 
 async def run_worker(
-    prepared: Prepared, all_bound: Sequence[BoundSocket], channel: Channel, number: int
+    prepared: Prepared,
+    all_bound: Sequence[BoundSocket],
+    channel: Channel,
+    number: int,
+    mesh: MeshOptions | None,
 ) -> None:
     """Serve until the supervisor says that it is enough, or is gone; then drain.
 
@@ -57,14 +69,26 @@ async def run_worker(
         all_bound: the sockets that the supervisor listens on.
         channel: to the supervisor.
         number: of this worker, from 0.
+        mesh: how the daemon takes part in a mesh, which is the first worker's to do.
     """
-    await serve(prepared, Worker(all_bound, channel, number))
+    await serve(prepared, Worker(all_bound, channel, number, mesh))
+
+
+def own_config(config: Config, number: int) -> Config:
+    """Return what holds for a worker: only the first one takes part in the mesh."""
+    return config if number == 0 else replace(config, mesh=None)
 
 
 class Worker:
     """The place of a worker; see :class:`pubsubd.daemon.run.Place`."""
 
-    def __init__(self, all_bound: Sequence[BoundSocket], channel: Channel, number: int) -> None:
+    def __init__(
+        self,
+        all_bound: Sequence[BoundSocket],
+        channel: Channel,
+        number: int,
+        mesh: MeshOptions | None,
+    ) -> None:
         self.all_bound = all_bound
         self.notifier = Notifier({})
         self._channel = channel
@@ -78,6 +102,9 @@ class Worker:
         self._server: Server | None = None
         self._siblings: Siblings | None = None
         self._bell = trio.Event()
+        self._mesh = mesh
+        self._next = 0  # number of the next connection, if that was accepted
+        self._numbers: deque[int] = deque()  # for those that were not
 
     # Parts
 
@@ -93,10 +120,14 @@ class Worker:
         server.on_event = lambda event: siblings.tell(_EVENT, json.dumps(event).encode())
         siblings.told[_EVENT] = self._hear_event
         self._view(siblings, server, scraping)
+        broker.number = self._take_number
+        if self._mesh is not None:
+            self._join_mesh(self._mesh, reloader)
         if reloader.hub is not None:
             _list_all(siblings, reloader.hub)
-            actors = Actors(siblings, time.time)
             reloader.hub.settle = siblings.settle
+        if reloader.hub is not None and self._mesh is None:  # else it has those of the mesh
+            actors = Actors(siblings, time.time)
             reloader.hub.join(actors, actors.letters, actors.streams)
         access = server.broker.access
         access.on_failure = lambda address, guess: siblings.tell(
@@ -179,6 +210,10 @@ class Worker:
         elif what == "siblings":
             self._expected = more[0]
             self._note_introduced()
+        elif what == "numbers":
+            self._numbers += more[0]
+        elif what == "link":
+            self._take_link(socket.socket(fileno=files[0]), *more)
         elif what == "event":
             assert self._server is not None
             self._server.publish_quietly(*more)
@@ -199,7 +234,7 @@ class Worker:
                 refuse(sock, server, listener, refused)
                 return
             address = "" if sock.family == socket.AF_UNIX else sock.getpeername()
-            server.broker.next_number = number
+            self._next = number
             serve_connection(sock, address, listener, server)
         except OSError:  # it has gone already
             sock.close()
@@ -208,6 +243,89 @@ class Worker:
             sock.close()
         finally:
             self._note_close()
+
+    def _take_number(self) -> int:
+        """Return the number of a new connection: the supervisor's, so that it is no other's."""
+        number, self._next = self._next, 0
+        if not number and self._numbers:
+            number = self._numbers.popleft()
+            self._channel.say("number")
+        return number
+
+    # The mesh
+
+    def _join_mesh(self, mesh: MeshOptions, reloader: Reloader) -> None:
+        """Let the mesh be the first worker's, and pass what is for it to that one."""
+        from pubsubd.mesh.core import claim_names  # noqa: PLC0415  (not without a mesh)
+        from pubsubd.mesh.hello import HELLO  # noqa: PLC0415
+
+        siblings, server = self._siblings, reloader.server
+        assert siblings is not None
+        if (mesher := reloader.mesher) is not None:
+
+            def take_hint(_sibling: Sibling, data: bytes) -> None:
+                if mesher.mesh.hint is not None:
+                    mesher.mesh.hint(data)
+
+            siblings.told[_HINT] = take_hint
+            for name in _OF_THE_MESH:
+                answer = partial(_answer, server.broker.requests[name])
+                siblings.questions[name] = telling_errors(answer)
+            return
+
+        def refuse_name(name: bytes, data: bytes) -> None:
+            if mesh.discover == "any" and b"/peers/" in name[: len(b"//fwd/peers/")]:
+                siblings.tell(_HINT, data)
+                return
+            server.broker.counters.errors["forged-advert"] += 1
+            text = f"{quote(name)} is for the daemons of this mesh alone"
+            raise ProtocolError("forged-advert", text)
+
+        for name in _OF_THE_MESH:
+            ask = partial(siblings.questions.ask_one, 0, name)
+            server.broker.requests[name] = partial(_ask, ask)
+        claim_names(server.broker, mesh.name, mesh.topics, refuse_name)
+        server.broker.requests[HELLO] = partial(self._pass_link, server, HELLO)
+
+    def _pass_link(self, server: Server, name: bytes, peer: Peer, data: bytes) -> None:
+        """Pass a connection that says hello to the first worker, which answers."""
+        if peer.link is not None or data.startswith(b"proof "):
+            raise ProtocolError("bad-hello", "a proof without a hello")
+        states = [listener.state for listener in self._listeners]
+        if peer.listener not in states:
+            raise ProtocolError("bad-hello", "not on this connection")
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        passage = Passage(peer)
+        open_connection(server, ours, peer.label, passage.make)
+        words = states.index(peer.listener), peer.number, peer.label, peer.identity
+        self._channel.say("link", *words, descriptor=theirs.detach())
+        server.broker.peers.pop(peer.number, None)  # it is among those of the first worker
+        peer.number = 0
+        server.broker.access.trust(peer)
+        peer.link = passage
+        passage.receive(frame(name, data))
+
+    def _take_link(
+        self, sock: socket.socket, which: int, number: int, label: str, identity: str | None
+    ) -> None:
+        """Take a connection that has said hello at another worker."""
+        server = self._server
+        assert server is not None
+        listener = self._listeners[which]
+        self._taken[listener.state.name] += 1
+        sock.setblocking(False)
+        self._next = number
+        try:
+            peer = open_connection(server, sock, label, listener.make)
+            if identity is not None:
+                server.broker.login(peer, identity)
+        except Exception as error:  # noqa: BLE001  (only that connection ends)
+            server.broker.faults.note(error, "accept")
+            sock.close()
+        self._note_close()
+
+    # The siblings
 
     def _link(self, sock: socket.socket, number: int) -> None:
         server, siblings = self._server, self._siblings
@@ -259,7 +377,7 @@ class Worker:
     async def reload(self, reloader: Reloader, _status: Status) -> None:
         """Put settings into force that the supervisor has read."""
         async for descriptor in self._configs:
-            config = _read_config(descriptor)
+            config = own_config(_read_config(descriptor), self._number)
             try:
                 prepared = await trio.to_thread.run_sync(
                     partial(check, config, self.all_bound), abandon_on_cancel=True
@@ -299,6 +417,16 @@ def _list_all(siblings: Siblings, hub: HubCore) -> None:
         NAMES: partial(answer_names, hub),
         RECORDS: partial(answer_records, hub),
     }
+
+
+def _answer(request: Request, data: bytes) -> bytes | Steps[bytes]:
+    """Answer a request that does not depend on who makes it."""
+    found = request(_NOBODY, data)
+    return b"" if found is None else found
+
+
+def _ask(ask: Callable[[bytes], Steps[bytes]], _peer: Peer, data: bytes) -> Steps[bytes]:
+    return ask(data)
 
 
 def _read_config(descriptor: int) -> Config:

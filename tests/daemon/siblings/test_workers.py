@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -199,7 +200,6 @@ def _reload(daemon: Daemon) -> str:
     ("flags", "said"),
     [
         (("--users-file", "/none"), "/none: No such file"),
-        (("--mesh", "m"), "workers: 2 processes, and a daemon of a mesh is one"),
         (("--host", "192.0.2.1", "--insecure"), "cannot listen on 192.0.2.1:0"),
     ],
 )
@@ -269,3 +269,76 @@ def test_failed_logins_are_counted_for_all_workers(
         codes.append(line.hear_frame()[1].split(b" ")[0].decode())
         line.close()
     assert codes == ["login-failed"] * 10 + ["login-throttled"] * 2
+
+
+def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
+    many = start("--workers=2", "--node=many", "--mesh=m", "--mesh-heartbeat=60")
+    near = across(many, dial, 3)  # so that the link comes in at the second worker
+    one = start("--node=one", "--mesh=m", f"--peer={many.address[0]}:{many.address[1]}")
+    many.wait_log("event=link-up")
+    one.wait_log("event=link-up")
+    far = dial(one)
+    for number, line in enumerate([*near, far]):
+        line.say(b"sub //fwd/a/\nsub b%d\n" % number)
+        line.ping()
+    for publisher in (*near, far):
+        others = [line for line in (*near, far) if line is not publisher]
+        _publish_until_heard(publisher, others)
+    assert [link["node"] for link in json.loads(_request(far, "peers"))["links"]] == ["many"]
+    for line in near:
+        answer = json.loads(_request(line, "peers"))
+        assert [link["node"] for link in answer["links"]] == ["one"]
+        assert {daemon["node"] for daemon in answer["daemons"]} == {"many", "one"}
+        assert len(_request(line, "edges")) > 100
+    rows = [
+        row
+        for line in near
+        for row in json.loads(_request(line, "connections"))["connections"]
+        if row["node"] is not None
+    ]
+    assert {row["node"] for row in rows} == {"one"}
+    assert len({row["connection"] for row in rows}) == 1
+    assert len(rows) == len(near)
+    with contextlib.closing(Lines(many)) as ann, contextlib.closing(Lines(one)) as bob:
+        for name, client in (("ann", ann), ("bob", bob)):
+            payload = {"actorAddress": f"x/{name}", "capabilities": []}
+            client.say(message_b("hub:register", payload, me=f"x/{name}"))
+            assert client.hear()["type"] == "hub:registered"
+        wait_until(lambda: _reaches(ann, bob), "an actor of the other daemon is reached")
+    near[2].say(frame("//pubsubd/kill", b"%d" % rows[0]["connection"]))
+    one.wait_log("the other daemon: killed ended by ")
+
+
+def _publish_until_heard(publisher: Line, others: list[Line]) -> None:
+    """Publish until all others hear it, each publication once; links take a moment to learn."""
+    heard: list[list[bytes]] = [[] for _ in others]
+    for number in range(1_000):
+        publisher.say(b"pub //a/x %d %d\n" % (len(b"%d" % number), number))
+        publisher.ping()
+        for line, found in zip(others, heard, strict=True):
+            found += [data for _, data in frames(line.ping())]
+        if all(found and found[-1] == b"%d" % number for found in heard):
+            break
+        time.sleep(0.02)
+    for found in heard:
+        assert len(found) == len(set(found))
+        assert found == sorted(found, key=int)
+    assert all(heard)
+
+
+def _request(line: Line, name: str) -> bytes:
+    line.say(frame(f"//pubsubd/{name}", b""))
+    while True:
+        answered, data = line.hear_frame()
+        if answered == f"//pubsubd/{name}":
+            return data
+
+
+def _reaches(sender: Lines, receiver: Lines) -> bool:
+    payload = {"to": "x/bob", "type": "t", "data": 1}
+    sender.say(message_b("hub:send", payload, me="x/ann", pattern="ask"))
+    receiver.sock.settimeout(0.05)
+    try:
+        return bool(receiver.hear()["payload"] == 1)
+    except TimeoutError:
+        return False
