@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 
 from pubsubd.access.users import make_token
-from tests.daemons import Daemon, Dial, Line, Start, error_codes, frame, frames, wait_until
+from tests.daemons import (
+    DEADLINE,
+    Daemon,
+    Dial,
+    Line,
+    Start,
+    error_codes,
+    frame,
+    frames,
+    wait_until,
+)
 from tests.forks import run
 from tests.hubs import Lines, message_b
 
@@ -272,9 +282,10 @@ def test_failed_logins_are_counted_for_all_workers(
 
 
 def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
-    many = start("--workers=2", "--node=many", "--mesh=m", "--mesh-heartbeat=60")
+    flags = ("--mesh=m", "--mesh-heartbeat=60", "--hub-mesh=news")
+    many = start("--workers=2", "--node=many", *flags)
     near = across(many, dial, 3)  # so that the link comes in at the second worker
-    one = start("--node=one", "--mesh=m", f"--peer={many.address[0]}:{many.address[1]}")
+    one = start("--node=one", *flags, f"--peer={many.address[0]}:{many.address[1]}")
     many.wait_log("event=link-up")
     one.wait_log("event=link-up")
     far = dial(one)
@@ -305,6 +316,17 @@ def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
             client.say(message_b("hub:register", payload, me=f"x/{name}"))
             assert client.hear()["type"] == "hub:registered"
         wait_until(lambda: _reaches(ann, bob), "an actor of the other daemon is reached")
+        bob.sock.settimeout(DEADLINE)
+        for client, name in ((ann, "ann"), (bob, "bob")):
+            client.say(message_b("hub:subscribe", {"topic": "news"}, me=f"x/{name}"))
+            while client.hear()["type"] != "hub:subscribed":
+                pass
+        wait_until(lambda: _hears_news(near[1], bob), "a topic reaches the other daemon")
+        near[1].say(b"pub news 4 last\n")
+        for client in (ann, bob):
+            while (heard := client.hear())["payload"] != {"name": "news", "data": "last"}:
+                pass
+            assert heard["from"].endswith(near[1].label if client is ann else "many")
     near[2].say(frame("//pubsubd/kill", b"%d" % rows[0]["connection"]))
     one.wait_log("the other daemon: killed ended by ")
 
@@ -324,6 +346,17 @@ def _publish_until_heard(publisher: Line, others: list[Line]) -> None:
         assert len(found) == len(set(found))
         assert found == sorted(found, key=int)
     assert all(heard)
+
+
+def _hears_news(publisher: Line, receiver: Lines) -> bool:
+    publisher.say(b"pub news 1 x\n")
+    receiver.sock.settimeout(0.1)
+    try:
+        return bool(receiver.hear())
+    except TimeoutError:
+        return False
+    finally:
+        receiver.sock.settimeout(DEADLINE)
 
 
 def _request(line: Line, name: str) -> bytes:
