@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pubsubd.mesh.edge_files import day_of_day
 from pubsubd.mesh.edges import COLUMNS, LATER
+from pubsubd.topology.errors import TopologyError
 
 DAYS = "file string, rows bigint, " + ", ".join(f"`{one}` {kind}" for one, kind in COLUMNS.items())
 """Columns of an edge list, with the file of rows that stay as they are, and how many rows of the
@@ -91,7 +92,11 @@ def _read_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def read_day(files: Iterable[str]) -> pa.Table:
-    """Return the rows of a day's files: :data:`SCHEMA`. A file that has vanished is left out."""
+    """Return the rows of a day's files: :data:`SCHEMA`. A file that has vanished is left out.
+
+    Raises:
+        TopologyError: one cannot be read.
+    """
     held = [_CODED.empty_table()]
     most = _HELD
     for file in files:
@@ -106,11 +111,17 @@ def read_day(files: Iterable[str]) -> pa.Table:
 
 
 def _read_file(file: str) -> pa.Table:
-    about = pq.read_metadata(file)
-    texts = [name for name in about.schema.names if COLUMNS.get(name) == "string"]
-    # Not by read_table(), which takes twice as long for a small one.
-    with pq.ParquetFile(file, metadata=about, read_dictionary=texts) as opened:
-        found = opened.read(use_threads=False)
+    try:
+        about = pq.read_metadata(file)
+        texts = [name for name in about.schema.names if COLUMNS.get(name) == "string"]
+        # Not by read_table(), which takes twice as long for a small one.
+        with pq.ParquetFile(file, metadata=about, read_dictionary=texts) as opened:
+            found = opened.read(use_threads=False)
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        # Without its cause, or that would be told of a worker.
+        raise TopologyError(f"{file} cannot be read: {error}") from None
     count = found.num_rows
     columns = {
         "file": pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), pa.array([file])),

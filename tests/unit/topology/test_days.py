@@ -13,6 +13,7 @@ import pytest
 from pubsubd.mesh.edges import write_parquet
 from pubsubd.topology import days
 from pubsubd.topology.days import SCHEMA, of_several, read_day
+from pubsubd.topology.errors import TopologyError
 from tests.rows import row
 
 Rows = list[dict[str, Any]]
@@ -125,6 +126,16 @@ def test_a_file_that_has_vanished_is_left_out(tmp_path: Path) -> None:
     there = put(tmp_path / "a", [row()])
     assert read_day([there, str(tmp_path / "b" / DAY)]).num_rows == 1
     assert read_day([str(tmp_path / "b" / DAY)]).schema == SCHEMA
+
+
+def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
+    files = [put(tmp_path / one, [row()]) for one in "ab"]
+    damaged = bytearray(Path(files[1]).read_bytes())
+    damaged[4:40] = b"x" * 36
+    Path(files[1]).write_bytes(damaged)
+    with pytest.raises(TopologyError, match=f"^{files[1]} cannot be read: ") as caught:
+        read_day(files)
+    assert caught.value.__cause__ is None
 
 
 def test_only_days_of_several_files_are_merged() -> None:
