@@ -58,6 +58,10 @@ STEADY = 60.0
 SILENT = 30.0
 """Seconds after which a worker that does not answer is killed."""
 
+TWICE = 0.05
+"""Seconds in which a second signal to end counts as the first one: some send it to the process and
+to its group."""
+
 READ_TIMEOUT = 30.0
 """Seconds that reading the settings, and putting them into force, may take at a reload."""
 
@@ -121,6 +125,7 @@ class Supervisor:
         self._paused_until = 0.0
         self._numbers = itertools.count(1)
         self._serving = self._ending = False
+        self._ended_at = 0.0
         self._reading: tuple[int, int, float] | None = None  # process, pipe, deadline
         self._read = b""
         self._asked: set[int] = set()  # workers that put settings into force
@@ -178,6 +183,8 @@ class Supervisor:
         for number in signals:
             if number == signal.SIGHUP:
                 self._reload_wanted = True
+            elif self._ending and time.monotonic() < self._ended_at + TWICE:
+                continue
             elif self._ending:
                 raise AbortedError("ended by a second signal; what had not been delivered is lost")
             else:
@@ -560,7 +567,7 @@ class Supervisor:
         connections = sum(sum(worker.open.values()) for worker in self._workers)
         log.info("event=draining connections=%d", connections)
         self._notifier.stopping()
-        self._ending = True
+        self._ending, self._ended_at = True, time.monotonic()
         for index, bound in enumerate(self._bound):
             if self._serving and not bound.inherited:
                 self._accept(index, BACKLOG)

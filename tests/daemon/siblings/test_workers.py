@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from pubsubd.access.users import make_token
 from tests.daemons import (
     DEADLINE,
+    KIB,
     Daemon,
     Dial,
     Line,
@@ -224,14 +227,15 @@ def test_a_daemon_that_cannot_start_says_why_and_leaves_no_workers(
 
 def test_a_second_signal_ends_all_at_once(start: Start, dial: Dial) -> None:
     daemon = start("--workers", "2", "--drain-timeout", "60")
-    (slow, publisher) = across(daemon, dial, 2)
+    slow, publisher = dial(daemon, buffer=4 * KIB), dial(daemon)
     slow.say(b"sub a\n")
     slow.ping()
     publisher.say(frame("a", bytes(1 << 20)) * 6)
     pids = workers(daemon)
     daemon.signal()
+    daemon.signal()  # within a moment, as some send it, that is no second one
     daemon.wait_log("event=draining")
-    daemon.signal()
+    wait_until(lambda: daemon.process.poll() is not None or daemon.signal(), "it ends at once")
     assert daemon.wait() == 1
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert "ended by a second signal" in daemon.log
@@ -263,6 +267,46 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
         line = dial(pair)
         line.say(b"pub news 5 plain\n")
         assert clients["bob"].hear()["from"] == clients["ann"].hear()["from"] == f"tcp/{line.label}"
+
+
+def test_any_worker_answers_for_all(pair: Daemon, dial: Dial) -> None:
+    lines = across(pair, dial, 4)
+    for line in lines:
+        line.say(b"sub views/\n")
+        line.ping()
+    numbers = {line.label: set[int]() for line in lines}
+    for line in lines:
+        rows = json.loads(_request(line, "connections"))["connections"]
+        for row in rows:
+            if row["peer"] in numbers:
+                numbers[row["peer"]].add(row["connection"])
+        line.say(frame("//pubsubd/explain", b"views/x"))
+        explained = json.loads(line.hear_frame()[1])
+        assert explained["count"] == 4
+        assert {one["peer"] for one in explained["receivers"]} == set(numbers)
+        assert {one["connection"] for one in explained["receivers"]} <= {
+            row["connection"] for row in rows
+        }
+    assert all(len(found) == 1 for found in numbers.values())
+    found = [json.loads(_request(line, "stats")) for line in lines]
+    assert {one["pid"] for one in found} == {pair.pid}
+    assert {one["connections"] for one in found} == {len(rows)}
+    before = found[-1]["messages_in"]
+    lines[0].say(b"pub views/x 1 x\n" * 100)
+    for line in lines:
+        line.ping()
+    for name, victim in ((lines[0], lines[1]), (lines[0], lines[2])):
+        (number,) = numbers[victim.label]
+        name.say(frame("//pubsubd/kill", b"%d" % number))
+        assert json.loads(name.hear_frame()[1])["peer"] == victim.label
+        assert error_codes(victim.hear_end()) == ["killed"]
+    for line in (lines[0], lines[3]):
+        assert json.loads(_request(line, "stats"))["messages_in"] >= before + 100
+    with urllib.request.urlopen(f"http://{pair.hub[0]}:{pair.hub[1]}/metrics") as answer:
+        metrics = answer.read().decode()
+    assert re.search(r"^pubsubd_connections\{.*\} [2-9]", metrics, flags=re.MULTILINE)
+    assert 'worker="0"' in metrics
+    assert 'worker="1"' in metrics
 
 
 def test_failed_logins_are_counted_for_all_workers(
@@ -317,11 +361,11 @@ def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
             assert client.hear()["type"] == "hub:registered"
         wait_until(lambda: _reaches(ann, bob), "an actor of the other daemon is reached")
         bob.sock.settimeout(DEADLINE)
-        for client, name in ((ann, "ann"), (bob, "bob")):
+        for client, name in ((bob, "bob"), (ann, "ann")):
             client.say(message_b("hub:subscribe", {"topic": "news"}, me=f"x/{name}"))
             while client.hear()["type"] != "hub:subscribed":
                 pass
-        wait_until(lambda: _hears_news(near[1], bob), "a topic reaches the other daemon")
+            wait_until(lambda: _hears_news(near[1], bob), "a topic reaches the other daemon")
         near[1].say(b"pub news 4 last\n")
         for client in (ann, bob):
             while (heard := client.hear())["payload"] != {"name": "news", "data": "last"}:
