@@ -147,18 +147,22 @@ class Page:
 
     Attributes:
         faults: exceptions of its scripts, and what its security policy has forbidden.
+        logged: texts that its scripts have written to the developer console.
     """
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser = browser
         self._session = session
         self.faults: list[str] = []
+        self.logged: list[str] = []
 
     def note(self, event: str, params: Any) -> None:
         """Take note of an event."""
         if event == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.faults.append(details.get("exception", {}).get("description", details["text"]))
+        elif event == "Runtime.consoleAPICalled":
+            self.logged += [str(one.get("value")) for one in params["args"]]
         elif event == "Log.entryAdded" and params["entry"]["source"] in ("security", "violation"):
             self.faults.append(params["entry"]["text"])
 

@@ -59,7 +59,7 @@ MAX_HELD = 64 * MIB
 MAX_WAITING = 16_384
 """Letters of one daemon that wait for earlier ones."""
 
-WINDOW = 65_536
+WINDOW = 16_384
 """Numbers above the one up to which all have come, of which letters are taken."""
 
 MAX_FAILED = 1_000

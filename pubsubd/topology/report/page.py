@@ -122,12 +122,13 @@ def _incident(mesh: MeshReport, facts: SnapshotView) -> str:
 def _comparison(mesh: MeshReport) -> str:
     """Return a table with what a hypothetical mesh changes."""
     rows = "".join(
-        f"<tr><th>{_text(label)}<td class=number>{_text(was)}<td class=number>{_text(now)}</tr>"
+        f"<tr><td>{_text(label)}<td class=number>{_text(was)}<td class=number>{_text(now)}</tr>"
         for label, was, now in compare(mesh, differing(mesh))
     )
     head = "<tr><th>Metric<th class=number>Before<th class=number>After</tr>"
-    table = f"<table class=figures><thead>{head}</thead><tbody>{rows}</tbody></table>"
-    return f"<section><h3>What would change</h3>{table}</section>" if rows else ""
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    wide = f"<div class=wide>{table}</div>"
+    return f"<section><h3>What would change</h3>{wide}</section>" if rows else ""
 
 
 def _tiles(mesh: MeshReport, facts: SnapshotView, sections: Iterable[Section]) -> str:

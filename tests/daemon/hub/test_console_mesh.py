@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from tests.browser import Page
 from tests.daemon.hub.test_console import open_console
-from tests.daemons import Daemon
+from tests.daemons import ROOT, Daemon, Line, program, tool, wait_until
 from tests.meshes import Mesh
 
 LINKS = "document.querySelectorAll('.mesh-picture line').length"
@@ -103,3 +107,44 @@ def test_the_layout_is_the_same_each_time_and_comes_to_rest(shared: Daemon, page
     assert found["near"] < 70
     assert 0 < found["warm"] < found["steps"][0]
     assert found["closer"] < 0.7  # who is linked is nearer than others
+
+
+def test_two_nc_and_a_browser_are_at_one_hub_as_the_readme_says(
+    start: Callable[..., Daemon], dial: Callable[..., Line], page: Page
+) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = text.split("### One hub, however many daemons")[1].split("\n## ")[0]
+    first, second = re.findall(r"^\$ pubsubd serve (.*)$", text, flags=re.MULTILINE)
+    register, send = re.findall(r"^\$ nc 127.0.0.1 (?:9015|9025)\n(.*)$", text, flags=re.MULTILINE)
+    (url,) = re.findall(r"<(http://[^>]*)>", text)
+    (script,) = re.findall(r"```js\n(.*?)```", text, flags=re.DOTALL)
+    ulm = start(*first.split())
+    words = re.sub(r"--(hub-)?port \d+", "", second).replace(":9014", f":{ulm.address[1]}")
+    bonn = start(*words.split())
+
+    def nc(stack: contextlib.ExitStack, daemon: Daemon, said: str) -> IO[bytes]:
+        one = stack.enter_context(program(tool("nc"), *map(str, daemon.hub)))
+        assert one.stdin is not None
+        assert one.stdout is not None
+        one.stdin.write(said.encode() + b"\n")
+        one.stdin.flush()
+        return one.stdout
+
+    with contextlib.ExitStack() as stack:
+        ann = nc(stack, ulm, register)
+        assert json.loads(ann.readline())["type"] == "hub:registered"
+        line = dial(bonn)
+
+        def is_known() -> bool:
+            line.say(b"pub //pubsubd/peers 0 \n")
+            return '"actors":1' in line.hear_frame()[1].decode().replace(" ", "")
+
+        wait_until(is_known, "the actor is known at bonn")
+        nc(stack, bonn, send)
+        heard = json.loads(ann.readline())
+        assert (heard["type"], heard["payload"], heard["to"]) == ("greet", "hello", "x/ann")
+        page.open(url.replace("9025", str(bonn.hub[1])))
+        page.run(script.replace("9025", str(bonn.hub[1])) + "; null")
+        wait_until(lambda: page.run("1") and page.logged, "the answer is in the console")
+        (actor,) = json.loads(page.logged[0])["payload"]["actors"]
+        assert (actor["address"], actor["daemon"]) == ("x/ann", "ulm")

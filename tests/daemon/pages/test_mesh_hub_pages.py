@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ import pytest
 
 from tests.daemon.pages.test_hub_pages import Client, same, shown
 from tests.daemon.pages.test_pages import source
-from tests.daemons import ROOT, Daemon, Line, program, tool, wait_until
-from tests.hubs import Socket
+from tests.daemons import Daemon, Line, wait_until
 
 WHERE = {"H": 0, "I": 1}
 
@@ -79,31 +77,3 @@ def test_an_example_with_two_hub_ports_is_what_happens(
 
 def test_the_page_has_examples_with_hub_ports() -> None:
     assert len(examples()) == 2
-
-
-def test_two_nc_and_a_browser_do_as_the_readme_says(two: tuple[Daemon, Daemon]) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = text.split("### One hub, however many daemons")[1].split("\n## ")[0]
-    register, send = re.findall(r"^\$ nc 127.0.0.1 (?:9015|9025)\n(.*)$", text, flags=re.MULTILINE)
-    (request,) = re.findall(r"socket\.send\('(.*)'\);", text)
-    near, far = two
-    line = Line(far.address)
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(program(tool("nc"), *map(str, near.hub)))
-        assert first.stdin is not None
-        assert first.stdout is not None
-        first.stdin.write(register.encode() + b"\n")
-        first.stdin.flush()
-        assert json.loads(first.stdout.readline())["type"] == "hub:registered"
-        wait_until(lambda: known(line)["h"][1] == 1, "i knows the actor of h")
-        second = stack.enter_context(program(tool("nc"), *map(str, far.hub)))
-        assert second.stdin is not None
-        second.stdin.write(send.encode() + b"\n")
-        second.stdin.flush()
-        heard = json.loads(first.stdout.readline())
-        assert (heard["type"], heard["payload"], heard["to"]) == ("greet", "hello", "x/ann")
-        browser = Socket(far)
-        stack.callback(browser.close)
-        (actor,) = browser.ask(json.loads(request))["payload"]["actors"]
-        assert (actor["address"], actor["daemon"]) == ("x/ann", "h")
-    line.close()

@@ -300,9 +300,9 @@ def test_a_hypothetical_report_has_columns_before_and_after() -> None:
     ]
     assert len({len(line) for line in lines[1:10]}) == 1
     table = render(report).partition("What would change")[2].partition("</table>")[0]
-    row = "<tr><th>Daemons<td class=number>{}<td class=number>{}</tr>"
+    row = "<tr><td>Daemons<td class=number>{}<td class=number>{}</tr>"
     assert row.format(daemons + 1, daemons) in table
-    assert "<tr><th>Spectral gap<td class=number>0.5<td" in table
+    assert "<tr><td>Spectral gap<td class=number>0.5<td" in table
 
 
 @pytest.mark.parametrize("make", SAMPLES.values(), ids=SAMPLES)
