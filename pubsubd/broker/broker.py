@@ -275,9 +275,10 @@ class Broker:
         if peer.ending is not None:
             return False
         parts = peer.parts
-        self.delivery.speaker = peer
+        delivery = self.delivery
+        delivery.speaker = peer
         if not peer.relayed:
-            self.delivery.turn.begin()
+            delivery.turn.begin()
             self.counters.bytes_in += len(data)
             if peer.link is not None:
                 return peer.link.receive(data)
@@ -285,10 +286,6 @@ class Broker:
                 if data:
                     parts.append(data)
                 return True
-            if data[:1] in STARTS and parts == [b"\n"]:
-                data, answers = strip_telnet(data)
-                if answers:
-                    self.delivery.answer(peer, answers)
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
             parts.append(data)
@@ -337,7 +334,7 @@ class Broker:
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         fault: Exception | None = None
-        touched = self.delivery.touched
+        touched = delivery.touched
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
         try:
@@ -379,7 +376,7 @@ class Broker:
                             at += 1
                             start, count = at + 1, 0
                             total += done
-                            self.delivery.deliver(targets, route, frames, 0, len(frames), done)
+                            delivery.deliver(targets, route, frames, 0, len(frames), done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -388,6 +385,20 @@ class Broker:
                         count -= 1
                         ending = _wrong_length(buf, at, length)
                         break
+                    if at + 1 == end:  # nothing has come of the next one
+                        missing = 1
+                        break
+                    if (
+                        not at
+                        and buf[1:2] in STARTS
+                        and len(buf) == len(data) + 1
+                        and not peer.relayed
+                    ):
+                        data, answers = strip_telnet(data)
+                        if answers:
+                            delivery.answer(peer, answers)
+                        buf = b"\n" + data
+                        end = len(buf)
                     if index.work > budget and not (budget := self._allow()):
                         more = True
                         break
@@ -418,7 +429,7 @@ class Broker:
                             first, done = start, count
                             start, count = at + 1, 0
                             total += done
-                            self.delivery.deliver(targets, route, buf, first, at + 1, done)
+                            delivery.deliver(targets, route, buf, first, at + 1, done)
                         budget -= _STEP
                         try:
                             stop, missing = self._uncommon(peer, buf, at + 1)
@@ -434,7 +445,7 @@ class Broker:
                             is not publish_filter  # what follows is by other rights
                             or peer.job is not None
                             or peer.step is not None
-                            or self.delivery.turn.over()
+                            or delivery.turn.over()
                         ):
                             more = True
                             break
@@ -446,7 +457,7 @@ class Broker:
                     if done:
                         total += done
                         if targets.special:
-                            self.delivery.deliver(targets, route, buf, first, start, done)
+                            delivery.deliver(targets, route, buf, first, start, done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -477,24 +488,24 @@ class Broker:
             fault = error
 
         if count:
-            self.delivery.deliver(targets, route, buf, start, at + 1, count)
+            delivery.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
-        if self.delivery.sampler is not None and total:
-            self.delivery.sampler.read(peer, buf, total)
+        if delivery.sampler is not None and total:
+            delivery.sampler.read(peer, buf, total)
         if publish_filter is not None:
-            self.delivery.tell_refusals(peer)
+            delivery.tell_refusals(peer)
         peer.width = width
         if ending is not None:
             parts.append(b"\n")
             if ending.code != GOODBYE:
-                self.delivery.tell(peer, ending)
+                delivery.tell(peer, ending)
         else:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
         if not peer.echo:
-            self.delivery.withhold(peer)
-        self.delivery.send()
+            delivery.withhold(peer)
+        delivery.send()
         if fault is not None:
             raise fault
         if ending is not None:

@@ -112,6 +112,7 @@ class Connection:
 
     __slots__ = (
         "_broker",
+        "_counters",
         "_dropped",
         "_ended",
         "_given_up",
@@ -143,6 +144,7 @@ class Connection:
     ) -> None:
         self._server = server
         self._broker = server.broker
+        self._counters = server.broker.counters
         self._sock = sock
         self._tls = sock if isinstance(sock, TlsSocket) else None
         self._scope = trio.CancelScope()
@@ -534,19 +536,21 @@ class Connection:
 
     def _send(self, data: bytes | Pieces) -> None:
         """Send whole frames, now or later; the broker calls this once a read."""
-        if self._gone or self.peer.ending is not None:
+        peer = self.peer
+        if self._gone or peer.ending is not None:
             return
-        outbox = self.peer.outbox
-        size = len(data) if isinstance(data, bytes) else data.size
-        self._broker.counters.bytes_out += size
-        self.peer.bytes_out += size
-        if outbox.size:
-            if outbox.size > self._protocol.max_pending:
-                self._overrun(data)
-                return
-            outbox.put(data if isinstance(data, bytes) else data.whole())
-        else:
+        outbox, size = peer.outbox, len(data)
+        self._counters.bytes_out += size
+        peer.bytes_out += size
+        if not outbox.size:
             self._say(data)
+            if not outbox.size:
+                return
+        elif outbox.size > self._protocol.max_pending:
+            self._overrun(data)
+            return
+        else:
+            outbox.put(data if isinstance(data, bytes) else data.whole())
         if outbox.size > self._half and not self._given_up:
             self._server.pressed.append(self)
 
@@ -559,18 +563,18 @@ class Connection:
         try:
             if outbox.held is not None and not outbox.held.over:
                 sent = 0
-            elif isinstance(data, Pieces):
-                sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
-            else:
+            elif isinstance(data, bytes):
                 sent = self._sock.send(data)
+            else:
+                sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self._lose(error)
             return
-        unsent = sent < (data.size if isinstance(data, Pieces) else len(data))
+        unsent = sent < len(data)
         if unsent:
-            outbox.put(data.whole() if isinstance(data, Pieces) else data, sent)
+            outbox.put(data if isinstance(data, bytes) else data.whole(), sent)
         if unsent or (self._tls is not None and self._tls.pending):
             self._moved = trio.current_time()
             if not self._writing:
