@@ -66,6 +66,7 @@ from pubsubd.protocol.telnet import STARTS, strip_telnet
 from pubsubd.protocol.wire import equal_headers
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.scanner import SCAN_FROM, find_scanner
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
 
 LF, CR = 10, 13
@@ -110,6 +111,8 @@ class Broker:
         live: who looks at what goes on, and ``totals``, one of the things to look at.
         number: returns that of the next peer; 0 for how many there have been.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
+        scan: the compiled scanner; None to do without it.
+        scan_from: bytes of a read from which on it is used.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
         match_relayed: the same, for what comes from other daemons.
@@ -177,6 +180,8 @@ class Broker:
         self._started = clock()
         self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
+        self.scan = find_scanner()
+        self.scan_from = SCAN_FROM
         self.reserved: tuple[bytes, ...] = ()
         self._daemons: tuple[bytes, ...] = ()  # those of them that other daemons may publish
         self.match_header = self.match_relayed = wire.match_header
@@ -318,6 +323,7 @@ class Broker:
         learn, index = router.learn, router.index
         sizes = self._sizes
         match_header, max_payload = self.match_header, peer.listener.limits.max_payload
+        scan = None
         if peer.relayed:
             match_header, max_payload = self.match_relayed, _ANY_SIZE
             if not peer.sibling:
@@ -328,8 +334,11 @@ class Broker:
                 publish_filter.learn,
                 publish_filter.limit(max_payload),
             )
+        elif len(buf) >= self.scan_from:
+            scan = self.scan
         end, at, start, count, total = len(buf), 0, 1, 0, 0
-        route, length, width = NO_ROUTE, 0, peer.width
+        # A width of 0 is that of no header, and leads to the scanner.
+        route, length, width = NO_ROUTE, 0, 0 if scan is not None else peer.width
         targets: Targets | CopyTargets | Denied = router.nobody
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
@@ -402,6 +411,42 @@ class Broker:
                     if index.work > budget and not (budget := self._allow()):
                         more = True
                         break
+                    while scan is not None:
+                        room = (budget - index.work) // _STEP + 1
+                        runs, names = scan(
+                            buf, at, *router.tables, self.reserved, room, max_payload
+                        )
+                        if not runs:
+                            break
+                        if count:
+                            first, done = start, count
+                            start, count = at + 1, 0
+                            total += done
+                            delivery.deliver(targets, route, buf, first, start, done)
+                        route, width = NO_ROUTE, 0
+                        for found, chunk, done, at in runs:
+                            start = at + 1
+                            total += done
+                            if not found.enqueues:
+                                continue
+                            if not found.enqueued:
+                                touched.append(found)
+                            found.enqueued += done
+                            if found.enqueue is not None:
+                                found.enqueue(chunk)
+                                continue
+                            for enqueue in found.enqueues:
+                                enqueue(chunk)
+                            credit -= found.cost
+                            if credit < 0 or index.work > budget:
+                                break
+                        router.lookups += names
+                        budget -= _STEP * names
+                        if credit < 0 or (index.work > budget and not (budget := self._allow())):
+                            more = True
+                            break
+                    if more:
+                        break
                     before = at
                     match = match_header(buf, at)
                     while match is not None:  # hot loop: names that come once
@@ -440,6 +485,8 @@ class Broker:
                             break
                         at = stop
                         start = at + 1
+                        if scan is not None:
+                            width = 0
                         if (
                             peer.publish_filter
                             is not publish_filter  # what follows is by other rights
@@ -495,7 +542,8 @@ class Broker:
             delivery.sampler.read(peer, buf, total)
         if publish_filter is not None:
             delivery.tell_refusals(peer)
-        peer.width = width
+        if width:
+            peer.width = width
         if ending is not None:
             parts.append(b"\n")
             if ending.code != GOODBYE:
