@@ -340,6 +340,7 @@ class Broker:
         # A width of 0 is that of no header, and leads to the scanner.
         route, length, width = NO_ROUTE, 0, 0 if scan is not None else peer.width
         targets: Targets | CopyTargets | Denied = router.nobody
+        special = False  # whether they are; a look at the class is dear
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         fault: Exception | None = None
@@ -460,7 +461,7 @@ class Broker:
                             break
                         following = learn(key, name, size)
                         new = following.targets
-                        if new is not targets or new.special or index.work > budget:
+                        if new is not targets or special or index.work > budget:
                             break
                         route, length = following, following.length
                         following = None
@@ -498,12 +499,12 @@ class Broker:
                             break
                         continue
 
-                if following.targets is not targets or targets.special:
+                if following.targets is not targets or special:
                     first, done = start, count
                     start, count = at + 1, 0
                     if done:
                         total += done
-                        if targets.special:
+                        if special:
                             delivery.deliver(targets, route, buf, first, start, done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
@@ -525,6 +526,7 @@ class Broker:
                                     more = True
                                     break
                     targets = following.targets
+                    special = targets.special
                 route = following
                 length, width = route.length, route.width
                 at += length

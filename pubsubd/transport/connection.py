@@ -543,9 +543,21 @@ class Connection:
         self._counters.bytes_out += size
         peer.bytes_out += size
         if not outbox.size:
-            self._say(data)
-            if not outbox.size:
+            try:
+                if outbox.held is not None and not outbox.held.over:
+                    sent = 0
+                elif isinstance(data, bytes):
+                    sent = self._sock.send(data)
+                else:
+                    sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._lose(error)
                 return
+            if sent == size and self._tls is None:
+                return
+            self._keep(data, sent)
         elif outbox.size > self._protocol.max_pending:
             self._overrun(data)
             return
@@ -554,24 +566,25 @@ class Connection:
         if outbox.size > self._half and not self._given_up:
             self._server.pressed.append(self)
 
-    def _say(self, data: bytes | Pieces) -> None:
-        """Send ``data``, or queue what the socket does not take, whatever the limit."""
+    def _say(self, data: bytes) -> None:
+        """Send the last words, or queue what the socket does not take, whatever the limit."""
         outbox = self.peer.outbox
         if outbox.size:
-            outbox.put(data if isinstance(data, bytes) else data.whole())
+            outbox.put(data)
             return
         try:
-            if outbox.held is not None and not outbox.held.over:
-                sent = 0
-            elif isinstance(data, bytes):
-                sent = self._sock.send(data)
-            else:
-                sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
+            held = outbox.held is not None and not outbox.held.over
+            sent = 0 if held else self._sock.send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self._lose(error)
             return
+        self._keep(data, sent)
+
+    def _keep(self, data: bytes | Pieces, sent: int) -> None:
+        """Queue ``data``, of which so many bytes are sent, and let the rest be written."""
+        outbox = self.peer.outbox
         unsent = sent < len(data)
         if unsent:
             outbox.put(data if isinstance(data, bytes) else data.whole(), sent)
