@@ -90,9 +90,10 @@ def quick_python(directory: Path) -> Path:
 
 
 def fake_wheels(wheel: Path, to: Path) -> Path:
-    """Write empty wheels of what ``wheel`` requires, and ``wheel`` itself, to a directory."""
+    """Write empty wheels of what ``wheel`` requires and of the scanner, and ``wheel`` itself."""
     to.mkdir(parents=True, exist_ok=True)
     shutil.copy(wheel, to)
+    _fake_wheel("pubsubd_scanner", "1", to)
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(name))

@@ -26,6 +26,7 @@ class Table:
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.broker = Broker(limits or Limits(), clock=clock)
+        self.broker.scan = None  # the hot loop alone; test_scanner.py has both
         self.broker.delivery.turn = Turn(clock=lambda: 0.0)  # ends by work and bytes, not by time
         self.peers: dict[str, Peer] = {}
         self.sends: dict[str, int] = {}

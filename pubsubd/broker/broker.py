@@ -66,6 +66,7 @@ from pubsubd.protocol.telnet import STARTS, strip_telnet
 from pubsubd.protocol.wire import equal_headers
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.scanner import SCAN_FROM, find_scanner
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
 
 LF, CR = 10, 13
@@ -110,6 +111,8 @@ class Broker:
         live: who looks at what goes on, and ``totals``, one of the things to look at.
         number: returns that of the next peer; 0 for how many there have been.
         requests: name under ``//pubsubd/`` -> what a ``pub`` to it does.
+        scan: the compiled scanner; None to do without it.
+        scan_from: bytes of a read from which on it is used.
         reserved: what names begin with that nobody but the daemon may publish, besides its own.
         match_header: :data:`pubsubd.protocol.wire.match_header`, for names that are not reserved.
         match_relayed: the same, for what comes from other daemons.
@@ -177,6 +180,8 @@ class Broker:
         self._started = clock()
         self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
+        self.scan = find_scanner()
+        self.scan_from = SCAN_FROM
         self.reserved: tuple[bytes, ...] = ()
         self._daemons: tuple[bytes, ...] = ()  # those of them that other daemons may publish
         self.match_header = self.match_relayed = wire.match_header
@@ -275,9 +280,10 @@ class Broker:
         if peer.ending is not None:
             return False
         parts = peer.parts
-        self.delivery.speaker = peer
+        delivery = self.delivery
+        delivery.speaker = peer
         if not peer.relayed:
-            self.delivery.turn.begin()
+            delivery.turn.begin()
             self.counters.bytes_in += len(data)
             if peer.link is not None:
                 return peer.link.receive(data)
@@ -285,10 +291,6 @@ class Broker:
                 if data:
                     parts.append(data)
                 return True
-            if data[:1] in STARTS and parts == [b"\n"]:
-                data, answers = strip_telnet(data)
-                if answers:
-                    self.delivery.answer(peer, answers)
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
             parts.append(data)
@@ -321,6 +323,7 @@ class Broker:
         learn, index = router.learn, router.index
         sizes = self._sizes
         match_header, max_payload = self.match_header, peer.listener.limits.max_payload
+        scan = None
         if peer.relayed:
             match_header, max_payload = self.match_relayed, _ANY_SIZE
             if not peer.sibling:
@@ -331,13 +334,17 @@ class Broker:
                 publish_filter.learn,
                 publish_filter.limit(max_payload),
             )
+        elif len(buf) >= self.scan_from:
+            scan = self.scan
         end, at, start, count, total = len(buf), 0, 1, 0, 0
-        route, length, width = NO_ROUTE, 0, peer.width
+        # A width of 0 is that of no header, and leads to the scanner.
+        route, length, width = NO_ROUTE, 0, 0 if scan is not None else peer.width
         targets: Targets | CopyTargets | Denied = router.nobody
+        special = False  # whether they are; a look at the class is dear
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         fault: Exception | None = None
-        touched = self.delivery.touched
+        touched = delivery.touched
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
         try:
@@ -379,7 +386,7 @@ class Broker:
                             at += 1
                             start, count = at + 1, 0
                             total += done
-                            self.delivery.deliver(targets, route, frames, 0, len(frames), done)
+                            delivery.deliver(targets, route, frames, 0, len(frames), done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -388,8 +395,58 @@ class Broker:
                         count -= 1
                         ending = _wrong_length(buf, at, length)
                         break
+                    if at + 1 == end:  # nothing has come of the next one
+                        missing = 1
+                        break
+                    if (
+                        not at
+                        and buf[1:2] in STARTS
+                        and len(buf) == len(data) + 1
+                        and not peer.relayed
+                    ):
+                        data, answers = strip_telnet(data)
+                        if answers:
+                            delivery.answer(peer, answers)
+                        buf = b"\n" + data
+                        end = len(buf)
                     if index.work > budget and not (budget := self._allow()):
                         more = True
+                        break
+                    while scan is not None:
+                        room = (budget - index.work) // _STEP + 1
+                        runs, names = scan(
+                            buf, at, *router.tables, self.reserved, room, max_payload
+                        )
+                        if not runs:
+                            break
+                        if count:
+                            first, done = start, count
+                            start, count = at + 1, 0
+                            total += done
+                            delivery.deliver(targets, route, buf, first, start, done)
+                        route, width = NO_ROUTE, 0
+                        for found, chunk, done, at in runs:
+                            start = at + 1
+                            total += done
+                            if not found.enqueues:
+                                continue
+                            if not found.enqueued:
+                                touched.append(found)
+                            found.enqueued += done
+                            if found.enqueue is not None:
+                                found.enqueue(chunk)
+                                continue
+                            for enqueue in found.enqueues:
+                                enqueue(chunk)
+                            credit -= found.cost
+                            if credit < 0 or index.work > budget:
+                                break
+                        router.lookups += names
+                        budget -= _STEP * names
+                        if credit < 0 or (index.work > budget and not (budget := self._allow())):
+                            more = True
+                            break
+                    if more:
                         break
                     before = at
                     match = match_header(buf, at)
@@ -404,7 +461,7 @@ class Broker:
                             break
                         following = learn(key, name, size)
                         new = following.targets
-                        if new is not targets or new.special or index.work > budget:
+                        if new is not targets or special or index.work > budget:
                             break
                         route, length = following, following.length
                         following = None
@@ -418,7 +475,7 @@ class Broker:
                             first, done = start, count
                             start, count = at + 1, 0
                             total += done
-                            self.delivery.deliver(targets, route, buf, first, at + 1, done)
+                            delivery.deliver(targets, route, buf, first, at + 1, done)
                         budget -= _STEP
                         try:
                             stop, missing = self._uncommon(peer, buf, at + 1)
@@ -429,24 +486,26 @@ class Broker:
                             break
                         at = stop
                         start = at + 1
+                        if scan is not None:
+                            width = 0
                         if (
                             peer.publish_filter
                             is not publish_filter  # what follows is by other rights
                             or peer.job is not None
                             or peer.step is not None
-                            or self.delivery.turn.over()
+                            or delivery.turn.over()
                         ):
                             more = True
                             break
                         continue
 
-                if following.targets is not targets or targets.special:
+                if following.targets is not targets or special:
                     first, done = start, count
                     start, count = at + 1, 0
                     if done:
                         total += done
-                        if targets.special:
-                            self.delivery.deliver(targets, route, buf, first, start, done)
+                        if special:
+                            delivery.deliver(targets, route, buf, first, start, done)
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -467,6 +526,7 @@ class Broker:
                                     more = True
                                     break
                     targets = following.targets
+                    special = targets.special
                 route = following
                 length, width = route.length, route.width
                 at += length
@@ -477,24 +537,25 @@ class Broker:
             fault = error
 
         if count:
-            self.delivery.deliver(targets, route, buf, start, at + 1, count)
+            delivery.deliver(targets, route, buf, start, at + 1, count)
             total += count
         self.counters.messages_in += total
-        if self.delivery.sampler is not None and total:
-            self.delivery.sampler.read(peer, buf, total)
+        if delivery.sampler is not None and total:
+            delivery.sampler.read(peer, buf, total)
         if publish_filter is not None:
-            self.delivery.tell_refusals(peer)
-        peer.width = width
+            delivery.tell_refusals(peer)
+        if width:
+            peer.width = width
         if ending is not None:
             parts.append(b"\n")
             if ending.code != GOODBYE:
-                self.delivery.tell(peer, ending)
+                delivery.tell(peer, ending)
         else:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
         if not peer.echo:
-            self.delivery.withhold(peer)
-        self.delivery.send()
+            delivery.withhold(peer)
+        delivery.send()
         if fault is not None:
             raise fault
         if ending is not None:

@@ -37,6 +37,7 @@ MAX_UNSENT = 64
 """Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
 
 _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
+_SENDS = 4  # between two looks at the clock
 _AT_ONCE = 128  # messages that are rendered without looking at the clock
 _TOGETHER = 2048  # messages that are rendered one step after the other, and sent together
 
@@ -297,16 +298,18 @@ class Delivery:
         """Hand each touched peer what was put to it, as one piece."""
         touched = self.touched[:]  # a receiver may have something to say as well
         self.touched.clear()
-        messages = 0
+        messages = out = 0
         for targets in touched:
-            messages += targets.enqueued
-            self.counters.messages_out += targets.enqueued * len(targets.peers)
-            try:
-                if targets.far is not None:
-                    targets.far.count(targets.enqueued)
-            except Exception as error:  # noqa: BLE001  (it is not the publisher's)
-                self.faults.note(error, "mesh")
-            targets.handed, targets.enqueued = targets.enqueued, 0
+            handed = targets.handed = targets.enqueued
+            targets.enqueued = 0
+            messages += handed
+            out += handed * len(targets.peers)
+            if targets.far is not None:
+                try:
+                    targets.far.count(handed)
+                except Exception as error:  # noqa: BLE001  (it is not the publisher's)
+                    self.faults.note(error, "mesh")
+        self.counters.messages_out += out
         later: dict[int, tuple[bytes, list[Sink]]] = {}
         try:
             self._send_now(touched, later, messages > _AT_ONCE)
@@ -344,7 +347,7 @@ class Delivery:
         """
         over = self.turn.over
         joined: dict[tuple[int, ...], bytes] = {}
-        sent, late = 0, False
+        looks, late = _SENDS, False
         for targets in touched:
             handed = targets.handed
             for peer in targets.peers:
@@ -358,16 +361,17 @@ class Delivery:
                     ids = tuple(map(id, pending))
                     data = joined.get(ids) or joined.setdefault(ids, b"".join(pending))
                 pending.clear()
-                if late or (many and peer.render):
+                renders = peer.render
+                if late or (many and renders):
                     later.setdefault(id(data), (data, []))[1].append(peer)
                     continue
                 try:
                     peer.send(data)
                 except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
                     self.faults.end(peer, error)
-                sent += 1
-                if peer.render or not sent & 3:
-                    late = over()
+                looks -= 1
+                if not looks or renders:
+                    late, looks = over(), _SENDS
 
     def _send_rest(self, groups: list[tuple[bytes, list[Sink]]]) -> None:
         """Send to peers while the turn lasts, and in further turns what is left then.

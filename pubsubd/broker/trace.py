@@ -175,8 +175,15 @@ def _near(targets: Targets | CopyTargets, name: bytes) -> Steps[dict[int, tuple[
     return found
 
 
-def read_request(asker: Peer, data: bytes) -> tuple[Request, bytes]:
+def read_request(
+    asker: Peer, data: bytes, reserved: tuple[bytes, ...] = ()
+) -> tuple[Request, bytes]:
     """Return the request in the data of ``//pubsubd/trace``, and its name.
+
+    Args:
+        asker: who asks.
+        data: of the request.
+        reserved: what names begin with that daemons alone publish.
 
     Raises:
         ProtocolError: ``bad-request`` if it is none; ``not-allowed`` or ``login-required`` if the
@@ -197,6 +204,8 @@ def read_request(asker: Peer, data: bytes) -> tuple[Request, bytes]:
         raise ProtocolError("bad-request", error.text) from None
     if name.startswith(wire.OWN):
         raise ProtocolError("bad-request", f"{wire.quote(name)} is not published by clients")
+    if name.startswith(reserved):
+        raise ProtocolError("bad-request", f"{wire.quote(name)} is for daemons alone")
     rights = asker.publish_filter
     if rights is not None and not rights.allows(name):
         raise ProtocolError(rights.code, f"{wire.quote(name)}: no right to publish that")
@@ -221,6 +230,16 @@ def trace_here(
     return describe_trace(name, [found], perf_counter() - begun)
 
 
+def add_up(parts: Sequence[Receiving]) -> Receiving:
+    """Return what several workers do with a name as what one daemon does."""
+    return Receiving(
+        sum(part.receivers for part in parts),
+        sum(part.refused for part in parts),
+        sum(part.connections for part in parts),
+        [row for part in parts for row in part.listed][:MOST_LISTED],
+    )
+
+
 def describe_trace(
     name: bytes, parts: Sequence[Receiving], took: float, silent: Sequence[int] = ()
 ) -> bytes:
@@ -233,12 +252,13 @@ def describe_trace(
         silent: numbers of the workers that have not answered.
     """
     took_ms = round(took * 1000, 3)
+    found = add_up(parts)
     hop = Hop(
         node=None,
-        receivers=sum(part.receivers for part in parts),
-        refused=sum(part.refused for part in parts),
-        connections=sum(part.connections for part in parts),
-        listed=[row for part in parts for row in part.listed][:MOST_LISTED],
+        receivers=found.receivers,
+        refused=found.refused,
+        connections=found.connections,
+        listed=found.listed,
         took_ms=took_ms,
     )
     nobody: dict[str, object] = {"count": 0, "daemons": []}

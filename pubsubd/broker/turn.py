@@ -45,8 +45,9 @@ class Turn:
     def begin(self) -> None:
         """Begin a turn."""
         self._until = self.clock() + self.length
-        self.length = TURN
         self.made = 0
+        if self.length != TURN:
+            self.length = TURN
 
     def end(self) -> None:
         """Let it be over."""
@@ -54,7 +55,7 @@ class Turn:
 
     def over(self) -> bool:
         """Return whether it has taken too long or made too much."""
-        return self.made > BYTES_PER_TURN or self.clock() > self._until
+        return self.clock() > self._until or self.made > BYTES_PER_TURN
 
 
 class Shared(Generic[Value]):

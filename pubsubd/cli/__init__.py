@@ -90,11 +90,26 @@ class _Commands(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
+def _tell_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from pubsubd.routing.scanner import find_scanner  # noqa: PLC0415  (--help needs click alone)
+
+        echo(f"pubsubd {__version__}" + (" (compiled scanner)" if find_scanner() else ""))
+        context.exit()
+
+
 @click.group(
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="pubsubd", message="%(prog)s %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version and exit.",
+)
 def group() -> None:
     """A publish/subscribe daemon with a line protocol that you can speak with nc.
 

@@ -188,7 +188,7 @@ class Forwarding:
                 batches.append((whose, vouched, []))
                 size = 0
             batches[-1][2].append(frames)
-            size += frames.size if isinstance(frames, Pieces) else len(frames)
+            size += len(frames)
         for batch in batches:
             for _ in range(2):  # again, if a mistake of this program's comes between
                 try:

@@ -213,7 +213,7 @@ class Link:
     def send(self, frame: bytes | Pieces, messages: int = 0) -> None:
         """Send a whole frame, which carries ``messages`` messages."""
         self.messages_out += messages
-        self.bytes_out += frame.size if isinstance(frame, Pieces) else len(frame)
+        self.bytes_out += len(frame)
         self.peer.send(frame)
 
     def ping(self) -> None:

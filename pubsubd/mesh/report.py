@@ -165,8 +165,8 @@ class Report:
         counters["letters_sent"] = mesh.letters.sent
         counters["letters_received"] = mesh.letters.received
         counters["letters_ignored"] = sum(mesh.letters.ignored.values())
-        counters["letters_repeated"] = mesh.streams.repeated
-        counters["letters_lost"] = mesh.streams.lost
+        counters["letters_repeated"] = mesh.streams.outgoing.repeated
+        counters["letters_lost"] = mesh.streams.outgoing.lost
         head = json.dumps(
             {
                 "node": mesh.state.node,

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 import msgspec
 
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.connections import Scope
+from pubsubd.broker.delivery import Waited
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.rate import Bucket
-from pubsubd.broker.trace import TRACE, Hop, Receiving, find_receiving, read_request
+from pubsubd.broker.trace import TRACE, Hop, Receiving, Request, find_receiving, read_request
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.forwarding import TTL, Forwarding
 from pubsubd.mesh.link import Link
@@ -66,6 +68,9 @@ _PROBE = re.compile(
     rb"probe (([A-Za-z0-9._:\-]{1,64})@([0-9]{1,18}) [0-9]{1,18}) ([0-9]{1,3}) "
     rb"(open|ruled|counts) ([^ \r\n]{1,1024})"
 ).fullmatch
+Look = Callable[..., Generator[Waited | None, None, tuple[Receiving, Targets | CopyTargets]]]
+"""Called as :func:`find_receiving` without the first two arguments; yields what it waits for."""
+
 _HOP = re.compile(
     rb"hop ([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18} [0-9]{1,18}) (-|[0-9]{1,9}\.[0-9]{3}) "
 ).match
@@ -96,8 +101,8 @@ class _Trace:
     """A trace that a client waits for.
 
     Attributes:
-        asker: the client.
         probe: its probe.
+        scope: the connections that who asks may see; None for all.
         timeout: seconds that hops are waited for.
         travels_as: the name under which it crosses links; None if it crosses none.
         hops: the accounts that have come.
@@ -108,8 +113,8 @@ class _Trace:
         done: called then.
     """
 
-    def __init__(self, asker: Peer, probe: _Probe, timeout: float) -> None:
-        self.asker, self.probe, self.timeout = asker, probe, timeout
+    def __init__(self, probe: _Probe, scope: Scope | None, timeout: float) -> None:
+        self.probe, self.scope, self.timeout = probe, scope, timeout
         self.answer = b""
         self.done: Callable[[], None] = lambda: None
         self.travels_as: bytes | None = None
@@ -129,6 +134,7 @@ class Traces:
 
     Attributes:
         due: when a trace of a client's ends.
+        look: finds who receives a name here, in steps; see :func:`find_receiving`.
     """
 
     def __init__(
@@ -138,9 +144,10 @@ class Traces:
         self._number = 0
         self._probes: dict[bytes, _Probe] = {}
         self._traces: dict[bytes, _Trace] = {}
-        self._jobs: deque[Steps[None]] = deque()
+        self._jobs: deque[Generator[Waited | None, None, None]] = deque()
+        self.look: Look = partial(find_receiving, broker.router, broker.peers)
         self._rates: dict[str, Bucket] = {}
-        broker.requests[TRACE] = self._request
+        broker.requests[TRACE] = self.request
 
     @property
     def due(self) -> float:
@@ -157,22 +164,38 @@ class Traces:
 
     # Of this daemon's clients
 
-    def _request(self, asker: Peer, data: bytes) -> Steps[bytes]:
-        request, name = read_request(asker, data)
-        if name.startswith(self._broker.reserved):
-            raise ProtocolError("bad-request", f"{wire.quote(name)} is for daemons alone")
+    def request(self, asker: Peer, data: bytes) -> Steps[bytes]:
+        """Return the answer to ``//pubsubd/trace``, in steps.
+
+        Raises:
+            ProtocolError: it is no request, or not allowed.
+        """
+        read_request(asker, data, self._broker.reserved)
+        return self._wait(self.start(data, self._broker.connections.scope(asker)))
+
+    def start(self, data: bytes, scope: Scope | None) -> _Trace:
+        """Begin a trace that has been checked.
+
+        Args:
+            data: of the request.
+            scope: the connections that who asks may see; None for all.
+
+        Raises:
+            ProtocolError: ``rate-limited``, there are too many.
+        """
+        request = msgspec.json.decode(data, type=Request)
         if len(self._traces) >= MAX_TRACES:
             raise ProtocolError("rate-limited", f"{MAX_TRACES} traces are under way")
         state, access = self._state, self._broker.access
         self._number += 1
         key = b"%b@%d %d" % (state.node.encode(), state.incarnation, self._number)
         shows = b"counts"
-        if self._broker.connections.scope(asker) is None:
+        if scope is None:
             shows = b"ruled" if access.acl.rules or access.identifies else b"open"
-        probe = _Probe(key, name, shows, None, 0, state.now())
-        trace = self._traces[key] = _Trace(asker, probe, request.timeout)
+        probe = _Probe(key, request.name.encode(), shows, None, 0, state.now())
+        trace = self._traces[key] = _Trace(probe, scope, request.timeout)
         self._add(self._begin(trace))
-        return self._wait(trace)
+        return trace
 
     def _wait(self, trace: _Trace) -> Steps[bytes]:
         delivery = self._broker.delivery
@@ -182,11 +205,12 @@ class Traces:
             yield
         return trace.answer
 
-    def _begin(self, trace: _Trace) -> Steps[None]:
+    def _begin(self, trace: _Trace) -> Generator[Waited | None, None, None]:
         """Find where the name goes from here, and send the probe there."""
         probe, name = trace.probe, trace.probe.name
-        scope = self._broker.connections.scope(trace.asker)
-        receiving, targets = yield from self._look(name, relayed=False, listed=True, scope=scope)
+        receiving, targets = yield from self.look(
+            name, relayed=False, listed=True, scope=trace.scope
+        )
         group = _far(targets)
         if isinstance(targets, CopyTargets) and isinstance(targets.copies.far, Group):
             group, name = targets.copies.far, targets.copy_name
@@ -296,13 +320,13 @@ class Traces:
                 self._pass_on(taken, name, int(left) - 1, next_hop)
         self._add(self._account(taken))
 
-    def _account(self, probe: _Probe) -> Steps[None]:
+    def _account(self, probe: _Probe) -> Generator[Waited | None, None, None]:
         """Answer a probe with the account of this daemon."""
         # The origin vouches for the rights of who asks, but has no users if it is open.
         listed = probe.shows == b"ruled" or (
             probe.shows == b"open" and not self._broker.access.identifies
         )
-        receiving, _ = yield from self._look(probe.name, relayed=True, listed=listed, scope=None)
+        receiving, _ = yield from self.look(probe.name, relayed=True, listed=listed, scope=None)
         if probe.arrival is not None:
             self._send_hop(probe.arrival, probe.key, self._describe(probe, receiving))
 
@@ -337,14 +361,6 @@ class Traces:
 
     # Of both
 
-    def _look(
-        self, name: bytes, *, relayed: bool, listed: bool, scope: Scope | None
-    ) -> Steps[tuple[Receiving, Targets | CopyTargets]]:
-        broker = self._broker
-        return find_receiving(
-            broker.router, broker.peers, name, relayed=relayed, listed=listed, scope=scope
-        )
-
     def _describe(self, probe: _Probe, receiving: Receiving) -> Hop:
         return Hop(
             node=self._state.node,
@@ -371,7 +387,7 @@ class Traces:
         except Exception as error:  # noqa: BLE001  (the other links get theirs)
             self._broker.faults.end(link.peer, error)
 
-    def _add(self, job: Steps[None]) -> None:
+    def _add(self, job: Generator[Waited | None, None, None]) -> None:
         self._jobs.append(job)
         self._wake(self._state.now())
 
@@ -380,7 +396,11 @@ class Traces:
         while self._jobs:
             job = self._jobs.popleft()
             try:
-                yield from job
+                for waited in job:
+                    if waited is not None:  # it goes on when that is there
+                        waited.done = partial(self._add, job)
+                        break
+                    yield
             except Exception as error:  # noqa: BLE001  (it is that trace's alone)
                 self._broker.faults.note(error, "mesh")
         now = self._state.now()

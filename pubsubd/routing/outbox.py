@@ -34,6 +34,9 @@ class Pieces:
         self.size = sum(map(len, parts))
         self._whole: bytes | None = None
 
+    def __len__(self) -> int:
+        return self.size
+
     def whole(self) -> bytes:
         """Return the frame in one piece: the same object for all who cannot take it at once."""
         if self._whole is None:

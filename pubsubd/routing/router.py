@@ -12,7 +12,8 @@ that never come again cost little; ``_seen`` has those met once.
 Invariants:
 
 - Equal sets of receivers are the same :class:`Targets`.
-- ``_few`` has all of ``index.values`` if these are few, and is empty otherwise.
+- ``_few`` has all of ``index.values`` if these are few, and is empty otherwise. ``_plain`` has the
+  same substrings where nothing else decides who gets a name, and is empty otherwise.
 - ``_others`` tells whether any name or wildcard is subscribed, or ``guarded`` is set.
 - While ``guarded`` is set, answers have nobody who may not receive the name; who changes the rights
   of a peer calls :meth:`Router.reconsider`.
@@ -31,7 +32,7 @@ from weakref import WeakValueDictionary
 
 from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.protocol.wire import FORWARD, HUB, OWN
-from pubsubd.routing.answers import Answers
+from pubsubd.routing.answers import Answer, Answers
 from pubsubd.routing.copies import Copies
 from pubsubd.routing.lookups import Lookups
 from pubsubd.routing.substrings import Search, SubstringIndex
@@ -114,8 +115,25 @@ class Router:
         self._others = False
         self._interned: WeakValueDictionary[frozenset[Receiver], Targets] = WeakValueDictionary()
         self._few: tuple[tuple[bytes, Holder], ...] = ()
+        self._plain: tuple[tuple[bytes, Targets | None], ...] = ()
+        self._get_route = self.made.get
         self._seen: set[bytes] = set()
         self._bulk = False
+
+    @property
+    def tables(
+        self,
+    ) -> tuple[
+        dict[bytes, Route],
+        dict[bytes, Answer],
+        set[bytes],
+        int,
+        tuple[tuple[bytes, Targets | None], ...],
+        Targets,
+    ]:
+        """What :mod:`pubsubd.routing.scanner` looks names up in."""
+        names, seen = self.answers.by_name, self._seen
+        return self.routes, names, seen, self._max_names, self._plain, self.nobody
 
     # Subscriptions
 
@@ -161,7 +179,7 @@ class Router:
         """
         if not self.by_name.add(peer, name):
             return False
-        self._others = True
+        self._note_others()
         self._change_name(name)
         return True
 
@@ -176,7 +194,7 @@ class Router:
         """Let ``peer`` receive the names that ``pattern`` matches; False if it does already."""
         if not self.by_pattern.add(peer, pattern):
             return False
-        self._others = True
+        self._note_others()
         self._change_pattern(pattern)
         return True
 
@@ -210,7 +228,7 @@ class Router:
                     change(key)
                 done += 1
                 if done % step == 0:
-                    self._few = ()
+                    self._few = self._plain = ()
                     yield
             self._note_few()
         self.interrupted.forget(peer)
@@ -249,7 +267,10 @@ class Router:
 
     def _note_others(self, *_: object) -> None:
         names, patterns = self.by_name.index.values, self.wildcards.values
-        self._others = bool(names or patterns or self.guarded)
+        others = bool(names or patterns or self.guarded)
+        if others is not self._others:
+            self._others = others
+            self._note_few()
 
     def _note_interest(self, peer: Receiver, interest: bytes, change: int) -> None:
         """Note that ``peer`` wants, or no longer wants, what other daemons have."""
@@ -280,27 +301,25 @@ class Router:
         width = len(key)
         if answer is None:
             self.lookups += 1
-            found: Holder | None = None
-            for substring, holder in self._few:
+            targets: Targets | CopyTargets | None = None
+            for substring, alone in self._plain:
                 if substring in name:
-                    if found is not None:
-                        found = None
+                    if targets is not None:
+                        targets = None
                         break
-                    found = holder
-            if type(found) is Targets and found.far is None and not self._others:
-                direct = found
-            else:
-                direct = self._targets(name)
-            copied = name[0] == _SLASH or self.copies.beginnings
-            targets = self._fork(direct, name) if copied else direct
-            if self.interrupted.kept:
-                self.interrupted.end(name)
+                    targets = alone
+            if targets is None or name[0] == _SLASH:
+                targets = direct = self._targets(name)
+                if name[0] == _SLASH or self.copies.beginnings:
+                    targets = self._fork(direct, name)
+                if self.interrupted.kept:
+                    self.interrupted.end(name)
             seen = self._seen  # as _is_new() does it: a call is dear here
             if name not in seen:
                 if len(seen) >= self._max_names:
                     seen.clear()
                 seen.add(name)
-                route = self.made.get((targets, width, size))
+                route = self._get_route((targets, width, size))
                 return route or self.made.make(targets, width, size)
             answer = self.answers.remember(name, targets)
         if len(self.routes) >= self._max_headers:
@@ -582,7 +601,9 @@ class Router:
 
     def _note_few(self) -> None:
         values = self.index.values
-        self._few = tuple(values.items()) if len(values) <= _SCAN else ()
+        few = self._few = tuple(values.items()) if len(values) <= _SCAN else ()
+        simple = not self._others and not self.copies.beginnings
+        self._plain = tuple((one, _alone(holder)) for one, holder in few) if simple else ()
 
     def _change(self, substring: bytes) -> None:
         """Forget what was known before ``substring`` changed."""
@@ -597,6 +618,11 @@ class Router:
     def _change_pattern(self, pattern: Pattern) -> None:
         if not self._bulk:
             self.index.work += self.answers.drop_pattern(pattern)
+
+
+def _alone(holder: Holder) -> Targets | None:
+    """Return the receivers of a name that one subscription matches, if that is easily told."""
+    return holder if isinstance(holder, Targets) and holder.far is None else None
 
 
 def _peers(holder: Holder, told: set[Receiver]) -> list[Receiver]:

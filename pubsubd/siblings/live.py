@@ -6,7 +6,7 @@ for the same sections, and waits for them before it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Any
 
@@ -14,8 +14,10 @@ import msgspec
 
 from pubsubd.broker.connections import Scope
 from pubsubd.broker.live.observers import LIVE, Key, Live, Section
-from pubsubd.broker.live.sections import Wish
+from pubsubd.broker.live.reading import check_keys, need
+from pubsubd.broker.live.sections import PEERS, Wish
 from pubsubd.broker.live.states import Row, State, Table, encode
+from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import Siblings
@@ -24,32 +26,24 @@ _MORE = 1_000  # names asked of others for who may not see all
 _MOST = {"loop_lag_ms"}
 _LEAST = {"since"}
 _SAME = {"version"}
+_MESH = "mesh"
+_MESH_PARTS = {"daemons": "node", "links": "link"}  # name -> the column that tells rows apart
 
 Part = tuple[Mapping[str, Any], Sequence[Row]]
 """The values and the rows of one worker."""
 
 
-class Whole:
-    """A section of all workers.
+class _Told:
+    """A section that is told to other workers, too, and is watched while anybody looks there.
 
     Args:
         name: of the section.
         local: this worker's own.
-        joined: returns the state, for a key and the parts of all workers, this one's first.
         siblings: the others.
-        live: who looks.
     """
 
-    def __init__(
-        self,
-        name: str,
-        local: Section,
-        joined: Callable[[Key, list[Part]], Table],
-        siblings: Siblings,
-        live: Live,
-    ) -> None:
-        self._name, self._local, self._join = name, local, joined
-        self._siblings, self._live = siblings, live
+    def __init__(self, name: str, local: Section, siblings: Siblings) -> None:
+        self._local, self._siblings = local, siblings
         self._question = b"%b/%b" % (LIVE, name.encode())
         self._watchers: set[int] = set()  # workers whose clients look, this one perhaps among them
         self.read, self.scope = local.read, local.scope
@@ -79,6 +73,37 @@ class Whole:
     def _unwatch(self, sibling: Sibling, _data: bytes) -> None:
         self._forget(sibling.number)
 
+    def _look_here(self, data: bytes) -> Steps[bytes]:
+        number, asked = msgspec.json.decode(data)
+        self._add(number)
+        return self._answer(asked)
+
+    def _answer(self, asked: list[Any]) -> Steps[bytes]:
+        raise NotImplementedError
+
+
+class Whole(_Told):
+    """A section of all workers.
+
+    Args:
+        name: of the section.
+        local: this worker's own.
+        joined: returns the state, for a key and the parts of all workers, this one's first.
+        siblings: the others.
+        live: who looks.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        local: Section,
+        joined: Callable[[Key, list[Part]], Table],
+        siblings: Siblings,
+        live: Live,
+    ) -> None:
+        super().__init__(name, local, siblings)
+        self._join, self._live = joined, live
+
     def look(self, keys: Collection[Key]) -> Steps[dict[Key, State]]:
         """Return the present states, in steps; the tick goes on when the others have answered."""
         wanted = list(keys)
@@ -98,12 +123,77 @@ class Whole:
             yield
         return found
 
-    def _look_here(self, data: bytes) -> Steps[bytes]:
-        number, asked = msgspec.json.decode(data)
-        self._add(number)
+    def _answer(self, asked: list[Any]) -> Steps[bytes]:
         keys = [_key(*one) for one in asked]
         found = yield from self._local.look(keys)
         return encode([_part(found[key]) for key in keys])
+
+
+class ToldMesh(_Told):
+    """The mesh, where it is known: at the first worker.
+
+    Args:
+        local: the section.
+        siblings: the others.
+    """
+
+    def __init__(self, local: Section, siblings: Siblings) -> None:
+        super().__init__(_MESH, local, siblings)
+        self.look = local.look
+
+    def _answer(self, asked: list[Any]) -> Steps[bytes]:
+        table = (yield from self._local.look([(None, None)]))[None, None]
+        assert isinstance(table, Table)
+        rows = [list(table.parts[name].rows.values()) for name in _MESH_PARTS]
+        return encode([table.values, *rows])
+
+
+class HeardMesh:
+    """The mesh, as a worker shows it that asks the first one for it.
+
+    Args:
+        siblings: the others.
+        live: who looks.
+    """
+
+    def __init__(self, siblings: Siblings, live: Live) -> None:
+        self._siblings, self._live = siblings, live
+        self._question = b"%b/%b" % (LIVE, _MESH.encode())
+        self._last = Table()
+
+    def read(self, given: Mapping[str, object]) -> Hashable:
+        """Return what is wanted: there is no choice."""
+        check_keys(given, _MESH)
+        return None
+
+    def scope(self, asker: Peer) -> Hashable:
+        """Return what somebody may see: all of it, who may see the peers."""
+        need(asker, PEERS)
+        return None
+
+    def watch(self, watched: bool) -> None:
+        """Tell the first worker when nobody looks any more."""
+        if not watched:
+            self._siblings.tell(self._question, b"")
+
+    def look(self, keys: Collection[Key]) -> Steps[dict[Key, State]]:
+        """Return the mesh, in steps; as it was last if the first worker does not answer."""
+        siblings = self._siblings
+        first = [one for one in siblings.others.values() if one.number == 0]
+        asked = encode([siblings.number, []])
+        answers = siblings.questions.send(self._question, asked, only=first)
+        while answers.waiting:
+            self._live.awaited = answers
+            yield
+        for text in answers.got.values():
+            values, *parts = msgspec.json.decode(text)
+            tables = {
+                name: Table(key, {row[key]: row for row in rows})
+                for (name, key), rows in zip(_MESH_PARTS.items(), parts, strict=True)
+            }
+            self._last = Table(values=values, parts=tables)
+            yield
+        return dict.fromkeys(keys, self._last)
 
 
 def install(siblings: Siblings, live: Live) -> None:
@@ -115,6 +205,14 @@ def install(siblings: Siblings, live: Live) -> None:
     }
     for name, joined in joins.items():
         live.sections[name] = Whole(name, live.sections[name], joined, siblings, live)
+
+
+def install_mesh(siblings: Siblings, live: Live) -> None:
+    """Let the observers of this worker see the mesh that the first worker takes part in."""
+    if siblings.number == 0:
+        live.sections[_MESH] = ToldMesh(live.sections[_MESH], siblings)
+    else:
+        live.sections[_MESH] = HeardMesh(siblings, live)
 
 
 def _part(state: State) -> Part:

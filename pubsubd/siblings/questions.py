@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
@@ -23,8 +24,21 @@ MAX_ANSWER = 4 * MIB
 MAX_ASKED = 10_000
 """Questions that are waited for; a further one is answered as if nobody did."""
 
-Question = Callable[[bytes], bytes | Steps[bytes]]
-"""Called with the data of a question; returns the answer, or the steps in which it is made.
+
+class Later(Protocol):
+    """An answer that takes time, in which others are answered.
+
+    Attributes:
+        answer: the answer, once it is there.
+        done: called then.
+    """
+
+    answer: bytes
+    done: Callable[[], None]
+
+
+Question = Callable[[bytes], bytes | Later | Steps[bytes] | Steps[bytes | Later]]
+"""Called with the data of a question; returns the answer, or how it is made.
 
 What it raises is an answer that is none.
 """
@@ -66,10 +80,12 @@ class Answers:
 def telling_errors(answer: Question) -> Question:
     """Return a question whose errors are told, for :meth:`Questions.ask_one`."""
 
-    def tell(data: bytes) -> Steps[bytes]:
+    def tell(data: bytes) -> Steps[bytes | Later]:
         try:
             found = answer(data)
-            return b"+" + (found if isinstance(found, bytes) else (yield from found))
+            if isinstance(found, Generator):
+                found = yield from found
+            return b"+" + found if isinstance(found, bytes) else found
         except ProtocolError as error:
             return f"-{error.code} {error.text}".encode()
 
@@ -101,7 +117,9 @@ class Questions(dict[bytes, Question]):
             yield
         return answers
 
-    def ask_one(self, number: int, name: bytes, data: bytes) -> Steps[bytes]:
+    def ask_one(
+        self, number: int, name: bytes, data: bytes, patience: float = PATIENCE
+    ) -> Steps[bytes]:
         """Return what one sibling answers, in steps, as :meth:`ask`.
 
         Raises:
@@ -109,7 +127,7 @@ class Questions(dict[bytes, Question]):
         """
         siblings = self._siblings
         only = [one for one in siblings.others.values() if one.number == number]
-        answers = self.send(name, data, only=only)
+        answers = self.send(name, data, patience, only)
         while answers.waiting:
             siblings.delivery.on_wait(answers)
             siblings.delivery.turn.end()
@@ -149,16 +167,23 @@ class Questions(dict[bytes, Question]):
         serial, _, name = head.partition(b" ")
         try:
             found = self[name](body)
-            text = found if isinstance(found, bytes) else (yield from found)
-            if len(text) > MAX_ANSWER:
-                raise ProtocolError("answer-too-large", f"{len(text)} bytes")
+            if isinstance(found, Generator):
+                found = yield from found
+            if not isinstance(found, bytes):
+                found.done = partial(self._answer_later, sibling, serial, found)
+                return
+            if len(found) > MAX_ANSWER:
+                raise ProtocolError("answer-too-large", f"{len(found)} bytes")
         except ProtocolError:
             sibling.say(frames.ANSWER, b"%b -" % serial)
         except Exception as error:  # noqa: BLE001  (who has asked gets no answer)
             self._siblings.broker.faults.note(error, sibling.label)
             sibling.say(frames.ANSWER, b"%b -" % serial)
         else:
-            sibling.say(frames.ANSWER, b"%b +%b" % (serial, text))
+            sibling.say(frames.ANSWER, b"%b +%b" % (serial, found))
+
+    def _answer_later(self, sibling: Sibling, serial: bytes, found: Later) -> None:
+        sibling.say(frames.ANSWER, b"%b ++%b" % (serial, found.answer))
 
     def take(self, sibling: Sibling, data: bytes) -> None:
         """Take an answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -17,11 +17,13 @@ from typing import Any
 import msgspec
 
 from pubsubd.broker.connections import Ending, Found, Scope, Wanted, join
+from pubsubd.broker.delivery import Waited
 from pubsubd.broker.explain import explain
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.trace import (
     TRACE,
     Receiving,
+    add_up,
     describe_trace,
     find_receiving,
     read_request,
@@ -29,7 +31,8 @@ from pubsubd.broker.trace import (
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_EXPLAINED
-from pubsubd.siblings.questions import Answers
+from pubsubd.routing.targets import CopyTargets, Targets
+from pubsubd.siblings.questions import PATIENCE, Answers
 from pubsubd.siblings.siblings import Siblings
 
 STATS = b"//pubsubd/stats"
@@ -123,7 +126,9 @@ class Whole:
 
     def _find_here(self, data: bytes) -> Steps[bytes]:
         wanted, scope = json.loads(data)
-        return _encode((yield from self._broker.connections.find(Wanted(*wanted), _scope(scope))))
+        return _encode(
+            (yield from self._broker.connections.find(Wanted(*wanted), read_scope(scope)))
+        )
 
     def _kill(self, asker: Peer, data: bytes) -> Steps[bytes]:
         connections = self._broker.connections
@@ -142,34 +147,68 @@ class Whole:
     def _end_here(self, data: bytes) -> bytes:
         number, scope, allowed, text = json.loads(data)
         try:
-            row = self._broker.connections.end(Ending(number, _scope(scope), allowed, text))
+            row = self._broker.connections.end(Ending(number, read_scope(scope), allowed, text))
         except ProtocolError as error:
             return _encode([[error.code, error.text], None])
         return _encode([None, row and row.decode()])
 
-    # Traces, in a daemon without a mesh
+    # Traces
+
+    def look(
+        self, name: bytes, *, relayed: bool, listed: bool, scope: Scope | None
+    ) -> Generator[Waited | None, None, tuple[Receiving, Targets | CopyTargets]]:
+        """Return what all workers do with ``name``, and where this one's router sends it, in steps.
+
+        It takes the arguments of :func:`~pubsubd.broker.trace.find_receiving`, and yields what it
+        waits for.
+        """
+        asked = _encode([name.decode(), relayed, listed, scope])
+        answers = self._siblings.questions.send(TRACE, asked)
+        found, targets = yield from self._receiving(name, relayed, listed, scope)
+        while answers.waiting:
+            yield answers
+        return add_up([found, *_receivings(answers)]), targets
 
     def _trace(self, asker: Peer, data: bytes) -> Steps[bytes]:
         _, name = read_request(asker, data)
         scope, begun = self._broker.connections.scope(asker), perf_counter()
-        answers = yield from self._siblings.ask(TRACE, _encode([scope, name.decode()]))
-        parts = [(yield from self._receiving(name, scope))]
-        parts += [msgspec.json.decode(text, type=Receiving) for text in answers.got.values()]
+        asked = _encode([name.decode(), False, True, scope])
+        answers = yield from self._siblings.ask(TRACE, asked)
+        found, _ = yield from self._receiving(name, False, True, scope)
+        parts = [found, *_receivings(answers)]
         return describe_trace(name, parts, perf_counter() - begun, sorted(answers.silent))
 
+    def pass_trace(self, question: bytes, asker: Peer, data: bytes) -> Steps[bytes]:
+        """Return the answer to a trace, which the first worker makes, in steps."""
+        request, _ = read_request(asker, data, self._broker.reserved)
+        asked = _encode([data.decode(), self._broker.connections.scope(asker)])
+        patience = request.timeout + PATIENCE
+        answer = yield from self._siblings.questions.ask_one(0, question, asked, patience)
+        return answer
+
+    def read_trace(self, data: bytes) -> tuple[bytes, Scope | None]:
+        """Return the data of a trace and the scope of its asker, as another worker passes them."""
+        request, scope = json.loads(data)
+        return request.encode(), read_scope(scope)
+
     def _trace_here(self, data: bytes) -> Steps[bytes]:
-        scope, name = json.loads(data)
-        return msgspec.json.encode((yield from self._receiving(name.encode(), _scope(scope))))
+        name, relayed, listed, scope = json.loads(data)
+        found, _ = yield from self._receiving(name.encode(), relayed, listed, read_scope(scope))
+        return msgspec.json.encode(found)
 
-    def _receiving(self, name: bytes, scope: Scope | None) -> Steps[Receiving]:
+    def _receiving(
+        self, name: bytes, relayed: bool, listed: bool, scope: Scope | None
+    ) -> Steps[tuple[Receiving, Targets | CopyTargets]]:
         router, peers = self._broker.router, self._broker.peers
-        found, _ = yield from find_receiving(
-            router, peers, name, relayed=False, listed=True, scope=scope
-        )
-        return found
+        return find_receiving(router, peers, name, relayed=relayed, listed=listed, scope=scope)
 
 
-def _scope(found: list[Any] | None) -> Scope | None:
+def _receivings(answers: Answers) -> list[Receiving]:
+    return [msgspec.json.decode(text, type=Receiving) for text in answers.got.values()]
+
+
+def read_scope(found: list[Any] | None) -> Scope | None:
+    """Return whose connections may be seen, as another worker has told it."""
     return None if found is None else Scope(*found)
 
 

@@ -112,6 +112,7 @@ class Connection:
 
     __slots__ = (
         "_broker",
+        "_counters",
         "_dropped",
         "_ended",
         "_given_up",
@@ -143,6 +144,7 @@ class Connection:
     ) -> None:
         self._server = server
         self._broker = server.broker
+        self._counters = server.broker.counters
         self._sock = sock
         self._tls = sock if isinstance(sock, TlsSocket) else None
         self._scope = trio.CancelScope()
@@ -534,43 +536,58 @@ class Connection:
 
     def _send(self, data: bytes | Pieces) -> None:
         """Send whole frames, now or later; the broker calls this once a read."""
-        if self._gone or self.peer.ending is not None:
+        peer = self.peer
+        if self._gone or peer.ending is not None:
             return
-        outbox = self.peer.outbox
-        size = len(data) if isinstance(data, bytes) else data.size
-        self._broker.counters.bytes_out += size
-        self.peer.bytes_out += size
-        if outbox.size:
-            if outbox.size > self._protocol.max_pending:
-                self._overrun(data)
+        outbox, size = peer.outbox, len(data)
+        self._counters.bytes_out += size
+        peer.bytes_out += size
+        if not outbox.size:
+            try:
+                if outbox.held is not None and not outbox.held.over:
+                    sent = 0
+                elif isinstance(data, bytes):
+                    sent = self._sock.send(data)
+                else:
+                    sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self._lose(error)
                 return
-            outbox.put(data if isinstance(data, bytes) else data.whole())
+            if sent == size and self._tls is None:
+                return
+            self._keep(data, sent)
+        elif outbox.size > self._protocol.max_pending:
+            self._overrun(data)
+            return
         else:
-            self._say(data)
+            outbox.put(data if isinstance(data, bytes) else data.whole())
         if outbox.size > self._half and not self._given_up:
             self._server.pressed.append(self)
 
-    def _say(self, data: bytes | Pieces) -> None:
-        """Send ``data``, or queue what the socket does not take, whatever the limit."""
+    def _say(self, data: bytes) -> None:
+        """Send the last words, or queue what the socket does not take, whatever the limit."""
         outbox = self.peer.outbox
         if outbox.size:
-            outbox.put(data if isinstance(data, bytes) else data.whole())
+            outbox.put(data)
             return
         try:
-            if outbox.held is not None and not outbox.held.over:
-                sent = 0
-            elif isinstance(data, Pieces):
-                sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
-            else:
-                sent = self._sock.send(data)
+            held = outbox.held is not None and not outbox.held.over
+            sent = 0 if held else self._sock.send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError as error:
             self._lose(error)
             return
-        unsent = sent < (data.size if isinstance(data, Pieces) else len(data))
+        self._keep(data, sent)
+
+    def _keep(self, data: bytes | Pieces, sent: int) -> None:
+        """Queue ``data``, of which so many bytes are sent, and let the rest be written."""
+        outbox = self.peer.outbox
+        unsent = sent < len(data)
         if unsent:
-            outbox.put(data.whole() if isinstance(data, Pieces) else data, sent)
+            outbox.put(data if isinstance(data, bytes) else data.whole(), sent)
         if unsent or (self._tls is not None and self._tls.pending):
             self._moved = trio.current_time()
             if not self._writing:

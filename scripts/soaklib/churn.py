@@ -183,7 +183,7 @@ def _judge_end(
         return after == before
 
     try:
-        wait_until(back, "descriptors are back", patience=30, tick=0.1)
+        wait_until(back, "descriptors are back", tick=0.1)
     finally:
         verdict.check(
             "descriptors, connections, subscriptions as before",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from pubsubd.broker.peer import Peer, discard
+from pubsubd.broker.trace import TRACE
 from pubsubd.daemon.check import check
 from pubsubd.daemon.reloading import apply
 from pubsubd.daemon.run import serve
@@ -28,6 +29,7 @@ from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.wire import frame, quote
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.live import install as show_whole
+from pubsubd.siblings.live import install_mesh as show_mesh
 from pubsubd.siblings.questions import telling_errors
 from pubsubd.siblings.siblings import Siblings
 from pubsubd.siblings.whole import Whole
@@ -50,7 +52,7 @@ log = logging.getLogger("pubsubd")
 
 _AT_ONCE = 16  # messages of the supervisor taken before others get their turn
 _EVENT, _FAILURE, _HINT = b"event", b"login-failed", b"hint"
-_METRICS = b"metrics"
+_METRICS, _MESH_TRACE = b"metrics", b"mesh-trace"
 _OF_THE_MESH = (b"//pubsubd/peers", b"//pubsubd/weak", b"//pubsubd/edges")
 _NOBODY = Peer(0, "", discard)
 
@@ -101,6 +103,7 @@ class Worker:
         self._told: Counter[str] = Counter()  # those that have ended, as the supervisor knows
         self._server: Server | None = None
         self._siblings: Siblings | None = None
+        self._whole: Whole | None = None
         self._bell = trio.Event()
         self._mesh = mesh
         self._next = 0  # number of the next connection, if that was accepted
@@ -139,7 +142,8 @@ class Worker:
 
     def _view(self, siblings: Siblings, server: Server, scraping: Scraping | None) -> None:
         """Let requests about the daemon be answered for all workers."""
-        server.statistics = Whole(siblings, os.getppid()).tell
+        whole = self._whole = Whole(siblings, os.getppid())
+        server.statistics = whole.tell
         show_whole(siblings, server.broker.live)
         if scraping is None:
             return
@@ -259,8 +263,10 @@ class Worker:
         from pubsubd.mesh.core import claim_names  # noqa: PLC0415  (not without a mesh)
         from pubsubd.mesh.hello import HELLO  # noqa: PLC0415
 
-        siblings, server = self._siblings, reloader.server
+        siblings, server, whole = self._siblings, reloader.server, self._whole
         assert siblings is not None
+        assert whole is not None
+        show_mesh(siblings, server.broker.live)
         if (mesher := reloader.mesher) is not None:
 
             def take_hint(_sibling: Sibling, data: bytes) -> None:
@@ -268,6 +274,12 @@ class Worker:
                     mesher.mesh.hint(data)
 
             siblings.told[_HINT] = take_hint
+            traces = mesher.mesh.traces
+            traces.look = whole.look
+            server.broker.requests[TRACE] = traces.request
+            siblings.questions[_MESH_TRACE] = telling_errors(
+                lambda data: traces.start(*whole.read_trace(data))
+            )
             for name in _OF_THE_MESH:
                 answer = partial(_answer, server.broker.requests[name])
                 siblings.questions[name] = telling_errors(answer)
@@ -284,6 +296,7 @@ class Worker:
         for name in _OF_THE_MESH:
             ask = partial(siblings.questions.ask_one, 0, name)
             server.broker.requests[name] = partial(_ask, ask)
+        server.broker.requests[TRACE] = partial(whole.pass_trace, _MESH_TRACE)
         claim_names(server.broker, mesh.name, mesh.topics, refuse_name)
         server.broker.requests[HELLO] = partial(self._pass_link, server, HELLO)
 

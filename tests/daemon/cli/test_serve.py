@@ -19,7 +19,7 @@ import pytest
 
 from pubsubd.daemon.reloading import READ_TIMEOUT
 from tests import forks
-from tests.daemons import wait_until
+from tests.daemons import DEADLINE, wait_until
 from tests.running import command_line, environment
 
 
@@ -58,7 +58,7 @@ def failed(*words: str, **env: str) -> tuple[int, str]:
         text=True,
         check=False,
         env=environment(PUBSUBD_NO_HUB="1") | env,
-        timeout=60,
+        timeout=DEADLINE,
     )
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -217,7 +217,7 @@ def run_early(code: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         env=environment(),
-        timeout=60,
+        timeout=DEADLINE,
     )
 
 

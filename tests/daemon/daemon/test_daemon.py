@@ -721,7 +721,7 @@ async def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) ->
             await stream.send_all(b"GET / HTTP/1.1\r\n")
             await stream.receive_some(1_000)
             await stream.aclose()
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE):
             await crowd.server.wait_empty()
         assert crowd.server.broker.counters.closed == {"http-request": 300}
         assert 100 <= len(caplog.records) < 300
@@ -829,7 +829,7 @@ async def test_what_a_fault_has_left_of_a_subscription_goes_with_its_connection(
             await victim.send_all(b"unsub n\n")
             assert b"internal-error" in await victim.receive_some(1_000)
         await victim.aclose()
-        with trio.fail_after(30):
+        with trio.fail_after(DEADLINE):
             while len(crowd.server.connections) > 1:  # noqa: ASYNC110  (nobody tells)
                 await trio.sleep(0.01)
         assert crowd.server.broker.router.subscriptions == 2

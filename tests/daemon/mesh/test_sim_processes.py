@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT
 
 SCALE = ROOT / "scripts" / "mesh-scale"
 SCRIPT = """
@@ -34,7 +34,7 @@ def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONHASHSEED": number},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=2 * DEADLINE,
             check=True,
         )
         found.append({**json.loads(done.stdout), "took": None})
@@ -43,7 +43,9 @@ def test_it_is_the_same_in_every_process(tmp_path: Path) -> None:
 
 def test_the_scale_is_measured_and_judged() -> None:
     arguments = [sys.executable, str(SCALE), "--daemons", "40", "--seconds", "70", "--json", "-"]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, timeout=2 * DEADLINE, check=False
+    )
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)["figures"]
     assert all(figure["good"] for figure in figures)
@@ -52,7 +54,7 @@ def test_the_scale_is_measured_and_judged() -> None:
         [*arguments[:-2], "--heartbeat", "9"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=2 * DEADLINE,
         check=False,
     )
     assert done.returncode == 3  # silence is noticed too late then

@@ -89,9 +89,9 @@ def test_what_was_built_from_the_archive_is_what_was_built_from_the_checkout(
 # scripts/install and scripts/uninstall
 
 
-def install(checkout: Path, to: Path, wheels: Path, python: Path) -> None:
+def install(checkout: Path, to: Path, wheels: Path, python: Path, *options: str) -> None:
     run(
-        *(checkout / "scripts" / "install", "--destdir", to, "--wheels", wheels),
+        *(checkout / "scripts" / "install", "--destdir", to, "--wheels", wheels, *options),
         PYTHON=str(python),
         PIP_DISABLE_PIP_VERSION_CHECK="1",
     )
@@ -134,12 +134,12 @@ def test_it_is_installed_upgraded_and_removed(
     (local / "share/pubsubd/old").write_text("", encoding="utf-8")
     with (local / "lib/pubsubd/installed").open("a", encoding="utf-8") as file:
         file.write("/usr/local/share/pubsubd/old\n")
-    install(checkout, tmp_path, wheels, python)
+    install(checkout, tmp_path, wheels, python, "--scanner")
     (upgraded,) = local.glob("lib/pubsubd/venv.*")
     assert upgraded != environment
-    assert before == [
-        name.replace(upgraded.name, environment.name) for name in files_below(tmp_path)
-    ]
+    files = [name.replace(upgraded.name, environment.name) for name in files_below(tmp_path)]
+    assert before == [name for name in files if "pubsubd_scanner" not in name]
+    assert before != files
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == "port = 9024\n"
 
     run(checkout / "scripts" / "uninstall", "--destdir", tmp_path)

@@ -42,7 +42,7 @@ from pubsubd.hub import http as hub_http
 from pubsubd.hub.schema import signal, synap
 from pubsubd.hub.signal import REQUESTS
 from pubsubd.hub.synap import commands, subscribers
-from pubsubd.mesh import streams
+from pubsubd.mesh import outgoing
 from pubsubd.protocol import errors, limits
 from pubsubd.protocol.limits import HubLimits
 from pubsubd.routing.wildcards import MAX_LEVELS
@@ -390,9 +390,9 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"at most {real.max_actors:,} actors (--hub-max-actors)",
         f"within {federation.PATIENCE:g} seconds",
         f"while {federation.MAX_WAITING:,} wait",
-        f"answer comes within {streams.PATIENCE:g} seconds",
-        f"{streams.MAX_EACH // limits.MIB} MiB of messages to one daemon are under way, or",
-        f"or {streams.MAX_UNCONFIRMED // limits.MIB} MiB to all",
+        f"answer comes within {outgoing.PATIENCE:g} seconds",
+        f"{outgoing.MAX_EACH // limits.MIB} MiB of messages to one daemon are under way, or",
+        f"or {outgoing.MAX_UNCONFIRMED // limits.MIB} MiB to all",
         f"An address has at most {actors.MAX_ADDRESS} characters",
         f"{real.page} actors (--hub-page)",
         f"patterns over {search.MAX_PATTERN} characters",

@@ -46,14 +46,16 @@ from benchlib.websocket import (
     server_frame,
     upgrade,
 )
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT
 
 BENCH = ROOT / "scripts" / "bench"
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCH), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=2 * DEADLINE, check=False
+    )
 
 
 HUB_OPTIONS = ["--quick", "--runs", "1", "--seconds", "0.05", "--extra", "0"]

@@ -25,7 +25,7 @@ from benchlib.report import Result, judge
 from benchlib.runners import Reading
 from benchlib.servers import Fleet, find_program
 from benchlib.traffic import Load
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT
 
 BENCH = ROOT / "scripts" / "bench"
 OPTIONS = ["--quick", "--runs", "1", "--seconds", "0.05", "--python", sys.executable]
@@ -34,7 +34,9 @@ WANT, NAME = Want("prefix", b"bench/"), b"bench/far"
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(BENCH), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=2 * DEADLINE, check=False
+    )
 
 
 def is_running(pid: int) -> bool:

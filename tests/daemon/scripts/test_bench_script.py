@@ -23,7 +23,7 @@ from benchlib.protocols import WIRES, Want
 from benchlib.report import Result, judge, limit, number, text
 from benchlib.runners import Reading
 from benchlib.traffic import Load, Plan
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT
 
 BENCH = ROOT / "scripts" / "bench"
 
@@ -58,7 +58,7 @@ def test_the_analysis_is_measured_on_the_same_data_each_time(
     made = []
     for name in ("one", "other"):
         words = [sys.executable, program, kind, str(tmp_path / name), str(number)]
-        subprocess.run(words, check=True, timeout=60)
+        subprocess.run(words, check=True, timeout=2 * DEADLINE)
         files = sorted((tmp_path / name).iterdir())
         made.append([(file.name, file.read_bytes()) for file in files])
     assert made[0] == made[1] != []

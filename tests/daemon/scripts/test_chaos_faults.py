@@ -19,6 +19,7 @@ from soaklib.faults.residents import Pub, Publisher, Seen, Sub, Subscriber
 from soaklib.faults.wire import LostError, opened, wires
 from soaklib.streams import SLOW_COPIED, mark
 from soaklib.wires import Address, frame
+from tests.daemons import DEADLINE
 
 NOWHERE = Address(("127.0.0.1", 1))
 
@@ -199,7 +200,10 @@ async def test_who_waits_for_one_connection_notices_that_another_one_has_ended(
     wires.set([])
     with Host(say_and_close(FAULT), say(b"")) as host:
         async with opened(host.address, doomed=doomed), opened(host.address) as wire:
-            with trio.move_on_after(1.0) as scope, contextlib.suppress(LostError):
+            with (
+                trio.move_on_after(1.0 if doomed else DEADLINE) as scope,
+                contextlib.suppress(LostError),
+            ):
                 await wire.hear(b"never")
             assert scope.cancelled_caught == doomed
 
@@ -230,6 +234,6 @@ def test_a_process_is_told_to_reload_and_one_that_has_ended_is_no_longer() -> No
     with subprocess.Popen(["sleep", "60"]) as process:
         reloads.take(process.pid)
         reloads.tell(True, False, 7)
-        assert process.wait(10) == -signal.SIGHUP
+        assert process.wait(DEADLINE) == -signal.SIGHUP
     reloads.tell(False, False, 8)
     assert written == [(True, False, 7), (False, False, 8)]

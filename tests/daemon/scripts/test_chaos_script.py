@@ -19,19 +19,21 @@ from soaklib.traffic import Report
 from soaklib.verdict import Verdict, percentile
 from soaklib.wires import SoakError, frame, over, synap_publish
 from soaklib.workers import Told, Worker
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT
 
 SCRIPTS = ROOT / "scripts"
 
 
-def chaos(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def chaos(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPTS / "chaos"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=5 * DEADLINE, check=False
+    )
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario_passes(name: str) -> None:
-    done = chaos("--short", "--json", "-", name, timeout=300 if name == "faults" else 120)
+    done = chaos("--short", "--json", "-", name)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [one["name"] for one in told["scenarios"]] == [name]

@@ -14,7 +14,7 @@ import pytest
 from soaklib import churn
 from soaklib.crowd import Crowd
 from soaklib.verdict import Verdict
-from tests.daemons import ROOT
+from tests.daemons import DEADLINE, ROOT
 
 SCRIPTS = ROOT / "scripts"
 MIB = 1024 * 1024
@@ -22,7 +22,9 @@ MIB = 1024 * 1024
 
 def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPTS / "soak"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=4 * DEADLINE, check=False
+    )
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

@@ -345,6 +345,19 @@ def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
         assert [link["node"] for link in answer["links"]] == ["one"]
         assert {daemon["node"] for daemon in answer["daemons"]} == {"many", "one"}
         assert len(_request(line, "edges")) > 100
+    for line in (*near, far):
+        found = json.loads(_request(line, "trace", b'{"name": "//fwd/a/x"}'))
+        receivers = {hop["node"]: hop["receivers"] for hop in found["hops"]}
+        assert receivers == {"many": 3, "one": 1}
+    for line in near:
+        line.say(frame("//pubsubd/live", b'{"mesh": true, "interval": 60}'))
+        assert json.loads(_answer(line, "live"))["n"] == 0
+        mesh = json.loads(_answer(line, "live"))["mesh"]
+        assert mesh["node"] == "many"
+        assert {row["node"] for row in mesh["daemons"]["rows"]} == {"many", "one"}
+        assert [row["link"] for row in mesh["links"]["rows"]] == ["many one"]
+        line.say(frame("//pubsubd/live/stop", b""))
+        _answer(line, "live/stop")
     rows = [
         row
         for line in near
@@ -403,8 +416,12 @@ def _hears_news(publisher: Line, receiver: Lines) -> bool:
         receiver.sock.settimeout(DEADLINE)
 
 
-def _request(line: Line, name: str) -> bytes:
-    line.say(frame(f"//pubsubd/{name}", b""))
+def _request(line: Line, name: str, data: bytes = b"") -> bytes:
+    line.say(frame(f"//pubsubd/{name}", data))
+    return _answer(line, name)
+
+
+def _answer(line: Line, name: str) -> bytes:
     while True:
         answered, data = line.hear_frame()
         if answered == f"//pubsubd/{name}":

@@ -11,7 +11,7 @@ import pytest
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users
 from pubsubd.hub import federation
-from pubsubd.mesh import streams
+from pubsubd.mesh import outgoing
 from tests.federations import Wing, federate
 from tests.hubs import Room, message_a, message_b
 from tests.webs import Web
@@ -144,16 +144,16 @@ def test_what_is_not_confirmed_does_not_grow(
     mesh: tuple[Web, Wings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web, wings = mesh
-    monkeypatch.setattr(streams, "MAX_EACH", 3_000)
+    monkeypatch.setattr(outgoing, "MAX_EACH", 3_000)
     web["c"].mesh.letters.kinds["send"] = lambda *_: None
     wings["a"].say("ann", *[send("x/cid", 1) for _ in range(5)])
     refused = wings["a"].hears("ann")
     assert 0 < len(refused) < 5
     assert {one["payload"]["code"] for one in refused} == {"rate_limited"}
-    assert 0 < web["a"].mesh.streams.unconfirmed <= 3_000
+    assert 0 < web["a"].mesh.streams.outgoing.size <= 3_000
     wings["a"].leave("ann")
     web.run(7)
-    assert web["a"].mesh.streams.unconfirmed == 0
+    assert web["a"].mesh.streams.outgoing.size == 0
 
 
 def test_sending_needs_the_right_at_the_senders_daemon(mesh: tuple[Web, Wings]) -> None:

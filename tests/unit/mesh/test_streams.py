@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pubsubd.broker.turn import finish
-from pubsubd.mesh import streams
+from pubsubd.mesh import incoming, outgoing
 from pubsubd.protocol import wire
 from tests.federations import BareHub
 from tests.webs import Web
@@ -74,7 +74,7 @@ def disturb(office: Office, fate: Callable[[str], list[float]], web: Web, to: Of
 
     def come(words: list[str], body: bytes) -> None:
         finish(to.mesh.letters.kinds[words[0]](me, words, body) or iter(()))
-        to.streams.confirm()
+        to.streams.incoming.confirm()
 
     office.mesh.letters.send = send  # type: ignore[method-assign]
 
@@ -92,7 +92,7 @@ def test_what_a_new_link_carries_faster_waits_for_what_was_sent_before() -> None
     assert offices["c"].heard == {"x/ann x/bob": list(range(1, 400))}
     assert offices["a"].told.keys() == set(range(1, 400))
     assert None not in offices["a"].told.values()
-    assert offices["a"].streams.repeated == 0
+    assert offices["a"].streams.outgoing.repeated == 0
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -118,7 +118,7 @@ def test_on_any_way_each_arrives_once_and_in_order_or_its_sender_is_told(seed: i
         else:
             sent.setdefault(f"{sender} {key}", []).append(number)
         web.run(rng.choice((0.0, 0.0, 0.01)))
-    web.run(streams.PATIENCE + 1)
+    web.run(outgoing.PATIENCE + 1)
     assert near.told.keys() == set(range(300))
     unconfirmed = {number for number, at in near.told.items() if at is None} - lost
     for pair, numbers in sent.items():
@@ -127,8 +127,8 @@ def test_on_any_way_each_arrives_once_and_in_order_or_its_sender_is_told(seed: i
         assert set(numbers) - set(heard) <= unconfirmed
     assert lost <= {number for number, at in near.told.items() if at is None}
     assert len(unconfirmed) < 3
-    assert near.streams.unconfirmed == far.streams.held == 0
-    assert near.streams.lost == len(lost | unconfirmed)
+    assert near.streams.outgoing.size == far.streams.incoming.held == 0
+    assert near.streams.outgoing.lost == len(lost | unconfirmed)
 
 
 def test_a_lost_letter_is_sent_again_and_holds_up_only_those_behind_it() -> None:
@@ -142,15 +142,15 @@ def test_a_lost_letter_is_sent_again_and_holds_up_only_those_behind_it() -> None
     near.send("b", 4, key="x/cid")
     web.run(0.01)
     assert far.heard == {"x/eve x/bob": [3], "x/ann x/cid": [4]}
-    assert far.streams.held > 0
+    assert far.streams.incoming.held > 0
     for number in range(5, 50):  # which are confirmed all the time
         near.send("b", number, "x/eve")
-        web.run(streams.AGAIN / 40)
+        web.run(outgoing.AGAIN / 40)
     assert far.heard["x/ann x/bob"] == [1, 2]
-    web.run(streams.CONFIRM + 0.01)
+    web.run(incoming.CONFIRM + 0.01)
     assert near.told.keys() == set(range(1, 50))
-    assert near.streams.repeated < 5
-    assert far.streams.held == near.streams.unconfirmed == 0
+    assert near.streams.outgoing.repeated < 5
+    assert far.streams.incoming.held == near.streams.outgoing.size == 0
 
 
 def test_what_goes_nowhere_is_told_after_a_stated_time_and_those_behind_it_go_on() -> None:
@@ -159,7 +159,7 @@ def test_what_goes_nowhere_is_told_after_a_stated_time_and_those_behind_it_go_on
     lost = {"1"}
     disturb(near, lambda words: [] if words.split()[2] in lost else [0.001], web, far)
     near.send("b", 1)
-    web.run(streams.PATIENCE - 0.1)
+    web.run(outgoing.PATIENCE - 0.1)
     near.send("b", 2)
     web.run(0.05)
     assert near.told == {}
@@ -218,16 +218,16 @@ def test_letters_out_of_any_bounds_are_not_taken() -> None:
 
     post("send 5 1 1 0 tell x/bob")
     post("send 4 2 1 1 tell x/bob")  # of an earlier stream
-    post(f"send 5 {streams.WINDOW + 9} 1 0 tell x/bob")
-    for number in range(3, streams.MAX_WAITING + 10, 1_000):
+    post(f"send 5 {incoming.WINDOW + 9} 1 0 tell x/bob")
+    for number in range(3, incoming.MAX_WAITING + 10, 1_000):
         post(f"send 5 {number} 1 {number - 1} tell x/bob")
     post("send 5 9 1 9 tell x/bob")  # waits for itself
     post("send 5 10 1 11 tell x/bob")
     assert far.heard == {"x/ann x/bob": [1]}
-    assert 0 < far.streams.held < 20 * 600
+    assert 0 < far.streams.incoming.held < 20 * 600
     post(f"send 5 {10**17} {10**17} 0 tell x/bob", b"x/ann 2")
     assert far.heard == {"x/ann x/bob": [1, 2]} or far.heard["x/ann x/bob"][-1] == 2
-    assert far.streams.held == 0
+    assert far.streams.incoming.held == 0
     post("send 6 1 1 0 tell x/bob", b"bad")
     post("send 6 2 1 1 tell x/bob", b"x/ann 3")
     assert far.heard["x/ann x/bob"][-1] == 3
@@ -239,7 +239,7 @@ def test_letters_out_of_any_bounds_are_not_taken() -> None:
 
 
 def test_a_storm_of_letters_to_nobody_is_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_FAILED", 20)
+    monkeypatch.setattr(incoming, "MAX_FAILED", 20)
     web, offices = start("ab")
     near, far = offices["a"], offices["b"]
     far.absent = {"x/bob"}
@@ -250,7 +250,7 @@ def test_a_storm_of_letters_to_nobody_is_told_in_full(monkeypatch: pytest.Monkey
     web.run(1.0)
     assert {number for number, at in near.told.items() if at is None} == set(range(0, 500, 3))
     assert near.told.keys() == set(range(500))
-    assert near.streams.repeated == 0
+    assert near.streams.outgoing.repeated == 0
 
 
 def test_a_batch_of_one_letter_is_taken_as_any_batch_is_whatever_its_head_says() -> None:
@@ -280,3 +280,23 @@ def test_a_batch_of_one_letter_is_taken_as_any_batch_is_whatever_its_head_says()
     assert far.heard == {"x/ann x/bob": [1, 2, 3, 4, 5]}
     relay(letter(6))
     assert far.heard == {"x/ann x/bob": [1, 2, 3, 4, 5, 6]}
+
+
+def test_what_is_sent_to_a_daemon_that_was_started_anew_is_confirmed_by_it() -> None:
+    web, offices = start("ab")
+    web.run(11)
+    near = offices["a"]
+    near.send("b", 1)
+    web.run(1.0)
+    web.kill("b")
+    web.add("b")
+    again = Office(web, "b")
+    web.link("ab")
+    web.run(2.0)
+    for number in range(2, 60):
+        near.send("b", number)
+        web.run(0.01)
+    web.run(1.0)
+    assert again.heard == {"x/ann x/bob": list(range(2, 60))}
+    assert None not in near.told.values()
+    assert near.told.keys() == set(range(1, 60))

@@ -1,0 +1,305 @@
+"""Messages to actors of other daemons, kept until they are confirmed, without I/O.
+
+See :mod:`pubsubd.mesh.streams`.
+
+Invariant: ``_Out.unconfirmed`` is in the order of the numbers, and so of their times.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from pubsubd.broker.faults import Faults
+from pubsubd.broker.turn import Steps
+from pubsubd.mesh.letters import Letters
+from pubsubd.mesh.state import State
+from pubsubd.protocol.limits import KIB, MIB
+
+PATIENCE = 5.0
+"""Seconds after which a letter that was not confirmed is given up."""
+
+AGAIN = 0.25
+"""Seconds until letters are sent again, and a round trip; then twice as long, up to a second."""
+
+REPEATED = 128 * KIB
+"""Bytes that are sent again at a time, to each daemon."""
+
+MAX_EACH = 32 * MIB
+"""Bytes of letters to one daemon that are kept because they are not confirmed."""
+
+MAX_UNCONFIRMED = 128 * MIB
+"""Bytes of letters to all daemons that are kept because they are not confirmed."""
+
+_WEIGHT = 512  # bytes that a letter takes besides its text
+_MAX_BODY = 64 * KIB  # bytes of the numbers in a confirmation
+_STREAMS = 1_024  # above, those of daemons that are forgotten are dropped
+_STEP = 64  # letters between two looks at the clock
+_LONGEST = 1.0  # seconds until letters are sent again, and a round trip
+
+Answer = Callable[[int | None], None]
+"""Called with when a letter was delivered, in milliseconds since the epoch; None if it was not, or
+if nobody has said so."""
+
+
+class _Letter:
+    """A letter that is not confirmed.
+
+    Attributes:
+        at: when it was sent first; ``sent``: when it was sent last.
+        after: the number of the letter before it.
+        pair: sender and receiver.
+        wanted, key, body: see the module.
+        answer: called with what has become of it.
+    """
+
+    __slots__ = ("after", "answer", "at", "body", "key", "pair", "sent", "wanted")
+
+    def __init__(
+        self,
+        at: float,
+        after: int,
+        pair: tuple[str, str],
+        wanted: str,
+        key: str,
+        body: bytes,
+        answer: Answer | None,
+    ) -> None:
+        self.at = self.sent = at
+        self.after = after
+        self.pair = pair
+        self.wanted = wanted
+        self.key = key
+        self.body = body
+        self.answer = answer
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.body) + _WEIGHT
+
+
+class _Out:
+    """What is sent to another daemon.
+
+    Attributes:
+        incarnation: of the daemon.
+        stream: the number of the stream.
+        number: of the last letter.
+        unconfirmed: number -> letter.
+        size: bytes of these.
+        latest: sender and receiver -> the number of the last letter, if that is unconfirmed.
+        again: when the oldest are sent again.
+        pause: seconds from then until the next time.
+    """
+
+    __slots__ = (
+        "again",
+        "incarnation",
+        "latest",
+        "number",
+        "pause",
+        "size",
+        "stream",
+        "unconfirmed",
+    )
+
+    def __init__(self, incarnation: int, stream: int) -> None:
+        self.incarnation = incarnation
+        self.stream = stream
+        self.number = self.size = 0
+        self.unconfirmed: OrderedDict[int, _Letter] = OrderedDict()
+        self.latest: dict[tuple[str, str], int] = {}
+        self.again = float("inf")
+        self.pause = AGAIN
+
+
+class Outgoing:
+    """The streams to all other daemons.
+
+    Args:
+        state: the daemon's.
+        faults: the daemon's.
+        letters: of the daemon.
+        wake: called with a time at which :meth:`acting` has something to do.
+
+    Attributes:
+        size: bytes of letters that are kept.
+        repeated: letters that were sent again.
+        lost: letters that were not delivered to anybody, as far as is known.
+    """
+
+    def __init__(
+        self, state: State, faults: Faults, letters: Letters, wake: Callable[[float], None]
+    ) -> None:
+        self._state = state
+        self._faults = faults
+        self._letters = letters
+        self._wake = wake
+        self.size = self.repeated = self.lost = 0
+        self._outs: dict[str, _Out] = {}
+        self._sending: dict[str, None] = {}  # daemons that have not confirmed everything
+        self._stream = 0  # the number of the last stream
+        letters.kinds["got"] = self._take
+
+    def send(
+        self,
+        node: str,
+        pair: tuple[str, str],
+        key: str,
+        body: bytes,
+        *,
+        ask: bool,
+        answer: Answer | None,
+    ) -> bool:
+        """Send a letter to an actor of another daemon; return False if too many are under way.
+
+        Args:
+            node: the daemon.
+            pair: sender and receiver.
+            key: the receiver's address.
+            body: the message.
+            ask: whether ``answer`` waits.
+            answer: called once with what has become of it; not if False is returned.
+        """
+        out = self._outs.get(node) or self._open(node)
+        size = len(body) + _WEIGHT
+        if out.size + size > MAX_EACH or self.size + size > MAX_UNCONFIRMED:
+            return False
+        advert = self._state.table.adverts.get(node)
+        if not out.unconfirmed and advert is not None and advert.incarnation != out.incarnation:
+            out = self._open(node)  # it has been started anew
+        now, unconfirmed = self._state.now(), out.unconfirmed
+        number = out.number = out.number + 1
+        letter = _Letter(
+            now, out.latest.get(pair, 0), pair, "ask" if ask else "tell", key, body, answer
+        )
+        if not unconfirmed:
+            self._sending[node] = None
+            out.pause, out.again = AGAIN, now + AGAIN + self._state.spread
+            self._wake(out.again)
+        unconfirmed[number] = letter
+        out.latest[pair] = number
+        out.size += size
+        self.size += size
+        self._post(node, out, number, letter)
+        return True
+
+    def _open(self, node: str) -> _Out:
+        """Begin a stream to a daemon."""
+        adverts = self._state.table.adverts
+        if len(self._outs) >= _STREAMS:
+            for other in [one for one in self._outs if one not in adverts]:
+                if not self._outs[other].unconfirmed:
+                    del self._outs[other]
+        advert = adverts.get(node)
+        self._stream = max(self._stream + 1, int(self._state.wall() * 1000))
+        out = _Out(0 if advert is None else advert.incarnation, self._stream)
+        self._outs[node] = out
+        return out
+
+    def _post(self, node: str, out: _Out, number: int, letter: _Letter) -> None:
+        floor = next(iter(out.unconfirmed))
+        words = f"send {out.stream} {number} {floor} {letter.after} {letter.wanted} {letter.key}"
+        self._letters.send(node, words, letter.body)
+
+    def _resolve(self, out: _Out, number: int, at: int | None) -> None:
+        """Note what has become of a letter, if that is not known yet."""
+        letter = out.unconfirmed.pop(number, None)
+        if letter is None:
+            return
+        if out.latest.get(letter.pair) == number:
+            del out.latest[letter.pair]
+        size = letter.size
+        out.size -= size
+        self.size -= size
+        self.lost += at is None
+        if letter.answer is not None:
+            try:
+                letter.answer(at)
+            except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
+                self._faults.note(error, "hub")
+
+    def _take(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
+        """Take a confirmation."""
+        _, stream, first, last, at = words
+        out = self._outs.get(node)
+        if out is None or int(stream) != out.stream:
+            return None
+        if len(body) > _MAX_BODY:
+            raise ValueError(f"{len(body)} bytes")
+        failed, _, later = body.partition(b"\n")
+        numbers = range(int(first), min(int(last), out.number) + 1)
+        return self._confirmed(node, out, numbers, int(at), failed.split(), later.split())
+
+    def _confirmed(
+        self, node: str, out: _Out, numbers: range, at: int, failed: list[bytes], later: list[bytes]
+    ) -> Steps[None]:
+        unconfirmed, count = out.unconfirmed, 0
+        before = next(iter(unconfirmed), None)
+        for one in failed:
+            self._resolve(out, int(one), None)
+            if (count := count + 1) % _STEP == 0:
+                yield
+        for number in numbers[max(0, (before or 0) - numbers.start) :]:
+            self._resolve(out, number, at)
+            if (count := count + 1) % _STEP == 0:
+                yield
+        for one in later:
+            self._resolve(out, int(one), at)
+            if (count := count + 1) % _STEP == 0:
+                yield
+        if not unconfirmed or next(iter(unconfirmed)) == before:
+            return
+        now, oldest = self._state.now(), next(iter(unconfirmed.values()))
+        out.pause, out.again = AGAIN, oldest.sent + AGAIN + self._state.spread
+        if now >= out.again or oldest.at != oldest.sent:  # and so are others that were lost
+            self._repeat(node, out, now)
+            out.again = now + AGAIN + self._state.spread
+        self._wake(out.again)
+
+    def _repeat(self, node: str, out: _Out, now: float) -> None:
+        """Send the oldest letters to a daemon again, but not those that have just been sent."""
+        size = 0
+        for number, letter in out.unconfirmed.items():
+            fresh = letter.sent > now - AGAIN / 2
+            if size >= REPEATED or (fresh and letter.at == letter.sent):
+                break  # all further ones are fresh, too
+            if fresh:
+                continue
+            letter.sent = now
+            self._post(node, out, number, letter)
+            self.repeated += 1
+            size += letter.size
+
+    def acting(self, now: float) -> Steps[None]:
+        """Give up and send again what is due, in steps."""
+        for node in list(self._sending):
+            yield from self._looking_after(node, now)
+
+    def _looking_after(self, node: str, now: float) -> Steps[None]:
+        """Give up letters to a daemon that are old, and send the others again, if it is time."""
+        out = self._outs.get(node)
+        if out is None:
+            self._sending.pop(node, None)
+            return
+        advert = self._state.table.adverts.get(node)
+        gone = advert is not None and advert.incarnation != out.incarnation
+        if gone:  # it knows nothing of them, and may have clients with the same addresses
+            del self._outs[node]
+        old = float("inf") if gone else now - PATIENCE
+        unconfirmed, count = out.unconfirmed, 0
+        while unconfirmed and next(iter(unconfirmed.values())).at <= old:
+            self._resolve(out, next(iter(unconfirmed)), None)
+            if (count := count + 1) % _STEP == 0:
+                yield
+        if not unconfirmed:
+            if self._outs.get(node, out) is out:
+                self._sending.pop(node, None)
+            return
+        if now >= out.again:
+            self._repeat(node, out, now)
+            out.pause = min(2 * out.pause, _LONGEST)
+            out.again = now + out.pause + self._state.spread
+            yield
+        self._wake(min(out.again, next(iter(unconfirmed.values())).at + PATIENCE))
