@@ -21,13 +21,16 @@ class Status:
     Args:
         reloader: has the settings in force.
         notifier: sends what is told.
+
+    Attributes:
+        older: which file has changed since it was read, and since when; empty if none has.
     """
 
     def __init__(self, reloader: Reloader, notifier: Notifier) -> None:
         self._reloader = reloader
         self._notifier = notifier
         self._threads = trio.CapacityLimiter(1)
-        self._older = ""
+        self.older = ""
         self._rate = 0.0
 
     async def run(self) -> None:
@@ -45,9 +48,13 @@ class Status:
                 self.tell()
             await trio.sleep(interval)
 
-    async def watch(self) -> None:
-        """Look at the files now and then: a task of its own, as a disk may not answer."""
-        while self._notifier.listening:
+    async def watch(self, always: bool = False) -> None:
+        """Look at the files now and then: a task of its own, as a disk may not answer.
+
+        Args:
+            always: whether to do so although the notifier tells nobody.
+        """
+        while always or self._notifier.listening:
             await self.look()
             await trio.sleep(_STATUS)
 
@@ -55,17 +62,25 @@ class Status:
         """Look whether files have changed since they were read."""
         files = self._reloader.files
         with trio.move_on_after(_PATIENCE):
-            self._older = await trio.to_thread.run_sync(
+            self.older = await trio.to_thread.run_sync(
                 files.describe_change, abandon_on_cancel=True, limiter=self._threads
             )
 
     def tell(self) -> None:
         """Send the line if it has changed."""
-        parts = []
-        if self._older:
-            why = "a reload has failed, see the log" if self._reloader.failed else "not reloaded"
-            parts = [f"settings in force are older than {self._older}: {why}"]
-        elif self._reloader.failed:
-            parts = ["a reload has failed, see the log"]
+        parts = describe_settings(self.older, failed=self._reloader.failed)
         parts.append(f"{len(self._reloader.server.connections)} connections")
         self._notifier.status(f"{'; '.join(parts)}, {self._rate:.0f} messages/s")
+
+
+def describe_settings(older: str, *, failed: bool) -> list[str]:
+    """Return what is to be said of the settings in force, if anything is.
+
+    Args:
+        older: which file has changed since it was read.
+        failed: whether settings were read since that had a fault.
+    """
+    if older:
+        why = "a reload has failed, see the log" if failed else "not reloaded"
+        return [f"settings in force are older than {older}: {why}"]
+    return ["a reload has failed, see the log"] if failed else []

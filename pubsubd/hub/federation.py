@@ -215,6 +215,8 @@ class Federation:
         self._waiting: OrderedDict[int, tuple[float, Answer | _Tally]] = OrderedDict()
         self._buckets: dict[str, Bucket] = {}
         hub.registry.changed = self._changed
+        if directory.one_daemon:
+            hub.registry.elsewhere = lambda: sum(map(len, self.mirrors.values()))
         letters.after = hub.flush
         letters.kinds.update(
             broadcast=self._take_broadcast,

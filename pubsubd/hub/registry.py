@@ -79,6 +79,7 @@ class Registry(Generic[ConnectionT]):
 
     Attributes:
         max_actors, max_details: the limits.
+        elsewhere: returns how many actors there are at other workers, for the first of them.
         changed: called with an actor and True when it is registered, or with other details than
             before, and with False when it is gone.
     """
@@ -90,6 +91,7 @@ class Registry(Generic[ConnectionT]):
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.max_actors = max_actors
+        self.elsewhere: Callable[[], int] = lambda: 0
         self.max_details = max_details
         self.changed: Callable[[Actor[ConnectionT], bool], None] | None = None
         self._details = 0
@@ -142,9 +144,9 @@ class Registry(Generic[ConnectionT]):
             assert actor.expires_at <= now
             self._end(actor)
             actor = None
-        if actor is None and len(self._actors) >= self.max_actors:
+        if actor is None and len(self._actors) + self.elsewhere() >= self.max_actors:
             self._reap(now)
-            if len(self._actors) >= self.max_actors:
+            if len(self._actors) + self.elsewhere() >= self.max_actors:
                 raise RegistryFull(f"there are {self.max_actors} actors, which is the limit")
         if self._details + size - (actor.size if actor else 0) > self.max_details:
             raise RegistryFull(

@@ -118,12 +118,14 @@ class Interests:
         """Whether there are changes that the others have not been told."""
         return bool(self._changed)
 
-    def changes(self) -> Iterator[bytes]:
-        """Return what tells the others of all changes since the last call, in pieces."""
-        changed, self._changed = self._changed, {}
-        lines = [_line(kind, key, there) for (kind, key), there in changed.items()]
-        for start in range(0, len(lines), _LINES):
-            yield b"".join(lines[start : start + _LINES])
+    def changes(self) -> bytes:
+        """Return what tells the others of changes that they do not know, as many as go at once."""
+        changed = self._changed
+        lines: list[bytes] = []
+        while changed and len(lines) < _LINES:
+            kind, key = next(iter(changed))
+            lines.append(_line(kind, key, changed.pop((kind, key))))
+        return b"".join(lines)
 
     def everything(self) -> Iterator[bytes]:
         """Return what tells a new sibling of all keys, in pieces; others may change meanwhile."""

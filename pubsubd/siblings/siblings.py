@@ -239,9 +239,11 @@ class Siblings:
             else:
                 del self._introducing[sibling]
                 sibling.say(frames.WANT)  # an empty one is the end of it
-        for lines in self.interests.changes():
+        if self.interests.pending:
             self._dirty = True
-            self._tell_all(frames.WANT, lines)
+            self._tell_all(frames.WANT, self.interests.changes())
+            if self.interests.pending:
+                return True
         if self._next is not None:
             held, self._next = self._next, None
             self._mark += 1

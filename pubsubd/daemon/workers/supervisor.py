@@ -36,6 +36,7 @@ from pubsubd.daemon.check import check
 from pubsubd.daemon.ports_file import write_now
 from pubsubd.daemon.reload import prepare
 from pubsubd.daemon.run import describe_addresses
+from pubsubd.daemon.status import describe_settings
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.daemon.warnings import inherited, warnings
 from pubsubd.daemon.workers.channel import Channel
@@ -132,6 +133,7 @@ class Supervisor:
         self._reload_wanted = False
         self._deadline = 0.0
         self._failed = False
+        self._older = ""
         self._told_at = 0.0
         self._told = 0  # messages
 
@@ -236,9 +238,9 @@ class Supervisor:
         if self._serving:
             connections = sum(sum(worker.open.values()) for worker in self._workers)
             count = sum(worker.ready for worker in self._workers)
-            why = "a reload has failed, see the log; " if self._failed else ""
+            why = describe_settings(self._older, failed=self._failed)
             text = f"{count} of {len(self._workers)} workers, {connections} connections"
-            self._notifier.status(f"{why}{text}, {rate:.0f} messages/s")
+            self._notifier.status("; ".join((*why, f"{text}, {rate:.0f} messages/s")))
         for worker in self._workers:
             if worker.channel is not None:
                 self._say(worker, "alive")
@@ -335,6 +337,8 @@ class Supervisor:
                 worker.open[more[0]] -= more[1]
             elif what == "alive":
                 worker.messages = more[0]
+                if worker.number == 0:
+                    self._older = more[1]
             elif what == "ready":
                 worker.ready = True
                 if self._serving:

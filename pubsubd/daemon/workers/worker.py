@@ -106,6 +106,7 @@ class Worker:
         self._whole: Whole | None = None
         self._bell = trio.Event()
         self._mesh = mesh
+        self._status: Status | None = None
         self._next = 0  # number of the next connection, if that was accepted
         self._numbers: deque[int] = deque()  # for those that were not
 
@@ -224,7 +225,8 @@ class Worker:
         elif what == "alive":
             assert self._server is not None
             counters = self._server.broker.counters
-            self._channel.say("alive", counters.messages_in)
+            older = "" if self._status is None else self._status.older
+            self._channel.say("alive", counters.messages_in, older)
         elif what == "end":
             self._end.set()
 
@@ -387,8 +389,11 @@ class Worker:
             listener.bound.listener.close()
         closed.set()
 
-    async def reload(self, reloader: Reloader, _status: Status) -> None:
+    async def reload(self, reloader: Reloader, status: Status) -> None:
         """Put settings into force that the supervisor has read."""
+        self._status = status
+        if self._number == 0:
+            reloader.server.tasks.start("files of the settings", partial(status.watch, always=True))
         async for descriptor in self._configs:
             config = own_config(_read_config(descriptor), self._number)
             try:
@@ -396,6 +401,7 @@ class Worker:
                     partial(check, config, self.all_bound), abandon_on_cancel=True
                 )
                 await apply(prepared, reloader)
+                await status.look()
             except ConfigError as error:
                 self._channel.say("failed", str(error))
             else:

@@ -97,6 +97,16 @@ def test_an_address_is_given_once_whatever_the_worker(two):
     assert two[0].ended["amy"][0] == "duplicate-connection"
 
 
+def test_the_limit_of_actors_is_that_of_all_workers(two):
+    for worker in two.all:
+        worker.hub.registry.max_actors = 3
+    assert two[0].register("cid")["type"] == "hub:registered"
+    two.settle()
+    for number in range(2):
+        answer = two[number].register(f"eve{number}")
+        assert answer["payload"]["message"] == "there are 3 actors, which is the limit"
+
+
 def test_of_two_registrations_that_cross_the_earlier_one_stays(two):
     assert two[1].register("eve")["type"] == "hub:registered"
     assert two[0].register("eve")["type"] == "hub:registered"

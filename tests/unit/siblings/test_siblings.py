@@ -67,6 +67,16 @@ def test_the_last_subscriber_takes_the_interest_along(two):
     assert not two[0].links[1][1]
 
 
+def test_many_changes_are_told_in_several_turns_and_then_marked(two):
+    two[1].say("bob", b"".join(b"sub s%d\n" % number for number in range(3_000)))
+    assert two[1].siblings.act()
+    assert len(two[1].links[0][1]) == 1
+    two[1].say("bob", b"pub //pubsubd/ping 0 \n")
+    two.settle()
+    assert len(two[0].links[1][0].substrings) == 3_000
+    assert two[1].hears("bob") == b"pub //pubsubd/ping 0 \n"
+
+
 def test_names_and_wildcards_are_known_to_siblings(two):
     router, bob = two[1].broker.router, two[1].peers["bob"]
     router.subscribe_name(bob, b"exact")
