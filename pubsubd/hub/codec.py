@@ -28,6 +28,7 @@ PLAIN = "pubsub:message"
 
 _encode = msgspec.json.Encoder().encode
 _DATA = b'"data'
+_KNOWN = 256  # names whose texts are remembered
 _SPACE = b" \t\r\n"
 
 
@@ -158,10 +159,23 @@ def from_line(name: bytes, data: bytes, sender: str, trusted: bool) -> Message:
             metadata if metadata.startswith(b"{") else None,
         )
     try:
-        plain = {"name": name.decode(), "data": data.decode()}
+        payload = b'{"name":%b,"data":%b}' % (_names[name], _encode(data.decode()))
     except UnicodeDecodeError:
-        plain = {"name": name.decode(), "dataBase64": base64.b64encode(data).decode()}
-    return Message(name, PLAIN, _encode(plain), sender)
+        payload = b'{"name":%b,"dataBase64":"%b"}' % (_names[name], base64.b64encode(data))
+    return Message(name, PLAIN, payload, sender)
+
+
+class _Names(dict[bytes, bytes]):
+    """Names as JSON texts; some are remembered."""
+
+    def __missing__(self, name: bytes) -> bytes:
+        if len(self) >= _KNOWN:
+            self.clear()
+        self[name] = text = _encode(name.decode())
+        return text
+
+
+_names = _Names()
 
 
 def _read(data: bytes) -> _Inner | None:

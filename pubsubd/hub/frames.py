@@ -83,8 +83,8 @@ class _WebSocketFraming:
         if size < 126:
             return _SMALL_HEADS[self.first, size]
         if size < 65_536:
-            return b"%c\x7e%b" % (self.first, size.to_bytes(2))
-        return b"%c\x7f%b" % (self.first, size.to_bytes(8))
+            return _MEDIUM[self.first] + size.to_bytes(2)
+        return _LARGE[self.first] + size.to_bytes(8)
 
     def frame(self, body: bytes) -> bytes:
         return self.head(len(body)) + body
@@ -106,6 +106,10 @@ class _WebSocketFraming:
 _SMALL_HEADS = {
     (first, size): bytes((first, size)) for first in (0x81, 0x82) for size in range(126)
 }
+
+
+_MEDIUM = {first: bytes((first, 126)) for first in (0x81, 0x82)}
+_LARGE = {first: bytes((first, 127)) for first in (0x81, 0x82)}
 
 
 class _LinesInWebSocketFraming(_WebSocketFraming):

@@ -16,29 +16,22 @@ nothing was ever claimed there.
 Of two claims of one key, the earlier wins, and of two of the same millisecond that of the daemon
 with the lower id. All daemons decide so for themselves, and the loser withdraws its claim.
 
-Invariants:
-
-- ``_where[key]`` is the daemon with the earliest claim of ``key``, of those in the tables.
-- ``_rivals`` has the keys that several tables have, with these.
-- ``known`` is the number of claims in all tables; at most :data:`MAX_KNOWN`.
-- A daemon that cannot be reached has no table, or one that is being emptied and is not asked.
+Invariant: a daemon that cannot be reached has no table, or one that is being emptied and is not
+asked.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, KeysView
 from sys import intern
 from typing import Protocol
 
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import HubReport
+from pubsubd.mesh.claims import Claims, Learner, Table
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.state import State
 from pubsubd.protocol.limits import KIB
-
-MAX_KNOWN = 200_000
-"""Claims of other daemons that are known at a time, some 300 bytes each, and their details."""
 
 MAX_KEY = 256
 """Characters of a key."""
@@ -48,9 +41,6 @@ PART = 64 * KIB
 
 MAX_LINES = 4 * PART
 """Bytes of the lines of a letter: a part, and an actor with many details."""
-
-MAX_RIVALS = 64
-"""Daemons that may claim one key at a time; all but one of them withdraw it soon."""
 
 GATHER = 0.05
 """Seconds in which changes are gathered, if there was one just before."""
@@ -69,7 +59,7 @@ _LINES = 16  # lines of a letter, each of which may have many details
 _ASKED = 1_024  # daemons that wait for an answer
 
 
-class Registrar(Protocol):
+class Registrar(Learner, Protocol):
     """The part of a daemon's hub that its directory needs."""
 
     @property
@@ -79,54 +69,8 @@ class Registrar(Protocol):
     def describe(self, key: str) -> bytes | None:
         """Return the details of a claim of its own, in one line; None if it has none by now."""
 
-    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
-        """Take a claim of another daemon, or its new details; False if there is no room for it.
-
-        Raises:
-            ValueError: the details cannot be read.
-        """
-
-    def forget(self, node: str, key: str) -> None:
-        """Take note that another daemon's claim is gone."""
-
     def lose(self, key: str, node: str) -> None:
         """Withdraw a claim of its own: that of another daemon is earlier."""
-
-
-class _Table:
-    """The claims of another daemon.
-
-    Attributes:
-        incarnation: of the daemon.
-        sequence: of the last letter that is in it; None until everything was told once.
-        claims: key -> since when, in milliseconds.
-        fresh: the keys that were told since everything began to come; None if it does not come.
-        part: the number of the part that is to come next.
-        behind: since when an advert has told of a later letter; None if it has not.
-        asked: when everything was asked for last.
-        full: whether there was no room for a claim.
-    """
-
-    __slots__ = (
-        "asked",
-        "behind",
-        "claims",
-        "fresh",
-        "full",
-        "incarnation",
-        "part",
-        "sequence",
-    )
-
-    def __init__(self, incarnation: int) -> None:
-        self.incarnation = incarnation
-        self.sequence: int | None = None
-        self.claims: dict[str, int] = {}
-        self.fresh: set[str] | None = None
-        self.part = 0
-        self.behind: float | None = None
-        self.asked = float("-inf")
-        self.full = False
 
 
 class Directory:
@@ -141,7 +85,6 @@ class Directory:
     Attributes:
         letters: of the daemon.
         own: key -> since when, in milliseconds since the epoch, of this daemon's claims.
-        known: claims of other daemons.
         sequence: of the last letter about this daemon's claims.
         due: when :meth:`acting` has something to do.
         lost: claims that were withdrawn for an earlier one.
@@ -164,19 +107,16 @@ class Directory:
         self.letters = letters
         self._registrar: Registrar | None = None
         self.own: dict[str, int] = {}
-        self.known = 0
         self.sequence = 0
         self.lost = 0
         self.due = float("inf")
-        self._tables: dict[str, _Table] = {}
-        self._where: dict[str, str] = {}
-        self._rivals: dict[str, set[str]] = {}
+        self._claims = Claims()
+        self._tables = self._claims.tables
         self._changes: dict[str, None] = {}  # keys that are to be told
         self._doubtful: dict[str, None] = {}  # claims of its own that another may have, too
         self._tell_at = float("-inf")  # not before
         self._news: dict[str, None] = {}  # daemons to be looked at
         self._behind: dict[str, None] = {}  # daemons of which something is missing
-        self._dropping: deque[tuple[str, dict[str, int]]] = deque()
         self._asked: dict[str, float] = {}  # daemon -> when everything was sent to it last
         self._asking: dict[str, None] = {}  # daemons that are to be sent everything
         letters.kinds.update(claims=self._take_claims, sync=self._take_sync, whole=self._take_whole)
@@ -188,7 +128,7 @@ class Directory:
 
     def serve(self, registrar: Registrar) -> None:
         """Take part, for this hub; to be called before anything is claimed."""
-        self._registrar = registrar
+        self._registrar = self._claims.learner = registrar
         self.letters.open = True
 
     # What the hub says and asks
@@ -198,7 +138,7 @@ class Directory:
         since = self.own.get(key)
         if since is None:
             since = self.own[key] = int(self._state.wall() * 1000)
-            if key in self._where:  # at a daemon that could not be reached just now
+            if key in self._claims:  # at a daemon that could not be reached just now
                 self._doubtful[key] = None
         self._change(key)
         return since
@@ -210,14 +150,19 @@ class Directory:
 
     def find(self, key: str) -> str | None:
         """Return the other daemon at which a key is claimed; None if it is at none."""
-        node = self._where.get(key)
+        node = self._claims.find(key)
         return node if node in self._tables and node in self._state.table.hops else None
 
     def disown(self, node: str, key: str) -> None:
         """Take note that another daemon has withdrawn a claim, before its letter about that."""
         table = self._tables.get(node)
         if table is not None:
-            self._remove(node, table, key)
+            self._claims.remove(node, table, key)
+
+    @property
+    def known(self) -> int:
+        """Claims of other daemons."""
+        return self._claims.known
 
     @property
     def unsettled(self) -> list[str]:
@@ -303,7 +248,7 @@ class Directory:
             if self.letters.reaches(node):  # else one is woken when it can be reached
                 del self._asking[node]
                 yield from self._sending_all(node)
-        yield from self._emptying()
+        yield from self._claims.emptying()
         if self._changes:
             self._wake(self._tell_at)
         self.letters.post()
@@ -323,17 +268,17 @@ class Directory:
         if not present or advert is None or advert.hub is None:
             return
         if table is None:
-            table = self._tables[node] = _Table(advert.incarnation)
+            table = self._tables[node] = Table(advert.incarnation)
             if advert.hub.sequence == 0:
                 table.sequence = 0  # the first claim is followed by an advert at once
         if table.sequence is None:
             self._miss(node, table, at_once=True)
-        elif advert.hub.sequence <= table.sequence:
+        elif advert.hub.sequence <= table.sequence and table.fresh is None:
             table.behind = None
         else:
             self._miss(node, table)
 
-    def _miss(self, node: str, table: _Table, *, at_once: bool = False) -> None:
+    def _miss(self, node: str, table: Table, *, at_once: bool = False) -> None:
         """Take note that something is missing in a table."""
         now = self._state.now()
         if table.behind is None:
@@ -436,41 +381,36 @@ class Directory:
         sequence = _number(words[1])
         if table is None or table.sequence is None or sequence <= table.sequence:
             return None  # all of it comes, or has come, otherwise
+        self._miss(node, table)  # until it is taken, whatever goes wrong
         if sequence != table.sequence + 1:
             table.fresh = None
-            self._miss(node, table)
             return None
-        table.sequence = sequence
-        return self._surely(node, table, self._applying, body)
+        return self._following(node, table, sequence, body)
+
+    def _following(self, node: str, table: Table, sequence: int, body: bytes) -> Steps[None]:
+        """Take changes."""
+        yield from self._applying(node, table, body)
+        if self._tables.get(node) is table:
+            table.sequence = sequence
+            self._look(node)
 
     def _take_whole(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         table = self._table(node)
         sequence, part, more = map(_number, words[1:4])
         if table is None:
             return None
+        self._miss(node, table)  # until all of it is taken, whatever goes wrong
+        table.asked = self._state.now()  # it comes
         if part == 0:
             table.fresh, table.part = set(), 0
             table.sequence = sequence
         if table.fresh is None or part != table.part:
             table.fresh = None
-            self._miss(node, table)
             return None
         table.part += 1
-        return self._surely(node, table, self._completing, body, not more)
+        return self._completing(node, table, body, not more)
 
-    def _surely(
-        self, node: str, table: _Table, take: Callable[..., Steps[None]], *arguments: object
-    ) -> Steps[None]:
-        """Take what a letter tells, in steps; ask for everything if that fails."""
-        try:
-            yield from take(node, table, *arguments)
-        except Exception:
-            table.fresh = None
-            if self._tables.get(node) is table:
-                self._miss(node, table, at_once=True)
-            raise
-
-    def _completing(self, node: str, table: _Table, body: bytes, last: bool) -> Steps[None]:
+    def _completing(self, node: str, table: Table, body: bytes, last: bool) -> Steps[None]:
         """Take a part of everything; with the last one, forget what was not told."""
         yield from self._applying(node, table, body)
         fresh = table.fresh
@@ -479,20 +419,20 @@ class Directory:
         table.fresh, table.behind = None, None
         for number, key in enumerate(list(table.claims), 1):
             if key not in fresh:
-                self._remove(node, table, key)
+                self._claims.remove(node, table, key)
             if number % _STEP == 0:
                 yield
                 if self._tables.get(node) is not table:
                     return
         self._look(node)
 
-    def _table(self, node: str) -> _Table | None:
+    def _table(self, node: str) -> Table | None:
         """Return the table of a daemon, which may have to be made yet."""
         if node not in self._tables:
             self._look(node)
         return self._tables.get(node)
 
-    def _applying(self, node: str, table: _Table, lines: bytes) -> Steps[None]:
+    def _applying(self, node: str, table: Table, lines: bytes) -> Steps[None]:
         """Take lines about claims, in steps, unless the daemon is gone meanwhile."""
         if len(lines) > MAX_LINES:
             raise ValueError(f"{len(lines)} bytes")
@@ -504,7 +444,7 @@ class Directory:
             sign, _, rest = line.partition(b" ")
             if sign == b"-":
                 key = rest.decode()
-                self._remove(node, table, key)
+                self._claims.remove(node, table, key)
                 if table.fresh is not None:
                     table.fresh.discard(key)
                 continue
@@ -514,25 +454,20 @@ class Directory:
                 raise ValueError(line)
             self._add(node, table, key, _number(since.decode()), details)
 
-    def _add(self, node: str, table: _Table, key: str, since: int, details: bytes) -> None:
-        assert self._registrar is not None
-        new = key not in table.claims
-        rivals = self._rivals.get(key, ())
-        if new and (self.known >= MAX_KNOWN or len(rivals) >= MAX_RIVALS):
-            self._fill(node, table)
-            return
-        if not self._registrar.learn(node, key, since, details):
+    def _drop(self, node: str) -> None:
+        """Forget a daemon that is gone, or that was started anew."""
+        self._behind.pop(node, None)
+        self._asked.pop(node, None)
+        self._asking.pop(node, None)
+        if self._claims.drop(node):
+            self._wake(self._state.now())
+
+    def _add(self, node: str, table: Table, key: str, since: int, details: bytes) -> None:
+        if not self._claims.add(node, table, key, since, details):
             self._fill(node, table)
             return
         if table.fresh is not None:
             table.fresh.add(key)
-        self.known += new
-        table.claims[key] = since
-        holder = self._where.setdefault(key, node)
-        if holder != node:
-            self._rivals.setdefault(key, {holder}).add(node)
-        if key in self._rivals:
-            self._choose(key)
         if key in self.own:
             self._compare(key)
 
@@ -556,7 +491,7 @@ class Directory:
             self._registrar.lose(key, node)
             self.release(key)
 
-    def _fill(self, node: str, table: _Table) -> None:
+    def _fill(self, node: str, table: Table) -> None:
         """Take note that there is no room for a claim of a daemon."""
         if not table.full:
             table.full = True
@@ -569,62 +504,6 @@ class Directory:
                     "detail": f"{self.known} actors of other daemons are known, the rest is not",
                 }
             )
-
-    def _remove(self, node: str, table: _Table | None, key: str) -> None:
-        if table is not None and table.claims.pop(key, None) is None:
-            return
-        self.known -= 1
-        rivals = self._rivals.get(key)
-        if rivals is not None:
-            rivals.discard(node)
-            self._choose(key)
-        elif self._where.get(key) == node:
-            del self._where[key]
-        assert self._registrar is not None
-        self._registrar.forget(node, key)
-
-    def _choose(self, key: str) -> None:
-        """Note which of several daemons has the earliest claim of a key."""
-        rivals = self._rivals[key]
-        claims = [
-            (table.claims[key], node)
-            for node in rivals
-            if (table := self._tables.get(node)) is not None and key in table.claims
-        ]
-        if len(claims) < 2:
-            del self._rivals[key]
-        if claims:
-            self._where[key] = min(claims)[1]
-        else:
-            self._where.pop(key, None)
-
-    # Daemons that are gone
-
-    def _drop(self, node: str) -> None:
-        table = self._tables.pop(node)
-        self._behind.pop(node, None)
-        self._asked.pop(node, None)
-        self._asking.pop(node, None)
-        if table.claims:
-            self._dropping.append((node, table.claims))
-            self._wake(self._state.now())
-
-    def _emptying(self) -> Steps[None]:
-        """Forget the claims of daemons that are gone, in steps."""
-        while self._dropping:
-            node, claims = self._dropping[0]
-            done = 0
-            while claims:
-                key, _ = claims.popitem()
-                table = self._tables.get(node)  # it may be back, and have told the key anew
-                if table is not None and key in table.claims:
-                    self.known -= 1
-                else:
-                    self._remove(node, None, key)
-                done += 1
-                if done % _STEP == 0:
-                    yield
-            self._dropping.popleft()
 
 
 def _number(digits: str) -> int:

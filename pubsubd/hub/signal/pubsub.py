@@ -114,13 +114,14 @@ def unsubscribe(signal: Signal, message: m.Incoming, payload: m.Unsubscribe) -> 
 
 def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     """Publish to a topic."""
-    connection, hub = signal.connection, signal.connection.hub
+    connection = signal.connection
+    hub, peer = connection.hub, connection.peer
     data, kind = payload.data, payload.type
     if kind is None and bytes(payload.message):
         data = payload.message
         kind = read_payload(data, m.Typed).type
     # Hot path: scripts/bench hub-fan-100 ws-one-acked. Many messages differ only in their data.
-    key = payload.topic, kind, message.sender, connection.peer.permission
+    key = payload.topic, kind, message.sender, peer.permission
     known = signal.publications.get(key)
     if known is None:
         known = _prepare(signal, message, payload.topic, kind)
@@ -132,12 +133,12 @@ def publish(signal: Signal, message: m.Incoming, payload: m.Publish) -> None:
     text = bytes(data) or b"null"
     plain = kind == PLAIN  # what may have come from the line port, and goes back to it as it was
     line = to_line(name, PLAIN, sender, text) if plain else b"%b%b}" % (head, text)
-    most = signal.connection.peer.listener.limits.max_payload
+    most = peer.listener.limits.max_payload
     if len(line) > most:
         details = {"actualSize": len(line), "maxSize": most}
         raise RefusedError("message_too_large", f"{len(line)} bytes, over {most}", details)
     note = None if plain else Message(name, kind or "", text, sender)
-    count = hub.broker.delivery.enqueue(connection.peer, name, line, note=note)
+    count = hub.broker.delivery.enqueue(peer, name, line, note=note)
     hub.topics.note(name, hub.clock())
     correlation = message.id if signal.dialect == "A" else UNSET
     if not isinstance(correlation, str):

@@ -14,6 +14,7 @@ from pubsubd.hub.registry import ALL_DETAILS
 from pubsubd.mesh import (
     advertising,
     adverts,
+    claims,
     core,
     dial,
     directory,
@@ -165,7 +166,7 @@ def test_the_numbers_in_the_page_are_the_real_ones() -> None:
         f"others every {directory.GATHER:g} seconds",
         f"come to {directory.RATE / 1e6:g} MB a second",
         f"in parts of about {directory.PART // 1024} KiB",
-        f"up to {directory.MAX_KNOWN:,} actors of other daemons, with {ALL_DETAILS // MIB} MiB",
+        f"up to {claims.MAX_KNOWN:,} actors of other daemons, with {ALL_DETAILS // MIB} MiB",
         f"confirmed after {incoming.CONFIRM:g} seconds, or when there are {incoming.AT_ONCE}",
         f"not confirmed after {outgoing.AGAIN:g} seconds",
         f"After {outgoing.PATIENCE:g} seconds, or when the other",

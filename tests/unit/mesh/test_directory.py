@@ -9,7 +9,8 @@ import random
 import pytest
 
 from pubsubd.broker.turn import Turn, finish
-from pubsubd.mesh import directory
+from pubsubd.mesh import claims, directory
+from pubsubd.mesh.directory import Directory
 from pubsubd.protocol import wire
 from tests.federations import BareHub as Hub
 from tests.webs import Web, build
@@ -312,10 +313,57 @@ def test_a_letter_whose_taking_has_failed_is_made_good() -> None:
     check(web, hubs)
 
 
+def test_what_was_told_in_part_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "PART", 1_000)
+    web, hubs = start("ab")
+    for number in range(200):
+        hubs["a"].directory.claim(f"x/{number}")
+    web.run(1.0)
+    letters = web["a"].mesh.letters
+    send, lost = letters.send, []
+
+    def lose(node: str | None, words: str, body: bytes = b"") -> None:
+        if words.startswith("whole") and words.endswith(" 0") and not lost:
+            lost.append(words)
+        else:
+            send(node, words, body)
+
+    letters.send = lose  # type: ignore[method-assign]
+    web.add("c")
+    hubs["c"] = Hub(web["c"])
+    web.link("cb")
+    web.run(1.0)
+    hubs["a"].directory.claim("x/more")
+    web.run(2.0)
+    assert lost
+    check(web, hubs)
+
+
+def test_a_fault_in_the_taking_of_a_letter_is_made_good_whatever_function_has_it() -> None:
+    for name in ("_following", "_completing", "_applying", "_add"):
+        web, hubs = start("ab")
+        known = hubs["b"].directory
+        hubs["a"].directory.claim("x/ann")
+        web.run(1.1)
+
+        def fail(*_: object, name: str = name, known: Directory = known) -> None:
+            delattr(known, name)
+            raise RuntimeError
+
+        setattr(known, name, fail)
+        hubs["a"].directory.claim("x/bob")
+        if name == "_completing":
+            web["b"].mesh.letters.send("a", "sync")
+            web["b"].mesh.letters.post()
+        web.run(2.5)
+        assert name not in vars(known)
+        check(web, hubs)
+
+
 def test_so_many_may_claim_one_key() -> None:
     web, hubs = start("ab")
     known = hubs["b"].directory
-    for number in range(directory.MAX_RIVALS + 9):
+    for number in range(claims.MAX_RIVALS + 9):
         node = f"n{number}"
         letter = b"+ %d x/ann {}\n" % (500 - number)
         advert = dataclasses.replace(web["b"].mesh.table.adverts["a"], node=node)
@@ -324,8 +372,8 @@ def test_so_many_may_claim_one_key() -> None:
         take = web["b"].mesh.letters.kinds
         for kind, words in (("whole", ["whole", "0", "0", "0"]), ("claims", ["claims", "1"])):
             finish(take[kind](node, words, letter if kind == "claims" else b""))  # type: ignore[arg-type]
-    assert known.known == directory.MAX_RIVALS
-    assert known.find("x/ann") == f"n{directory.MAX_RIVALS - 1}"
+    assert known.known == claims.MAX_RIVALS
+    assert known.find("x/ann") == f"n{claims.MAX_RIVALS - 1}"
 
 
 def test_everything_is_told_once_a_second_at_most_to_each() -> None:
