@@ -146,8 +146,12 @@ def workers() -> Kind:
     many = counts(1, 256)
     whole = _typed("a whole number, or auto", int, str)
 
-    def read(text: str) -> int | str:
-        return text if text == "auto" else many.from_text(text)
+    def read(text: str) -> Any:
+        if text == "auto":
+            return text
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip(), re.ASCII):
+            raise ValueError(f"{text!r} is neither a number nor auto")
+        return many.from_text(text)
 
     return Kind("N|auto", read, lambda value: read(str(whole(value))))
 

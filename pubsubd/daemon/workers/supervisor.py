@@ -209,7 +209,8 @@ class Supervisor:
     def _wait(self) -> float:
         now = time.monotonic()
         due = [one.start_at for one in self._workers if not one.alive]
-        return max(0.0, min([now + _TICK, *due]) - now)
+        tick = min(_TICK, (self._notifier.watchdog or _STATUS) / 3)
+        return max(0.0, min([now + tick, *due]) - now)
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -225,7 +226,7 @@ class Supervisor:
         if self._reload_wanted and self._serving and not self._ending and self._reading is None:
             self._reload()
         if self._reading is not None and now > self._reading[2]:
-            os.kill(self._reading[0], signal.SIGKILL)
+            self._stop_reading()
             self._end_reload("the files have not been read, or put into force, in time")
         self._look_at_listeners(now)
 
@@ -512,16 +513,23 @@ class Supervisor:
         finally:
             os._exit(0)
 
+    def _stop_reading(self) -> None:
+        """End the process that reads settings, if it has not ended."""
+        if self._reading is None or not self._reading[0]:
+            return
+        process, pipe, deadline = self._reading
+        self._selector.unregister(pipe)
+        os.close(pipe)
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        self._reading = 0, -1, deadline
+
     def _take_settings(self, pipe: Any) -> None:
-        assert self._reading is not None
         data = os.read(pipe, 1 << 20)
         self._read += data
         if data:
             return
-        self._selector.unregister(pipe)
-        os.close(pipe)
-        os.waitpid(self._reading[0], 0)
-        self._reading = 0, -1, self._reading[2]
+        self._stop_reading()
         try:
             settings, error, texts = pickle.loads(self._read)
         except Exception:  # noqa: BLE001  (it was killed, and has written nothing)
@@ -571,6 +579,8 @@ class Supervisor:
         connections = sum(sum(worker.open.values()) for worker in self._workers)
         log.info("event=draining connections=%d", connections)
         self._notifier.stopping()
+        self._stop_reading()
+        self._reading = None
         self._ending, self._ended_at = True, time.monotonic()
         for index, bound in enumerate(self._bound):
             if self._serving and not bound.inherited:

@@ -309,6 +309,23 @@ def test_any_worker_answers_for_all(pair: Daemon, dial: Dial) -> None:
     assert 'worker="1"' in metrics
 
 
+def test_a_reload_whose_files_do_not_answer_holds_up_nothing(
+    tmp_path: Path, start: Start, dial: Dial
+) -> None:
+    path, silent = tmp_path / "pubsubd.toml", tmp_path / "silent"
+    path.write_text("workers = 2\n", encoding="utf-8")
+    os.mkfifo(silent)
+    daemon = start("--config", str(path))
+    path.write_text(f"workers = 2\nusers_file = {json.dumps(str(silent))}\n", encoding="utf-8")
+    daemon.signal(signal.SIGHUP)
+    wait_until(lambda: len(workers(daemon)) == 3, "a process reads the settings")
+    dial(daemon).ping()
+    pids = workers(daemon)
+    daemon.signal()
+    assert daemon.wait() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
 def test_failed_logins_are_counted_for_all_workers(
     tmp_path: Path, start: Start, dial: Dial
 ) -> None:
