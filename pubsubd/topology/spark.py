@@ -39,8 +39,8 @@ from pubsubd.topology.settings import (
     LOCAL,
     default_heap,
     java_environ,
-    java_quoted,
     session_settings,
+    spark_home,
     spark_settings,
     with_attempts,
 )
@@ -176,12 +176,8 @@ def _own_java(
     if url.startswith("spark://"):
         _knock(url)
     java = find_java(os.environ)
-    environ = java_environ(java.home_for_spark(scratch), scratch, url)
-    jars = Path(environ.get("SPARK_HOME") or os.environ["SPARK_HOME"], "jars")
-    archive = Archive(java, jars, os.environ, record=record)
-    settings["spark.driver.defaultJavaOptions"] += "".join(
-        f" {java_quoted(one)}" for one in archive.options
-    )
+    archive = Archive(java, spark_home() / "jars", os.environ, record=record)
+    environ = java_environ(java.home_for_spark(scratch, archive.options), scratch, url)
     conf = SparkConf().setAll(list(settings.items()))
     conf.set("spark.master", with_attempts(settings["spark.master"]))
     # SparkSession.builder would start Java as well, but with our own output and directory.

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.analyses import Ran, put_list, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,3 +22,22 @@ def archives(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(request.config.cache.mkdir("java")))
         yield
+
+
+@pytest.fixture(scope="session")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """The analysis of a list: where it was run, and what came of it."""
+    place = put_list(tmp_path_factory.mktemp("ran"))
+    words = ("mesh.txt", "--out", "report", "--fail-on", "partition,spof", "--fail-on", "left")
+    return place, run(*words, cwd=place)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session for all tests: two threads, and two partitions of what is shuffled."""
+    from pubsubd.topology.spark import spark_session  # noqa: PLC0415  (seconds to import)
+
+    log = tmp_path_factory.mktemp("spark") / "log"
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    with spark_session("local[2]", log, heap="1g", brief=True, settings=settings) as session:
+        yield session

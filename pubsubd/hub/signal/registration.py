@@ -13,7 +13,8 @@ from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.core import Connection, HubCore
-from pubsubd.hub.federation import Federation, FoundInMesh
+from pubsubd.hub.federation import Federation
+from pubsubd.hub.mirrors import FoundInMesh
 from pubsubd.hub.registry import MAX_CAPABILITIES, Found, Registry, RegistryFull
 from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal.base import Signal

@@ -46,7 +46,7 @@ def test_what_kubernetes_sets_for_a_service_of_that_name_is_passed_over() -> Non
 
 
 def test_the_version_is_told() -> None:
-    done = run("--version")
+    done = run("--version", PUBSUBD_SCANNER="python")
     assert (done.returncode, done.stdout) == (0, f"pubsubd {__version__}\n")
 
 

@@ -64,7 +64,9 @@ def likeness(text: str) -> str:
 async def test_the_guide_shows_what_its_commands_print(troubled: Daemon, tmp_path: Path) -> None:
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    (bin_ / "pubsubd").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pubsubd "$@"\n')
+    (bin_ / "pubsubd").write_text(
+        f'#!/bin/sh\nPUBSUBD_SCANNER=python exec "{sys.executable}" -m pubsubd "$@"\n'
+    )
     (bin_ / "pubsubd").chmod(0o755)
     settings = tmp_path / "pubsubd.toml"
     settings.write_text("port = 0\nhub_port = 0\n")

