@@ -37,9 +37,8 @@ def test_list_names_every_case_in_its_group() -> None:
     done = bench("--list")
     assert done.returncode == 0
     listed = [line.split()[0] for line in done.stdout.splitlines()]
-    groups = ("line", "hub", "mesh")
-    assert listed == [word for group in groups for word in (f"{group}:", *GROUPS[group])]
-    assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"], *GROUPS["mesh"]]
+    assert listed == [word for name, cases in GROUPS.items() for word in (f"{name}:", *cases)]
+    assert list(CASES) == [name for cases in GROUPS.values() for name in cases]
 
 
 def test_the_analysis_has_cases_of_its_own() -> None:
@@ -78,6 +77,7 @@ def test_what_a_run_took_is_held_against_its_bound() -> None:
         (["line"], list(GROUPS["line"])),
         (["hub"], list(GROUPS["hub"])),
         (["mesh"], list(GROUPS["mesh"])),
+        (["workers"], list(GROUPS["workers"])),
         (["all"], list(CASES)),
         (["hub", "discover"], list(GROUPS["hub"])),
         (["churn", "ws-one-acked", "churn"], ["churn", "ws-one-acked"]),
