@@ -67,6 +67,8 @@ Step = tuple[Link, bytes, Link, bytes]  # who sends what, who receives what for 
 class AckRunner(Runner):
     """``median_us`` and ``p99_us`` from before a message is published until it is acknowledged.
 
+    ``cpu_s``: seconds of the server's processor for a million messages.
+
     The message goes to one subscriber. Where the server acknowledges, that happens
     beside it, and the subscriber's copy is taken when the clock stands. With nats, the
     subscriber answers, as fast as it can: that is its request and reply.
@@ -140,10 +142,11 @@ class AckRunner(Runner):
         until = clock() + seconds
         while clock() < until:
             times.append(trip())
-        _, cores = meter.stop()
+        took, cores = meter.stop()
         for link in self.links:
             link.check_ping()  # nothing else has come
-        return Reading(percentiles(times), cores)
+        cpu_s = cores.server * took / len(times) * 1e6
+        return Reading({**percentiles(times), "cpu_s": cpu_s}, cores)
 
     def close(self) -> None:
         for link in self.links:

@@ -55,10 +55,10 @@ class PassageRunner(RigsRunner):
             rig.run(seconds / 10)  # the servers may have shrunk their buffers meanwhile
             samples[metric] = rig.run(seconds)
             check_passage(*rig.ends, *_asked(rig))
-        first = samples[next(iter(self._rigs))].cores
+        first = samples[next(iter(self._rigs))]
         others = max(sample.cores.others for sample in samples.values())
         values = {metric: samples[metric].rate for metric in self._rigs}
-        return Reading(values, replace(first, others=others))
+        return Reading({**values, "cpu_s": first.cpu_s}, replace(first.cores, others=others))
 
 
 def _asked(rig: Rig) -> tuple[Want, bytes]:

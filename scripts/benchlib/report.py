@@ -17,6 +17,8 @@ from .cases import ALL, Case, Target
 from .meter import Cores
 from .runners import Reading
 
+BEFORE = "before"  # the server that is pubsubd of another checkout
+_NO_WORSE = 0.98  # of it, to be as good
 _BUSY = 0.9  # of a core, or of all cores: from here on this is what limits
 _THREADED = ("nats",)  # more than one core may be at work there
 _FEW = 3  # runs; the spread of fewer says nothing
@@ -54,6 +56,17 @@ class Result:
     case: Case
     readings: dict[str, list[Reading]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> list[Target]:
+        """What is asked in this case; also beside another checkout, if that was measured."""
+        targets = list(self.case.targets)
+        if BEFORE in self.readings:
+            lower = {target.metric: target.lower for target in targets}
+            for metric, less in lower.items():
+                bound = 1 / _NO_WORSE if less else _NO_WORSE
+                targets.append(Target(metric, bound, (BEFORE,), lower=less))
+        return targets
 
     def disturbed(self, number: int) -> float:
         """How many cores something else used, at worst, during a round."""
@@ -172,7 +185,7 @@ def _asked(target: Target) -> str:
         return ""
     sign = "<=" if target.lower else ">="
     times = " x" if target.peers or target.base else ""
-    return f"{sign} {target.bound:g}{times}"
+    return f"{sign} {target.bound:.3g}{times}"
 
 
 def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
@@ -180,7 +193,7 @@ def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
     table = [["case", "metric", *servers, "asked", "measured", "quartiles", "against", ""]]
     for result in results:
         shown: set[str] = set()
-        targets = list(result.case.targets)
+        targets = result.targets
         metrics = {m for readings in result.readings.values() for r in readings for m in r.values}
         asked = {target.metric for target in targets}
         targets.extend(Target(metric, None) for metric in sorted(metrics - asked))
@@ -247,7 +260,7 @@ def as_json(results: Sequence[Result], about: dict[str, Any]) -> dict[str, Any]:
     cases: dict[str, Any] = {}
     for result in results:
         servers: dict[str, Any] = {}
-        for server in ALL:
+        for server in (*ALL, BEFORE):
             readings = result.readings.get(server, [])
             if not readings:
                 continue
@@ -269,7 +282,7 @@ def as_json(results: Sequence[Result], about: dict[str, Any]) -> dict[str, Any]:
                     "others": round(cores.others, 3),
                 },
             }
-        verdicts = [judge(result, target) for target in result.case.targets]
+        verdicts = [judge(result, target) for target in result.targets]
         cases[result.case.name] = {
             "title": result.case.title,
             "servers": servers,

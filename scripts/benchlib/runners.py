@@ -31,10 +31,10 @@ class Reading:
 
 
 def pair(without: Sample, beside: Sample, more: dict[str, float]) -> Reading:
+    """``without`` and ``with``; ``cpu_s`` is that of the latter, as in `ThroughputRunner`."""
     others = max(without.cores.others, beside.cores.others)
-    return Reading(
-        {"without": without.rate, "with": beside.rate, **more}, replace(beside.cores, others=others)
-    )
+    values = {"without": without.rate, "with": beside.rate, "cpu_s": beside.cpu_s, **more}
+    return Reading(values, replace(beside.cores, others=others))
 
 
 class Runner:

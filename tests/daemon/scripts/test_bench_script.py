@@ -37,9 +37,8 @@ def test_list_names_every_case_in_its_group() -> None:
     done = bench("--list")
     assert done.returncode == 0
     listed = [line.split()[0] for line in done.stdout.splitlines()]
-    groups = ("line", "hub", "mesh")
-    assert listed == [word for group in groups for word in (f"{group}:", *GROUPS[group])]
-    assert list(CASES) == [*GROUPS["line"], *GROUPS["hub"], *GROUPS["mesh"]]
+    assert listed == [word for name, cases in GROUPS.items() for word in (f"{name}:", *cases)]
+    assert list(CASES) == [name for cases in GROUPS.values() for name in cases]
 
 
 def test_the_analysis_has_cases_of_its_own() -> None:
@@ -78,6 +77,7 @@ def test_what_a_run_took_is_held_against_its_bound() -> None:
         (["line"], list(GROUPS["line"])),
         (["hub"], list(GROUPS["hub"])),
         (["mesh"], list(GROUPS["mesh"])),
+        (["workers"], list(GROUPS["workers"])),
         (["all"], list(CASES)),
         (["hub", "discover"], list(GROUPS["hub"])),
         (["churn", "ws-one-acked", "churn"], ["churn", "ws-one-acked"]),
@@ -93,7 +93,7 @@ def test_help_names_the_question_and_every_option() -> None:
     done = bench("--help")
     assert done.returncode == 0
     assert "Is this daemon as fast" in done.stdout
-    options = "--runs --seconds --servers --quick --short --json --markdown --list --check"
+    options = "--runs --seconds --servers --quick --short --before --json --markdown --list --check"
     assert [option for option in options.split() if option not in done.stdout] == []
 
 
@@ -109,6 +109,7 @@ def test_help_names_the_question_and_every_option() -> None:
         ["--extra", "-1"],
         ["--seconds", "0"],
         ["--json", "/no/such/directory/file"],
+        ["--before", "/no/such/checkout"],
         ["--no-such-option"],
     ],
 )
@@ -168,6 +169,24 @@ def test_one_message_doubled_among_thousands_fails_the_run(
     done = bench("one-16", *options, "--python", str(server))
     assert done.returncode == status, done.stdout + done.stderr
     assert ("ERROR one-16: pubsubd: " in done.stdout) == bool(status)
+
+
+def test_another_checkout_is_measured_beside_this_one(tmp_path: Path) -> None:
+    (tmp_path / "old" / "pubsubd").mkdir(parents=True)
+    server = tmp_path / "python"
+    started = f'#!{sys.executable}\nimport os\nopen("{tmp_path}/trees", "a").write('
+    started += 'os.environ["PYTHONPATH"] + chr(10))\n'
+    server.write_text(started + DOUBLING.format(python=sys.executable, doubled=0))
+    server.chmod(0o755)
+    options = ["--servers", "pubsubd", "--quick", "--runs", "1", "--seconds", "0.05"]
+    before = ["--before", str(tmp_path / "old"), "--python", str(server)]
+    done = bench("one-16", *options, *before)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "trees").read_text().split() == [str(ROOT), str(tmp_path / "old")]
+    head, _, *rows = (line.split() for line in done.stdout.splitlines())
+    assert head[2:4] == ["pubsubd", "before"]
+    judged = [(row[1], row[3]) for row in rows if "before" in row]
+    assert judged == [("rate", "0.98"), ("cpu_s", "1.02")]
 
 
 def test_a_missing_package_leaves_its_server_out_and_says_how_to_get_it(tmp_path: Path) -> None:
