@@ -6,7 +6,8 @@ The ``guarded`` variant keeps each server's own default bounds on slow consumers
 the case with a stalled subscriber needs them. The ``tls`` variant speaks TLS, the
 ``hub`` variant listens for WebSockets as well, and ``no-hub`` is pubsubd without a hub
 port. Those of the ``mesh`` variant are linked with one another: pubsubd in a mesh, nats in
-a cluster. The ``share`` variant is one of the relays in ``floors``.
+a cluster. The ``share`` variant is one of the relays in ``floors``. Of pubsubd, ``workers`` has
+two of them, and several variants can be had at once: ``tls+workers``.
 """
 
 from __future__ import annotations
@@ -133,8 +134,9 @@ class Server:
         self.monitor_port = 0
         self.route_port = 0
         self.companions: list[Server] = []
-        self.tls = variant == "tls"
         self._variant = variant
+        self._traits = frozenset(variant.split("+"))
+        self.tls = "tls" in self._traits
         self._peer = peer
         self._place: int = peer._place + 1 if peer else 1
         self._directory = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
@@ -184,9 +186,8 @@ class Server:
     def _pubsubd(self, python: str) -> list[str]:
         ports = str(self._directory / "ports.json")
         command = [python, "-m", "pubsubd", "serve", "--port=0", "--ports-file", ports]
-        no_hub = self._variant in ("no-hub", "workers")
-        command.append("--no-hub" if no_hub else "--hub-port=0")
-        if self._variant == "workers":
+        command.append("--no-hub" if "no-hub" in self._traits else "--hub-port=0")
+        if "workers" in self._traits:
             command.append("--workers=2")
         if self.tls:
             pair = certificate()
@@ -195,7 +196,7 @@ class Server:
             command += ["--mesh=bench", f"--node=bench-{self._place}"]
             if self._peer:
                 command.append(f"--peer=127.0.0.1:{self._peer.port}")
-        return [*command, *_HUB_FLAGS] if self._variant in ("hub", "mesh") else command
+        return [*command, *_HUB_FLAGS] if self._traits & {"hub", "mesh"} else command
 
     def _nats(self, guarded: bool) -> list[str]:
         self.monitor_port = _free_port()
@@ -262,7 +263,8 @@ class Server:
                 if self.name == "pubsubd":
                     ports = json.loads((self._directory / "ports.json").read_text())
                     self.port = ports["line"]["port"]
-                    self.hub_port = ports["hub"]["port"] if self._variant in ("hub", "mesh") else 0
+                    if self._traits & {"hub", "mesh"}:
+                        self.hub_port = ports["hub"]["port"]
                 connect(self).close()
                 if self.hub_port:
                     socket.create_connection(("127.0.0.1", self.hub_port), 5).close()
@@ -282,7 +284,7 @@ class Server:
         return self.pid, *self._workers(), *(server.pid for server in self.companions)
 
     def _workers(self) -> list[int]:
-        if self._variant != "workers":
+        if "workers" not in self._traits:
             return []
         found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(word) for word in found.split()]

@@ -10,29 +10,59 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .cases import Case, Target, mixed, new_names, one_name
-from .meter import process_seconds
+from .handshakes import HandshakesRunner
+from .hubwires import HUB, WebSocketWire
+from .meter import Cores, process_seconds
 from .runners import Reading, Runner
 from .servers import Fleet
 from .traffic import KIB, Plan, Rig
 
-_VARIANTS = {"one": "no-hub", "two": "workers"}
-
 
 class WorkersRunner(Runner):
-    """``one``, ``two``: messages published a second, with as many workers.
+    """``one``, ``two``: what is done a second, with as many workers.
 
-    ``one_s``, ``two_s``: seconds of the busiest process for a million of them.
+    ``one_s``, ``two_s``: seconds of the busiest process for a million of it.
     """
 
-    def __init__(self, fleet: Fleet, plan: Plan) -> None:
+    def __init__(self, fleet: Fleet, variant: str) -> None:
+        self._servers = {
+            "one": fleet.get("pubsubd", variant),
+            "two": fleet.get("pubsubd", f"{variant}+workers"),
+        }
+        self.server = self._servers["two"]
+
+    def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
+        """How many were done, in how many seconds, and who used the processor."""
+        raise NotImplementedError
+
+    def run(self, seconds: float) -> Reading:
+        values = {}
+        cores = Cores()
+        for metric, server in self._servers.items():
+            pids = server.pids
+            before = [process_seconds(pid) for pid in pids]
+            done, took, cores = self.count(metric, seconds)
+            used = [process_seconds(pid) - had for pid, had in zip(pids, before, strict=True)]
+            values[metric] = done / took
+            values[f"{metric}_s"] = max(used) / done * 1e6
+        return Reading(values, cores)
+
+
+class MessagesRunner(WorkersRunner):
+    """Messages of a plan, on the line port, or in the protocol of a hub port."""
+
+    def __init__(
+        self, fleet: Fleet, variant: str, plan: Plan, wire: WebSocketWire | None = None
+    ) -> None:
+        super().__init__(fleet, variant)
         self._rigs: dict[str, Rig] = {}
         try:
-            for metric, variant in _VARIANTS.items():
-                self._rigs[metric] = Rig(fleet.get("pubsubd", variant), plan)
+            for metric, server in self._servers.items():
+                door = None if wire is None else server.door(wire)
+                self._rigs[metric] = Rig(server, plan, door, door)
         except BaseException:
             self.close()
             raise
-        self.server = self._rigs["two"].server
 
     def settle(self) -> None:
         for rig in self._rigs.values():
@@ -43,35 +73,41 @@ class WorkersRunner(Runner):
             rig.verify()
             rig.run(seconds)
 
-    def run(self, seconds: float) -> Reading:
-        values = {}
-        cores = None
-        for metric, rig in self._rigs.items():
-            rig.run(seconds / 10)
-            pids = rig.server.pids
-            before = [process_seconds(pid) for pid in pids]
-            sample = rig.run(seconds)
-            used = [process_seconds(pid) - had for pid, had in zip(pids, before, strict=True)]
-            values[metric] = sample.rate
-            values[f"{metric}_s"] = max(used) / sample.messages * 1e6
-            cores = sample.cores
-        assert cores is not None
-        return Reading(values, cores)
+    def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
+        sample = self._rigs[metric].run(seconds)
+        return sample.messages, sample.seconds, sample.cores
 
     def close(self) -> None:
         for rig in self._rigs.values():
             rig.close()
 
 
-def _case(name: str, title: str, plan: Callable[[], Plan]) -> Case:
-    def make(fleet: Fleet, _server: str) -> Runner:
-        return WorkersRunner(fleet, plan())
+class GreetingsRunner(WorkersRunner):
+    """Handshakes of TLS."""
 
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, "no-hub+tls")
+        self._runners = {name: HandshakesRunner(one) for name, one in self._servers.items()}
+
+    def prepare(self, seconds: float) -> None:
+        for runner in self._runners.values():
+            runner.prepare(seconds)
+
+    def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
+        reading = self._runners[metric].run(seconds)
+        return reading.values["handshakes"] * seconds, seconds, reading.cores
+
+
+def _case(name: str, title: str, make: Callable[[Fleet], Runner]) -> Case:
     targets = (
         Target("two", None, base="one"),
         Target("two_s", 1 / 1.6, base="one_s", lower=True),
     )
-    return Case(name, title, make, targets, ("pubsubd",))
+    return Case(name, title, lambda fleet, _server: make(fleet), targets, ("pubsubd",))
+
+
+def _line(plan: Callable[[], Plan], variant: str = "no-hub") -> Callable[[Fleet], Runner]:
+    return lambda fleet: MessagesRunner(fleet, variant, plan())
 
 
 WORKER_CASES: dict[str, Case] = {
@@ -80,22 +116,33 @@ WORKER_CASES: dict[str, Case] = {
         _case(
             "workers-fan-100",
             "1:100, 128 B, two workers beside one",
-            lambda: one_name(128, 100, window=256 * KIB),
+            _line(lambda: one_name(128, 100, window=256 * KIB)),
         ),
         _case(
             "workers-all-to-all",
             "10:10, 16 B, all to all",
-            lambda: one_name(16, 10, publishers=10),
+            _line(lambda: one_name(16, 10, publishers=10)),
         ),
         _case(
             "workers-mixed",
             "4:1, 64 names x 100 lengths",
-            lambda: replace(mixed(), publishers=4),
+            _line(lambda: replace(mixed(), publishers=4)),
         ),
         _case(
             "workers-new-names",
             "4:1, every name new",
-            lambda: replace(new_names(), publishers=4),
+            _line(lambda: replace(new_names(), publishers=4)),
+        ),
+        _case(
+            "workers-tls",
+            "4:4 over TLS, 16 B, all to all",
+            _line(lambda: one_name(16, 4, publishers=4), "no-hub+tls"),
+        ),
+        _case("workers-handshakes", "TLS handshakes", GreetingsRunner),
+        _case(
+            "workers-hub-100",
+            "1:100 over WebSocket, 128 B",
+            lambda fleet: MessagesRunner(fleet, "hub", one_name(128, 100, window=256 * KIB), HUB),
         ),
     )
 }
