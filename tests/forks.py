@@ -14,6 +14,7 @@ import functools
 import gc
 import importlib
 import json
+import logging
 import os
 import runpy
 import selectors
@@ -148,7 +149,24 @@ def _main() -> None:
     sys.argv[1:] = words
     sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
-    runpy.run_module("pubsubd", run_name="__main__", alter_sys=True)
+    status: list[int] = []
+    atexit.register(_leave, status)  # before all that the command registers, so after it
+    try:
+        runpy.run_module("pubsubd", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, int | None):
+            status.append(ended.code or 0)
+        raise
+
+
+def _leave(status: list[int]) -> None:
+    """End without taking apart all that was imported, which is most of what a command costs."""
+    if status:
+        with contextlib.suppress(Exception):  # what cannot be written the interpreter tells itself
+            logging.shutdown()
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(*status)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import itertools
 import json
 import socket
 import struct
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -32,38 +31,21 @@ from pubsubd.protocol.limits import TURN, HubLimits, Limits
 from pubsubd.protocol.wire import Decoder
 from pubsubd.routing.outbox import Pieces
 from tests.daemons import DEADLINE, Daemon
+from tests.messages import HUB_A, HUB_B, connect_a, message_a, message_b
 from tests.rights import say, work
 
-HUB_A = "@(cloudflare/signal-hub)"
-HUB_B = "cloudflare/signal-hub"
-
-
-def message_a(kind: str, payload: Any = None, *, me: str = "@(browser/ann)", **more: Any) -> Any:
-    """Return a message of dialect A, with all of its keys."""
-    return {
-        "id": str(uuid.uuid4()),
-        "from": me,
-        "to": HUB_A,
-        "type": kind,
-        "payload": payload,
-        "pattern": "tell",
-        "correlationId": None,
-        "timestamp": 0,
-        "metadata": {},
-        "ttl": None,
-        "signature": None,
-    } | more
-
-
-def message_b(kind: str, payload: Any = None, *, me: str = "browser/ann", **more: Any) -> Any:
-    """Return a message of dialect B."""
-    return {"type": kind, "from": me, "to": HUB_B, "payload": payload} | more
-
-
-def connect_a(**metadata: Any) -> dict[str, Any]:
-    """Return the metadata of a hub:connect in dialect A."""
-    return {"protocolVersion": "0.1.0", "capabilities": ["send", "receive"]} | metadata
-
+__all__ = [
+    "HUB_A",
+    "HUB_B",
+    "UPGRADE",
+    "Lines",
+    "Room",
+    "Socket",
+    "client_frame",
+    "connect_a",
+    "message_a",
+    "message_b",
+]
 
 UPGRADE = (
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

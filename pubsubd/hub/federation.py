@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from pubsubd.broker.faults import Endable
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import mirrors
@@ -42,9 +43,20 @@ BURST = 100
 Answer = Callable[[list[str] | None], None]
 """Called with the words of an answer after its token; None if none came in time."""
 
-Delivered = Callable[[int | None], None]
-"""Called with when a message was delivered, in milliseconds since the epoch; None if it was not, or
-if nobody has said so."""
+
+class Delivered(Protocol):
+    """Takes what has become of a message to an actor of another daemon."""
+
+    @property
+    def peer(self) -> Endable:
+        """The sender, which ends if this fails."""
+
+    def __call__(self, at: int | None) -> None:
+        """Take when it was delivered, in milliseconds since the epoch.
+
+        None if it was not, or if nobody has said so.
+        """
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -113,7 +125,7 @@ class Streams(Protocol):
         body: bytes,
         *,
         ask: bool,
-        answer: Callable[[int | None], None] | None,
+        answer: Delivered | None,
     ) -> bool:
         """Send a message to an actor; return False if too many are under way."""
 

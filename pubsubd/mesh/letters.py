@@ -187,8 +187,10 @@ class Letters:
                 if over():
                     break
         finally:
-            self.answer()
-            self.after()
+            try:
+                self.answer()
+            finally:
+                self.after()
         return bool(inbox) or self._steps is not None
 
     def _guard(self, node: str, call: Callable[..., None], *arguments: object) -> None:

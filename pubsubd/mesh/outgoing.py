@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Protocol
 
-from pubsubd.broker.faults import Faults
+from pubsubd.broker.faults import Endable, Faults
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.state import State
@@ -37,9 +38,19 @@ _STREAMS = 1_024  # above, those of daemons that are forgotten are dropped
 _STEP = 64  # letters between two looks at the clock
 _LONGEST = 1.0  # seconds until letters are sent again, and a round trip
 
-Answer = Callable[[int | None], None]
-"""Called with when a letter was delivered, in milliseconds since the epoch; None if it was not, or
-if nobody has said so."""
+
+class Answer(Protocol):
+    """Takes what has become of a letter."""
+
+    @property
+    def peer(self) -> Endable:
+        """Who waits for it, and ends if taking it fails."""
+
+    def __call__(self, at: int | None) -> None:
+        """Take when it was delivered, in milliseconds since the epoch.
+
+        None if it was not, or if nobody has said so.
+        """
 
 
 class _Letter:
@@ -51,9 +62,10 @@ class _Letter:
         pair: sender and receiver.
         wanted, key, body: see the module.
         answer: called with what has become of it.
+        size: bytes that it takes.
     """
 
-    __slots__ = ("after", "answer", "at", "body", "key", "pair", "sent", "wanted")
+    __slots__ = ("after", "answer", "at", "body", "key", "pair", "sent", "size", "wanted")
 
     def __init__(
         self,
@@ -72,11 +84,7 @@ class _Letter:
         self.key = key
         self.body = body
         self.answer = answer
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes."""
-        return len(self.body) + _WEIGHT
+        self.size = len(body) + _WEIGHT
 
 
 class _Out:
@@ -210,15 +218,14 @@ class Outgoing:
             return
         if out.latest.get(letter.pair) == number:
             del out.latest[letter.pair]
-        size = letter.size
-        out.size -= size
-        self.size -= size
+        out.size -= letter.size
+        self.size -= letter.size
         self.lost += at is None
         if letter.answer is not None:
             try:
                 letter.answer(at)
             except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
-                self._faults.note(error, "hub")
+                self._faults.end(letter.answer.peer, error)
 
     def _take(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         """Take a confirmation."""

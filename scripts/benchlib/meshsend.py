@@ -9,6 +9,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from tests.messages import connect_a, message_a
+
 from .links import PATIENCE_SECONDS, BenchError, Link
 from .meshservers import door, linked, wait_wanted
 from .meter import Meter
@@ -19,7 +21,6 @@ from .servers import Fleet, Server
 
 _LINE = b"bench/line"
 _TURN = 100  # messages of one kind before those of the next
-_HUB = "@(cloudflare/signal-hub)"
 
 
 class _Actor:
@@ -30,23 +31,11 @@ class _Actor:
         self.socket = socket.create_connection(("127.0.0.1", server.hub_port), PATIENCE_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         capabilities = {"capabilities": ["bench"]}
-        self.ask("hub:connect", None, metadata={"protocolVersion": "0.1.0", **capabilities})
+        self.ask("hub:connect", None, metadata=connect_a(**capabilities))
         self.ask("hub:register", {"actorAddress": self.address, **capabilities})
 
     def message(self, kind: str, payload: Any, **more: Any) -> bytes:
-        message = {
-            "id": "1",
-            "from": self.address,
-            "to": _HUB,
-            "type": kind,
-            "payload": payload,
-            "pattern": "tell",
-            "correlationId": None,
-            "timestamp": 0,
-            "metadata": {},
-            "ttl": None,
-            "signature": None,
-        } | more
+        message = message_a(kind, payload, me=self.address, **more)
         return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
     def send(self, to: _Actor, pattern: str) -> bytes:

@@ -85,6 +85,19 @@ def default_python() -> str:
     return str(own) if own.exists() else sys.executable
 
 
+def version(python: str) -> str:
+    """What this checkout's pubsubd calls itself, and whether its scanner is the compiled one."""
+    command = [python, "-m", "pubsubd", "--version"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    told = "pubsubd does not tell its version"
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            command, env=environment, check=False, capture_output=True, text=True, timeout=60
+        )
+        told = done.stdout.strip() or told
+    return told
+
+
 def _wire(name: str, variant: str) -> Wire:
     if name in floors.FLOORS:
         return floors.SHARED if variant == "share" else floors.RELAYED

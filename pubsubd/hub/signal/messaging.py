@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET
 
+from pubsubd.broker.peer import Peer
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
@@ -50,6 +52,42 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
         signal.reply(message, "hub:delivery_ack", ack)
 
 
+@dataclass(slots=True)
+class _Sent:
+    """A message to an actor of another daemon, whose sender is told what has become of it.
+
+    Attributes:
+        signal: the sender.
+        message: as it has come.
+        target: the actor, as the sender has called it.
+        ident: of the message, for the acknowledgement of an ask in dialect A.
+    """
+
+    signal: Signal
+    message: m.Incoming
+    target: str
+    ident: str
+
+    @property
+    def peer(self) -> Peer:
+        """The sender's connection."""
+        return self.signal.connection.peer
+
+    def __call__(self, at: int | None) -> None:
+        """Tell the sender what there is to tell."""
+        signal, message = self.signal, self.message
+        if signal.connection.left or self.peer.ending is not None:
+            return
+        if at is None:
+            try:
+                _tell_unknown(signal, message, self.target)
+            except RefusedError as error:
+                signal.error(error.code, error.text, error.details, message)
+        elif message.pattern == "ask" and signal.dialect == "A":
+            ack = r.DeliveryAck(message_id=self.ident, delivered_at=at)
+            signal.reply(message, "hub:delivery_ack", ack)
+
+
 def _send_elsewhere(
     signal: Signal, message: m.Incoming, node: str, key: str, target: str, delivery: r.Delivery
 ) -> None:
@@ -57,26 +95,12 @@ def _send_elsewhere(
 
     What becomes of it matters for an ask; in B also for a tell, if the actor is not there.
     """
-    federation, connection = signal.connection.hub.federation, signal.connection
+    federation = signal.connection.hub.federation
     assert federation is not None
-    ask, in_a = message.pattern == "ask", signal.dialect == "A"
-
-    def answer(at: int | None) -> None:
-        if connection.left or connection.peer.ending is not None:
-            return
-        if at is None:
-            try:
-                _tell_unknown(signal, message, target)
-            except RefusedError as error:
-                signal.error(error.code, error.text, error.details, message)
-        elif ask and in_a:
-            ident = text_of(message.id) or delivery.id
-            ack = r.DeliveryAck(message_id=ident, delivered_at=at)
-            signal.reply(message, "hub:delivery_ack", ack)
-
-    if not federation.send(
-        node, key, delivery, ask=ask, answer=answer if ask or not in_a else None
-    ):
+    ask, sent = message.pattern == "ask", None
+    if ask or signal.dialect != "A":
+        sent = _Sent(signal, message, target, text_of(message.id) or delivery.id)
+    if not federation.send(node, key, delivery, ask=ask, answer=sent):
         text = f"too many messages to the daemon {node} are under way"
         raise RefusedError("rate_limited", text, {"retryAfter": 1})
 

@@ -14,6 +14,25 @@ from tests.federations import BareHub
 from tests.webs import Web
 
 
+class Told:
+    """One who waits for what becomes of a message.
+
+    Attributes:
+        ended: why it was ended.
+    """
+
+    def __init__(self, take: Callable[[int | None], None]) -> None:
+        self.peer = self
+        self.ended: list[str] = []
+        self._take = take
+
+    def __call__(self, at: int | None) -> None:
+        self._take(at)
+
+    def end(self, code: str, _text: str) -> None:
+        self.ended.append(code)
+
+
 class Office:
     """The streams of one daemon, and what is delivered there.
 
@@ -44,10 +63,11 @@ class Office:
     def send(self, to: str, number: int, sender: str = "x/ann", key: str = "x/bob") -> bool:
         """Send a numbered message; what becomes of it is told once."""
 
-        def answer(at: int | None) -> None:
+        def take(at: int | None) -> None:
             assert number not in self.told
             self.told[number] = at
 
+        answer = Told(take)
         body = b"%b %d" % (sender.encode(), number)
         sent = self.streams.send(to, (sender, key), key, body, ask=number % 7 == 0, answer=answer)
         self.mesh.letters.post()
@@ -193,17 +213,19 @@ def test_what_an_earlier_start_of_a_daemon_has_not_confirmed_is_told_and_not_sen
     assert again.heard == {"x/ann x/bob": [2]}
 
 
-def test_a_fault_of_one_who_is_told_is_not_the_others_fault() -> None:
+def test_a_fault_of_one_who_is_told_ends_that_one_alone() -> None:
     web, offices = start("ab")
     near = offices["a"]
 
     def fail(_at: int | None) -> None:
         raise RuntimeError
 
-    near.streams.send("b", ("x/ann", "x/bob"), "x/bob", b"x/ann 1", ask=True, answer=fail)
+    told = Told(fail)
+    near.streams.send("b", ("x/ann", "x/bob"), "x/bob", b"x/ann 1", ask=True, answer=told)
     near.send("b", 2)
     web.run(0.1)
     assert near.told.keys() == {2}
+    assert told.ended == ["internal-error"]
     assert near.mesh.broker.faults.counts.total() == 1
 
 
