@@ -49,6 +49,13 @@ class Sampler(Protocol):
         """Take note of frames of ``peer``, among them ``count`` messages."""
 
 
+class Sibling(Receiver, Protocol):
+    """Another worker of this daemon."""
+
+    def subscribers(self, name: bytes) -> int:
+        """Return how many receivers there get ``name``, at least, if it wants that."""
+
+
 Notes = tuple[bytes, list[object]]
 
 
@@ -87,7 +94,7 @@ class Delivery:
         self.vouching = False
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
-        self.siblings: Collection[Receiver] = ()
+        self.siblings: Collection[Sibling] = ()
         self.ship: Callable[[], None] = lambda: None
         self.touched: list[Targets | CopyTargets | Denied] = []
         self._run = _Run(self.router.nobody)
@@ -133,7 +140,12 @@ class Delivery:
         run.frames.append(frame)
         run.notes.append(note)
         self.counters.messages_in += 1
-        return run.count
+        return run.count + self._count_more(targets, name) if self.siblings else run.count
+
+    def _count_more(self, targets: Targets | CopyTargets, name: bytes) -> int:
+        """Return how many receivers more a message has at other workers, each of which is one."""
+        members = (targets.direct if isinstance(targets, CopyTargets) else targets).members
+        return sum(one.subscribers(name) - 1 for one in self.siblings if one in members)
 
     def withhold(self, peer: Peer) -> None:
         """Take back what is put to a peer that does not get what it has published itself."""

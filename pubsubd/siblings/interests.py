@@ -1,14 +1,16 @@
 """What the receivers of this worker subscribe, for the other workers to know.
 
-A key is told when it gets its first subscriber here, and when it loses its last: others need not
-know how many there are. Changes are gathered and told together.
+A key is told when it gets its first subscriber here, and when it loses its last. Of exact names,
+which publishers on the hub port are told the number of subscribers of, each change of that is told.
+Changes are gathered and told together.
 
 Invariants:
 
 - ``counts[kind][key]`` is the number of this worker's own receivers that subscribe a key; siblings
   do not count, nor do the daemon's own names, which no message has.
 - ``subscribers`` has how many of these keys each receiver subscribes, of those that do.
-- ``_changed`` has the keys whose being there is not what the others were told last.
+- ``_changed`` has the keys whose being there is not what the others were told last, and
+  ``_counted`` names that are there as before, but with another number of subscribers.
 """
 
 from __future__ import annotations
@@ -57,6 +59,7 @@ class Interests:
         self.subscribers: dict[Receiver, int] = {}
         self.on_subscribers: Callable[[], None] = lambda: None
         self._changed: dict[tuple[str, Any], bool] = {}
+        self._counted: dict[bytes, None] = {}
         for kind, table in self._tables.items():
             table.watch = partial(self._note, kind, self.counts[kind])
         router.on_repair = self.recount
@@ -81,6 +84,8 @@ class Interests:
             counts.pop(key, None)
         if not before or before + by <= 0:
             self._change(kind, key, before > 0)
+        elif kind == "n":
+            self._counted[key] = None
         if by > 0:
             self._subscribed(peer)
 
@@ -116,7 +121,7 @@ class Interests:
     @property
     def pending(self) -> bool:
         """Whether there are changes that the others have not been told."""
-        return bool(self._changed)
+        return bool(self._changed or self._counted)
 
     def changes(self) -> bytes:
         """Return what tells the others of changes that they do not know, as many as go at once."""
@@ -125,6 +130,11 @@ class Interests:
         while changed and len(lines) < _LINES:
             kind, key = next(iter(changed))
             lines.append(_line(kind, key, changed.pop((kind, key))))
+        counts, counted = self.counts["n"], self._counted
+        while not changed and counted and len(lines) < _LINES:
+            name, _ = counted.popitem()
+            if name in counts:
+                lines.append(b"=n%b %d\n" % (name, counts[name]))
         return b"".join(lines)
 
     def everything(self) -> Iterator[bytes]:
@@ -133,7 +143,10 @@ class Interests:
             keys = list(counts)
             for start in range(0, len(keys), _LINES):
                 part = keys[start : start + _LINES]
-                yield b"".join(_line(kind, key, True) for key in part if key in counts)
+                lines = [_line(kind, key, True) for key in part if key in counts]
+                if kind == "n":
+                    lines += [b"=n%b %d\n" % (key, counts[key]) for key in part if key in counts]
+                yield b"".join(lines)
 
 
 def _line(kind: str, key: Any, there: bool) -> bytes:
@@ -143,15 +156,28 @@ def _line(kind: str, key: Any, there: bool) -> bytes:
     return b"%b%b%b\n" % (sign, kind.encode(), key)
 
 
-def follow(router: Router, sibling: Receiver, lines: bytes) -> Iterator[None]:
-    """Let a sibling subscribe, and no longer subscribe, what it has told; in steps."""
+def follow(
+    router: Router, sibling: Receiver, lines: bytes, counts: dict[bytes, int]
+) -> Iterator[None]:
+    """Let a sibling subscribe, and no longer subscribe, what it has told; in steps.
+
+    Args:
+        router: of this worker.
+        sibling: who has told it.
+        lines: see :meth:`Interests.changes`.
+        counts: name -> how many subscribe it there, if these are several.
+    """
     for line in lines.split(b"\n"):
         if not line:
             continue
         there, kind, key = line[:1] == b"+", line[1:2], line[2:]
-        if kind == b"s":
+        if line.startswith(b"="):
+            name, _, number = key.partition(b" ")
+            counts[name] = int(number)
+        elif kind == b"s":
             (router.subscribe if there else router.unsubscribe)(sibling, key)
         elif kind == b"n":
+            counts.pop(key, None)
             (router.subscribe_name if there else router.unsubscribe_name)(sibling, key)
         else:
             make = Pattern.dots if kind == b"." else Pattern.slashes

@@ -78,7 +78,12 @@ class Sibling:
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
         self._frames = frames.Frames()
         self._work: Iterator[None] | None = None  # what is left of the present frame
+        self._counts: dict[bytes, int] = {}  # subscribers there of a name, if several
         self._speakers: dict[tuple[bytes, int], Peer] = {}
+
+    def subscribers(self, name: bytes) -> int:
+        """Return how many receivers there get ``name``, at least, if it wants that."""
+        return self._counts.get(name, 1)
 
     # Out
 
@@ -269,7 +274,7 @@ class Sibling:
             self.introduced = True
             siblings.note_introduced()
             return
-        for number, _ in enumerate(follow(siblings.broker.router, self, lines), 1):
+        for number, _ in enumerate(follow(siblings.broker.router, self, lines, self._counts), 1):
             if number % _STEP == 0:
                 yield
 

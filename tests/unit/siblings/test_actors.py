@@ -42,6 +42,34 @@ def test_what_was_published_before_a_message_comes_before_it(two):
     assert [one["type"] for one in two[1].hears("bob")] == ["n", "t", "n"]
 
 
+def test_an_acknowledgement_counts_the_subscribers_of_all_workers(two):
+    publish = message_b("hub:publish", {"topic": "news", "type": "n", "data": 1}, me="x/ann")
+
+    def counted() -> int:
+        two.settle()
+        two[0].say("ann", publish)
+        (ack,) = [one for one in two[0].hears("ann") if one["type"] == "hub:delivery_ack"]
+        assert ack["payload"]["subscriberCount"] == ack["payload"]["deliveredCount"]
+        return ack["payload"]["deliveredCount"]
+
+    for number in range(5):
+        two[1].join(f"s{number}")
+        two[1].say(f"s{number}", message_b("hub:subscribe", {"topic": "news"}))
+        assert counted() == number + 1
+    two[1].say("s0", message_b("hub:unsubscribe", {"topic": "news"}))
+    assert counted() == 4
+    two[0].say("ann", message_b("hub:subscribe", {"topic": "news"}, me="x/ann"))
+    assert counted() == 5
+    two.kill(1)
+    assert counted() == 1
+    two.all[1] = HubWorker(two, 1)
+    two[1].join("s")
+    two[1].say("s", message_b("hub:subscribe", {"topic": "news"}))
+    two[0].link(1)
+    two[1].link(0)
+    assert counted() == 2
+
+
 def test_an_ask_is_answered_and_one_for_nobody_refused(two):
     two[0].join("amy")
     two[0].register_a("amy")
