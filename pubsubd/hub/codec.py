@@ -28,7 +28,6 @@ PLAIN = "pubsub:message"
 
 _encode = msgspec.json.Encoder().encode
 _DATA = b'"data'
-_KNOWN = 256  # names whose texts are remembered
 _SPACE = b" \t\r\n"
 
 
@@ -159,23 +158,10 @@ def from_line(name: bytes, data: bytes, sender: str, trusted: bool) -> Message:
             metadata if metadata.startswith(b"{") else None,
         )
     try:
-        payload = b'{"name":%b,"data":%b}' % (_names[name], _encode(data.decode()))
+        plain = {"name": name.decode(), "data": data.decode()}
     except UnicodeDecodeError:
-        payload = b'{"name":%b,"dataBase64":"%b"}' % (_names[name], base64.b64encode(data))
-    return Message(name, PLAIN, payload, sender)
-
-
-class _Names(dict[bytes, bytes]):
-    """Names as JSON texts; some are remembered."""
-
-    def __missing__(self, name: bytes) -> bytes:
-        if len(self) >= _KNOWN:
-            self.clear()
-        self[name] = text = _encode(name.decode())
-        return text
-
-
-_names = _Names()
+        plain = {"name": name.decode(), "dataBase64": base64.b64encode(data).decode()}
+    return Message(name, PLAIN, _encode(plain), sender)
 
 
 def _read(data: bytes) -> _Inner | None:

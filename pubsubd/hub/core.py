@@ -142,7 +142,7 @@ class HubCore:
         if known is not None:
             return known[1]
         batches = self._batches
-        if len(batches) >= _BATCHES or sum(one.size for _, one in batches.values()) > _KEPT:
+        if len(batches) >= _BATCHES or sum([one.size for _, one in batches.values()]) > _KEPT:
             batches.clear()
         noted, notes = self.broker.delivery.notes
         if noted is chunk and None not in notes:

@@ -42,7 +42,8 @@ _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
 _PARSING = 0.001  # seconds of parsing before the line protocol is carried out
 _SMALL = 1_024  # bytes of a publication after which one does not look at the clock
 _LINE_VERBS = (b"pub", b"sub", b"unsub")
-_TOGETHER = 512  # of so many that are alike, or half as many others
+_TOGETHER = 512  # of so many that are alike and little, or half as many others
+_LITTLE = 512  # bytes
 _MANY = 16  # messages in what is parsed at once: these are small
 _DONE = object()
 _EXPIRED = 8  # steps of ending expired registrations, in one turn
@@ -232,7 +233,7 @@ class HubProtocol(HubConnection):
                 left -= 1
                 try:
                     if type(event) is bytes:
-                        together -= 1 if take(hub, self, event) else 2
+                        together -= 1 if take(hub, self, event) and len(event) <= _LITTLE else 2
                         self.again = False
                         if self.lines:  # the turn was the broker's
                             more = self._waiting

@@ -94,8 +94,12 @@ class Batch:
     )
 
     def __init__(self, messages: Iterable[Message], now_ms: int) -> None:
-        self._unread: Iterator[Message] | None = iter(messages)
+        self._unread: Iterator[Message] | None = None
         self._messages: list[Message] = []
+        if isinstance(messages, list):
+            self._messages = messages
+        else:
+            self._unread = iter(messages)
         self._now = now_ms
         self._ids: list[bytes] = []
         self._ready: set[tuple[Form, bool]] = set()  # the texts that are all rendered
@@ -108,8 +112,8 @@ class Batch:
     @property
     def messages(self) -> list[Message]:
         """The messages, in order."""
-        while self._read_some():
-            pass
+        while self._unread is not None:
+            self._read_some(self._unread)
         return self._messages
 
     @property
@@ -125,29 +129,28 @@ class Batch:
         key = form, wrapped and form is Form.HUB
         if key in self._ready:
             return True
-        if self._read_some() or self._render_some(*key):
-            return False
-        self._ready.add(key)
-        return True
+        self._go_on(key)
+        return False
 
-    def _read_some(self) -> bool:
-        if self._unread is None:
-            return False
-        more = list(islice(self._unread, STEP))
+    def _go_on(self, key: tuple[Form, bool]) -> None:
+        if self._unread is not None:
+            self._read_some(self._unread)
+        else:
+            self._render_some(key)
+
+    def _read_some(self, unread: Iterator[Message]) -> None:
+        more = list(islice(unread, STEP))
         self._messages += more
         if len(more) < STEP:
             self._unread = None
-        return True
 
-    def _render_some(self, form: Form, wrapped: bool) -> bool:
-        key = form, wrapped
+    def _render_some(self, key: tuple[Form, bool]) -> None:
+        form, wrapped = key
         texts = self.texts.get(key)
         if texts is None:
             texts = self.texts[key] = []
         start = len(texts)
         messages = self._messages[start : start + STEP]
-        if not messages:
-            return False
         if form is Form.HUB:
             more = self._hub_halves(messages, self._identify(start, len(messages)), wrapped)
         elif form is Form.SYNAP:
@@ -156,7 +159,8 @@ class Batch:
             more = _envelopes(messages)
         texts += more
         self.size += sum([len(before) + len(after) for before, after in more])
-        return True
+        if len(texts) == len(self._messages):
+            self._ready.add(key)
 
     def hub(self, framing: Framing, wrapped: bool, to: bytes) -> bytes:
         """Return all messages in the form of Signal Hub.
@@ -194,11 +198,8 @@ class Batch:
         key = form, framing
         found = self._frames.get(key)
         if found is None:
-            tail, heads = framing.tail, _Heads(framing)
-            pieces: list[bytes] = []
-            for text, _ in self._halves(form, False):
-                pieces += heads[len(text)], text, tail
-            found = b"".join(pieces)
+            frame = framing.frame
+            found = b"".join([frame(text) for text, _ in self._halves(form, False)])
             self._make_room(len(found))
             self._frames[key] = found
         return found
@@ -214,20 +215,21 @@ class Batch:
 
     def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
         """Return the stretches before the first ``to``, between each two, and behind the last."""
-        heads, tail = _Heads(framing), framing.tail
+        head, tail = framing.head, framing.tail
         stretches = []
         left = b""
         for before, after in self._halves(Form.HUB, wrapped):
-            stretches.append(left + heads[len(before) + length + len(after)] + before)
+            stretches.append(left + head(len(before) + length + len(after)) + before)
             left = after + tail if tail else after
         stretches.append(left)
         return stretches
 
     def _halves(self, form: Form, wrapped: bool) -> list[tuple[bytes, bytes]]:
         """Return the JSON texts, each in two parts: before ``to`` and behind it."""
-        while not self.prepare(form, wrapped):
-            pass
-        return self.texts[form, wrapped]
+        key = form, wrapped
+        while key not in self._ready:
+            self._go_on(key)
+        return self.texts[key]
 
     def _identify(self, start: int, count: int) -> list[bytes]:
         """Return the identifiers of so many messages; new ones if they have none."""
@@ -254,18 +256,6 @@ class Batch:
             sender, kind, end = parts
             halves.append((b'{"id":"' + id_ + sender, kind + message.payload + end))
         return halves
-
-
-class _Heads(dict[int, bytes]):
-    """What a framing puts before a text, by its length."""
-
-    def __init__(self, framing: Framing) -> None:
-        super().__init__()
-        self._head = framing.head
-
-    def __missing__(self, size: int) -> bytes:
-        self[size] = head = self._head(size)
-        return head
 
 
 def _synap(messages: list[Message], ids: list[bytes], now: int) -> list[tuple[bytes, bytes]]:

@@ -602,8 +602,9 @@ class Router:
     def _note_few(self) -> None:
         values = self.index.values
         few = self._few = tuple(values.items()) if len(values) <= _SCAN else ()
-        simple = not self._others and not self.copies.beginnings
-        self._plain = tuple((one, _alone(holder)) for one, holder in few) if simple else ()
+        self._plain = ()
+        if few and not self._others and not self.copies.beginnings:
+            self._plain = tuple((one, _alone(holder)) for one, holder in few)
 
     def _change(self, substring: bytes) -> None:
         """Forget what was known before ``substring`` changed."""

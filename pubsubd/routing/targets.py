@@ -106,9 +106,8 @@ class Targets:
         "handed",
         "members",
         "peers",
+        "special",
     )
-
-    special = False
 
     def __init__(self, members: Iterable[Receiver], bundle: Bundle | None = None) -> None:
         self.members = tuple(members)
@@ -123,6 +122,7 @@ class Targets:
         self.enqueue = self.enqueues[0] if len(self.enqueues) == 1 and self.far is None else None
         self.cost = len(self.enqueues)
         self.enqueued = self.handed = 0
+        self.special = False  # read once a run: a slot takes a tenth of the time of the class's
 
 
 class CopyTargets:

@@ -191,8 +191,9 @@ def _delivery(
     """Return the delivery for all receivers, without its ``to``."""
     kind = checked_type(payload.type)
     metadata = read_object(message.metadata)
-    for guarded in (*_GUARDED, *_MARKS):
-        metadata.pop(guarded, None)
+    if metadata:
+        for guarded in (*_GUARDED, *_MARKS):
+            metadata.pop(guarded, None)
     original = text_of(message.id) or ""
     metadata |= {"forwarded": True, **more, "originalMessageId": original}
     data = payload.data if bytes(payload.data) else message.payload

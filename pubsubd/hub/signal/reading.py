@@ -80,7 +80,8 @@ def read_metadata(raw: Raw, type_: type[Payload]) -> Payload:
 
 def read_object(raw: Raw) -> dict[str, Any]:
     """Return a JSON object, an empty one in place of anything else."""
-    value = _json(bytes(raw)) if bytes(raw)[:1] == b"{" else None
+    text = bytes(raw)
+    value = _json(text) if text[:1] == b"{" and text != b"{}" else None
     return value if isinstance(value, dict) else {}
 
 
