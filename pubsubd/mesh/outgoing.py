@@ -281,8 +281,10 @@ class Outgoing:
 
     def acting(self, now: float) -> Steps[None]:
         """Give up and send again what is due, in steps."""
-        for node in list(self._sending):
+        for number, node in enumerate(list(self._sending), 1):
             yield from self._looking_after(node, now)
+            if number % _STEP == 0:
+                yield
 
     def _looking_after(self, node: str, now: float) -> Steps[None]:
         """Give up letters to a daemon that are old, and send the others again, if it is time."""

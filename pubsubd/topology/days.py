@@ -12,7 +12,6 @@ Rows that something may be wrong with stay as they are.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TypeAlias
@@ -24,7 +23,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from pubsubd.mesh.edge_files import day_of_day
 from pubsubd.mesh.edges import COLUMNS, LATER
 from pubsubd.topology.errors import TopologyError
 
@@ -57,16 +55,6 @@ _COUNTERS = ("messages", "bytes")
 _OVER = int(np.datetime64("9999-01-01", "us").astype(np.int64))
 _HELD = 2_000_000  # rows that are brought together at once
 _TASKS = 16  # a core, that days are dealt to
-
-
-def of_several(files: Iterable[str]) -> list[list[str]]:
-    """Return the files of each day that there are several of, in the order of their paths."""
-    days: dict[str, list[str]] = defaultdict(list)
-    for file in sorted(files):
-        name = file.rpartition("/")[2]
-        if name.endswith(".parquet") and (day := day_of_day(name)):
-            days[day].append(file)
-    return [those for those in days.values() if len(those) > 1]
 
 
 def read_days(spark: SparkSession, days: Sequence[Sequence[str]], here: bool) -> DataFrame:

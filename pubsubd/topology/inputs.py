@@ -20,6 +20,7 @@ import glob
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -203,6 +204,16 @@ def _list_folder(folder: Path, out: Path | None) -> Iterator[Path]:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def days_of_several(files: Iterable[str]) -> list[list[str]]:
+    """Return the files of each day that there are several of, in the order of their paths."""
+    days: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(files):
+        name = file.rpartition("/")[2]
+        if name.endswith(".parquet") and (day := day_of_day(name)):
+            days[day].append(file)
+    return [those for those in days.values() if len(those) > 1]
 
 
 def check_window(files: Iterable[str], window: int, since: datetime | None) -> None:

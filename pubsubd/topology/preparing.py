@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -25,6 +26,7 @@ from pubsubd.topology.inputs import (
     MESH_ENDINGS,
     Times,
     check_window,
+    days_of_several,
     find_here,
     is_packed_for_spark,
     local_path,
@@ -40,6 +42,7 @@ ARCS = "arcs"
 
 _SPARK = {"jsonl", "csv", "parquet", "list"}
 _UNPACKED = 20  # bytes of text to one that is compressed, as much as repetitive exports are
+_LEFT = 3  # times as many rows as one file has, of a day that several daemons have kept
 _CHUNK = 1 << 22
 _CHECKED = 16  # chunks between two looks at the free disk
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)|/dev/std(in)|(-)").fullmatch
@@ -112,12 +115,23 @@ def prepare(job: Job, scratch: Scratch, stage: Stage) -> Prepared:
     for name, form in sorted(formats.items()):
         prepared.ignored.pop(name, None)
         rows |= _add(Path(name), form, prepared, scratch, stage, lenient=job.lenient)
+    prepared.size -= _repeated(prepared.files)
     if not rows:
         more = " of the time asked for" if untimely else ""
         raise TopologyError(f"there is nothing to analyse: there are no rows{more}")
     if prepared.remote:
         prepared.size = math.inf
     return prepared
+
+
+def _repeated(files: Iterable[str]) -> float:
+    """Return how much of the text is told by several daemons, of days that are read as one."""
+    found = 0.0
+    for day in days_of_several(files):
+        sizes = [os.path.getsize(file) for file in day if os.path.exists(file)]
+        # What is left has up to so many rows: see pubsubd.topology.days.
+        found += max(0, sum(sizes) - _LEFT * max(sizes, default=0)) * _UNPACKED
+    return found
 
 
 def _prepare_nodes(path: str, scratch: Scratch, streams: set[str], stage: Stage) -> str:

@@ -20,10 +20,10 @@ from pyspark.sql import functions as F
 
 from pubsubd.mesh.edge_files import superseded
 from pubsubd.mesh.edges import COLUMNS, LATER, REQUIRED
-from pubsubd.topology.days import of_several, read_days
+from pubsubd.topology.days import read_days
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.formats.links import ARCS
-from pubsubd.topology.inputs import ENDINGS, ending_of, is_remote
+from pubsubd.topology.inputs import ENDINGS, days_of_several, ending_of, is_remote
 from pubsubd.topology.preparing import Prepared
 
 _WRITTEN = {
@@ -252,7 +252,9 @@ def _read_parquet(spark: SparkSession, files: Sequence[str], here: bool) -> Data
     for file in files:
         alike[_types(file)].append(file)
     frames = []
-    days = of_several(file for types, some in alike.items() if _are_ours(types) for file in some)
+    days = days_of_several(
+        file for types, some in alike.items() if _are_ours(types) for file in some
+    )
     if days:
         frames.append(read_days(spark, days, here))
     read = {file for day in days for file in day}

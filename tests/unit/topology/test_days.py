@@ -12,8 +12,12 @@ import pytest
 
 from pubsubd.mesh.edges import write_parquet
 from pubsubd.topology import days
-from pubsubd.topology.days import SCHEMA, of_several, read_day
+from pubsubd.topology.days import SCHEMA, read_day
 from pubsubd.topology.errors import TopologyError
+from pubsubd.topology.inputs import days_of_several
+from pubsubd.topology.parameters import Job
+from pubsubd.topology.preparing import prepare
+from pubsubd.topology.scratch import Scratch
 from tests.rows import row
 
 Rows = list[dict[str, Any]]
@@ -141,4 +145,14 @@ def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
 def test_only_days_of_several_files_are_merged() -> None:
     files = [f"/{one}/edges-2026112{day}Z.parquet" for one in "ab" for day in (7, 8)]
     alone = ["/a/edges-20261129Z.parquet", "/a/edges-20261129Z.jsonl.gz", "/a/x.parquet"]
-    assert of_several([*alone, *files]) == [files[::2], files[1::2]]
+    assert days_of_several([*alone, *files]) == [files[::2], files[1::2]]
+
+
+def test_repetitions_do_not_make_a_job_a_large_one(tmp_path: Path) -> None:
+    def size(daemons: int) -> float:
+        put(tmp_path / f"d{daemons}", [row()])
+        return prepare(Job([str(tmp_path)]), Scratch(None), print).size
+
+    sizes = [size(daemons) for daemons in range(5)]
+    assert sizes[1] == 2 * sizes[0]
+    assert sizes[2] == sizes[3] == sizes[4] == 3 * sizes[0]
