@@ -45,7 +45,6 @@ class Sibling:
         out: whether nothing more comes of its clients.
         left: whether the link has ended.
         messages_in: received so far.
-        dropped: batches that it was too slow for.
     """
 
     remote = False
@@ -71,7 +70,7 @@ class Sibling:
         self.names: set[bytes] | None = None
         self.patterns: set[Pattern] | None = None
         self.pending: list[bytes] = []  # stays empty: what is put goes to the runs
-        self.messages_in = self._messages_out = self.dropped = 0
+        self.messages_in = self._messages_out = self._dropped = 0
         self.introduced = self.out = self.left = False
         self._shipped = 0  # messages, so far
         self.marked = 0  # the last mark that has come back
@@ -140,6 +139,16 @@ class Sibling:
         before = peer.bytes_out
         peer.send(data)
         counters.bytes_out -= peer.bytes_out - before  # it has left for no client yet
+
+    @property
+    def dropped(self) -> int:
+        """Batches that it was too slow for."""
+        return self._dropped
+
+    @dropped.setter
+    def dropped(self, count: int) -> None:
+        self._siblings.broker.counters.dropped += count - self._dropped
+        self._dropped = count
 
     @property
     def messages_out(self) -> int:

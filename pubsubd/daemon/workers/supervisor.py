@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import itertools
 import json
 import logging
@@ -157,6 +158,8 @@ class Supervisor:
             for text in warnings(prepared, inherited(self._bound)):
                 log.warning("event=settings-warning detail=%s", json.dumps(text))
             del prepared
+            gc.collect()
+            gc.freeze()  # pages that no collection writes to are shared
             self._catch()
             for worker in self._workers:
                 self._start(worker)
