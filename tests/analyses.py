@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.daemons import environment
 
-LONGEST = 300
+LONGEST = 900
 """Seconds after which a run is ended: a guard only."""
 
 Ran = tuple[Path, subprocess.CompletedProcess[str]]

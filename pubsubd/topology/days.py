@@ -53,7 +53,7 @@ _CODED = pa.schema(
 _NAMED = ("mesh", "observer", "src", "dst", "state")
 _COUNTERS = ("messages", "bytes")
 _OVER = int(np.datetime64("9999-01-01", "us").astype(np.int64))
-_HELD = 2_000_000  # rows that are brought together at once
+HELD = 2_000_000  # rows that are brought together at once
 _TASKS = 16  # a core, that days are dealt to
 
 
@@ -86,7 +86,7 @@ def read_day(files: Iterable[str]) -> pa.Table:
         TopologyError: one cannot be read.
     """
     held = [_CODED.empty_table()]
-    most = _HELD
+    most = HELD
     for file in files:
         try:
             held.append(_read_file(file))
@@ -94,7 +94,7 @@ def read_day(files: Iterable[str]) -> pa.Table:
             continue
         if sum(one.num_rows for one in held) > most:
             held = [_merge(pa.concat_tables(held))]
-            most = max(_HELD, 2 * held[0].num_rows)
+            most = max(HELD, 2 * held[0].num_rows)
     return _merge(pa.concat_tables(held)).cast(SCHEMA)
 
 

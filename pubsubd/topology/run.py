@@ -47,7 +47,7 @@ def run(job: Job, stage: Stage) -> Outcome:
             heap=job.driver_memory,
             brief=prepared.size < BRIEF,
             archive=True,
-            settings=(COMPILED if _is_long_list(prepared) else {}) | dict(job.conf),
+            settings=(COMPILED if is_long_list(prepared) else {}) | dict(job.conf),
             meanwhile=_import,
         ) as spark:
             in_spark = import_module("pubsubd.topology.job")
@@ -55,7 +55,7 @@ def run(job: Job, stage: Stage) -> Outcome:
             return outcome
 
 
-def _is_long_list(prepared: Prepared) -> bool:
+def is_long_list(prepared: Prepared) -> bool:
     """Tell whether there are only lists of links, but many of them."""
     return prepared.size > LISTED and {"list", ARCS}.issuperset(prepared.files.values())
 

@@ -38,8 +38,8 @@ _TYPES = "mesh string, `window` timestamp, " + ", ".join(
 
 
 _SMALL = 2_000  # daemons of a graph whose facts are kept
-_ROWS = 100_000  # of facts that are kept: about 20 MB
-_facts: dict[tuple[Any, ...], pa.Table] = {}
+KNOWN_ROWS = 100_000  # of facts that are kept: about 20 MB
+KNOWN: dict[tuple[Any, ...], pa.Table] = {}
 
 
 def list_graphs(arcs: Rows) -> list[dict[str, Any]]:
@@ -113,12 +113,12 @@ def _known(graph: Graph, seed: int, detailed: bool, threads: int = 1) -> pa.Tabl
         return snapshot(graph, seed, detailed, threads)
     arcs = (one.tobytes() for one in (graph.arc_tails, graph.arc_heads, graph.loops))
     key = (seed, *graph.ids.to_pylist(), *arcs)
-    found = _facts.pop(key, None)
+    found = KNOWN.pop(key, None)
     if found is None:
         found = snapshot(graph, seed, detailed)
-    _facts[key] = found  # as the latest one
-    while len(_facts) > 1 and sum(one.num_rows for one in _facts.values()) > _ROWS:
-        del _facts[next(iter(_facts))]
+    KNOWN[key] = found  # as the latest one
+    while len(KNOWN) > 1 and sum(one.num_rows for one in KNOWN.values()) > KNOWN_ROWS:
+        del KNOWN[next(iter(KNOWN))]
     return found
 
 

@@ -22,6 +22,8 @@ class Profile:
 
     def text(self, lines: int) -> str:
         """The largest `lines` parts and functions, a line each."""
+        if not self.parts:
+            return "        it was not at work meanwhile; look for longer (--seconds)"
         out = []
         for part, share in sorted(self.parts.items(), key=lambda p: -p[1])[:lines]:
             out.append(f"        {share:6.1%}  {part}")

@@ -338,11 +338,12 @@ async def be_slow(doors: Doors) -> None:
     async with opened(slow, doors.rng.choice(("ws", "ndjson")), doomed=True) as wire:
         await wire.ask(synap_subscribe("visit/hubflood"), b'"success":true')
         async with opened(doors.line) as line:
+            begun = trio.current_time()
             flood = frame(b"visit/hubflood", b"x" * 16 * KIB) * 16
             for _ in range(12):
                 await line.say(flood)
                 await line.ping()
-        await wire.hear_end(b"slow-consumer")
+        await wire.hear_end(b"slow-consumer", since=begun)
 
 
 async def say_nonsense(doors: Doors) -> None:

@@ -115,11 +115,12 @@ async def be_slow(doors: Doors) -> None:
     async with opened(doors.unix, doomed=True) as wire, opened(doors.line) as other:
         await wire.say(b"sub visit/flood\n")
         await wire.ping()
+        begun = trio.current_time()
         flood = frame(b"visit/flood", b"x" * 16 * KIB) * 16
         for _ in range(4):
             await other.say(flood)
             await other.ping()
-        await wire.hear_end(b"slow-consumer")
+        await wire.hear_end(b"slow-consumer", since=begun)
 
 
 async def leave_half(doors: Doors) -> None:

@@ -29,7 +29,7 @@ def run(setting: Setting, verdict: Verdict) -> None:
     """Do it, once in the short form and five times in the long one."""
     made = certificates.make(setting.directory)
     for number in range(1 if setting.short else 5):
-        _once(setting, verdict, made, number, 4.0 if setting.short else 10.0)
+        _once(setting, verdict, made, number, 8.0 if setting.short else 10.0)
 
 
 def _once(
@@ -90,7 +90,8 @@ def _drain(
         Sub("ndjson", daemon.hub, "ndjson", fast=False),
         Sub("ws", daemon.hub, "ws", fast=False),
     ]
-    endless = [Pub("p10", daemon.line, rate=0), Pub("p11", secure, rate=0)]
+    rate = 2_000 if setting.short else 0  # of those who go on for as long as it takes
+    endless = [Pub("p10", daemon.line, rate=rate), Pub("p11", secure, rate=rate)]
     names = [pub.name for pub in endless]
     with Worker(traffic, pubs, subs, names) as load, Worker(traffic, endless, []) as storm:
         load.answer()

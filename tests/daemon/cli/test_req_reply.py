@@ -31,6 +31,7 @@ from tests.running import (
 from tests.screens import on_screen
 
 BRIEF = ("--timeout=0.1",)
+PATIENT = f"--timeout={DEADLINE}"  # for answers that have to come
 WIDE = f"n/req/{chr(0x1F600) * 254}"  # the name of an answer to it would be too long
 
 
@@ -68,7 +69,7 @@ async def test_any_bytes_reach_the_command_and_come_back(tmp_path: Path) -> None
     path = tmp_path / "data"
     path.write_bytes(os.urandom(300_000) + b"\n\n")
     async with serving() as port, replying(port, "--exec=cat", name="a/b"):
-        done = await pubsubd("req", "a/b", "--file", str(path), "--raw", port=port)
+        done = await pubsubd("req", "a/b", "--file", str(path), "--raw", PATIENT, port=port)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout == path.read_bytes()
 
@@ -76,7 +77,7 @@ async def test_any_bytes_reach_the_command_and_come_back(tmp_path: Path) -> None
 async def test_a_fixed_text_is_printed_with_a_line_end() -> None:
     async with serving() as port, replying(port, "1.4.2"):
         for words, shown in ((["n"], b"1.4.2\n"), (["n", "x", "--raw"], b"1.4.2")):
-            done = await pubsubd("req", *words, port=port)
+            done = await pubsubd("req", *words, PATIENT, port=port)
             assert (done.returncode, done.stdout, done.stderr) == (0, shown, b"")
 
 
@@ -106,7 +107,7 @@ async def test_on_a_terminal_an_answer_is_lines_and_its_controls_are_escaped() -
 )
 async def test_what_fails_is_answered_with_an_error(words: list[str], error: str) -> None:
     async with serving() as port, replying(port, *words):
-        done = await pubsubd("req", "n", "data", port=port)
+        done = await pubsubd("req", "n", "data", PATIENT, port=port)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode() == f"pubsubd: {error}\n"
 
@@ -167,7 +168,7 @@ async def test_only_requests_to_exactly_this_name_are_answered() -> None:
 
 async def test_nobody_who_answers_is_told_at_once() -> None:
     async with serving() as port:
-        done = await pubsubd("req", "n", port=port)
+        done = await pubsubd("req", "n", PATIENT, port=port)
         assert done.returncode == 1
         assert done.stderr == b'pubsubd: nobody answers requests to n ("pubsubd reply n ...")\n'
         done = await pubsubd("req", "n", "--wait-for=1", "--timeout=0.1", port=port)
@@ -188,7 +189,7 @@ async def test_an_answer_that_does_not_come_is_told() -> None:
 async def test_all_who_answer_are_heard() -> None:
     async with serving() as port, replying(port, "one"), trio.open_nursery() as nursery:
         await start(nursery, "reply", "n", "two", port=port)
-        done = await pubsubd("req", "n", "--count=2", "--wait-for=2", port=port)
+        done = await pubsubd("req", "n", "--count=2", "--wait-for=2", PATIENT, port=port)
         nursery.cancel_scope.cancel()
     assert sorted(done.stdout.split()) == [b"one", b"two"]
 
@@ -238,7 +239,7 @@ async def test_a_client_of_the_hub_port_can_answer() -> None:
     ):
         await hub.subscribe("n/req/+")
         nursery.start_soon(answer, hub)
-        done = await pubsubd("req", "n", port=ports["line"])
+        done = await pubsubd("req", "n", PATIENT, port=ports["line"])
         nursery.cancel_scope.cancel()
     assert done.returncode == 0
     assert b'"payload":{"hour":12}' in done.stdout
@@ -265,9 +266,9 @@ async def test_requests_cross_the_mesh_and_the_first_answer_finds_its_way_back()
     async with linked() as (here, there), trio.open_nursery() as nursery:
         await start(nursery, "reply", "//n", "--exec=cat", port=there)
         for name in ("//n", "//fwd/n"):
-            done = await pubsubd("req", name, "hello", "--wait-for=1", port=here)
+            done = await pubsubd("req", name, "hello", "--wait-for=1", PATIENT, port=here)
             assert (done.returncode, done.stdout, done.stderr) == (0, b"hello\n", b"")
-        done = await pubsubd("req", "//n", "hello", port=there)
+        done = await pubsubd("req", "//n", "hello", PATIENT, port=there)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"hello\n", b"")
         nursery.cancel_scope.cancel()
 
@@ -289,7 +290,7 @@ async def test_a_request_is_sent_when_the_other_daemons_know_where_the_answer_go
         nursery.start_soon(keep_busy, client, "x" * 50)
         await start(nursery, "reply", "//n", "x", port=there)
         for _ in range(3):
-            words = ("req", "//n", "--wait-for=1", f"--timeout={DEADLINE}")
+            words = ("req", "//n", "--wait-for=1", PATIENT)
             done = await pubsubd(*words, port=here)
             assert (done.stdout, done.stderr) == (b"x\n", b"")
         nursery.cancel_scope.cancel()
@@ -328,7 +329,7 @@ async def test_a_broken_connection_is_renewed_and_told() -> None:
         async with replying(port, "x", stderr=subprocess.PIPE) as process:
             await stop()
             port, _ = await nursery.start(serve_until_stopped, port)
-            done = await pubsubd("req", "n", "--wait-for=1", f"--timeout={DEADLINE}", port=port)
+            done = await pubsubd("req", "n", "--wait-for=1", PATIENT, port=port)
             assert done.stdout == b"x\n"
             assert process.stderr is not None
             said = await process.stderr.receive_some()

@@ -484,6 +484,7 @@ def test_lines_are_told_apart_if_that_is_asked() -> None:
     raw = "run (pubsubd/a.py:9);f (pubsubd/b.py:1) 3\nrun (pubsubd/a.py:9);f (pubsubd/b.py:2) 1\n"
     assert parse_spy(raw).functions["b.py:f"] == (1.0, 1.0)
     assert parse_spy(raw, by_line=True).functions["b.py:f:1"] == (0.75, 0.75)
+    assert "--seconds" in parse_spy("wait (threading.py:327) 9\n").text(5)
 
 
 def test_a_latency_over_its_bound_is_a_miss() -> None:

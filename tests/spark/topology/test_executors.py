@@ -38,7 +38,8 @@ def test_the_executors_have_the_same_blocks(
 
 
 def test_the_executors_tell_the_same_and_forget_the_blocks(spark: SparkSession) -> None:
-    arcs: Arcs = [*clique(4), ("x", "x")]  # a few rounds are enough
+    # Links in both directions: a few rounds are enough.
+    arcs: Arcs = [*clique(4), *((b, a) for a, b in clique(4)), ("x", "x")]
     kept = spark._jsparkSession.sharedState().cacheManager()
     assert kept.isEmpty()
     assert analyse(frame_of(spark, arcs, 2), 5, 2).equals(analyse_blocks(spread(arcs, 1), 5))

@@ -153,7 +153,7 @@ def test_what_is_spread_over_all_workers_is_the_same_as_on_one_in_every_time_zon
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exports = tmp_path / "exports.jsonl"
-    links = ("ab", "bc", "ca", "cd")
+    links = ("ab", "bc", "ca")  # of which a few rounds are enough
     ends = [row(at, end, *link) for at in range(0, 60, 10) for link in links for end in link]
     exports.write_text("\n".join(ends) + "\n")
     ended = datetime(2026, 11, 28, 1, tzinfo=UTC)

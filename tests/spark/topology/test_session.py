@@ -327,7 +327,7 @@ class Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=900,
         )
         lines = [json.loads(line) for line in self.done.stdout.splitlines()]
         self.said: dict[str, Any] = {name: value for line in lines for name, value in line.items()}

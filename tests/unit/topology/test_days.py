@@ -71,7 +71,7 @@ def ends(rows: Rows) -> dict[Any, Rows]:
 def test_of_each_hour_the_first_and_the_last_row_of_all_daemons_stay(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(days, "_HELD", 100)  # so that they are merged in several steps
+    monkeypatch.setattr(days, "HELD", 100)  # so that they are merged in several steps
     rng = random.Random(seed)
     several = [told(rng) for _ in range(4)]
     files = [put(tmp_path / f"d{i}", rows) for i, rows in enumerate(several)]

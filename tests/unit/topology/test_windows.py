@@ -11,7 +11,7 @@ import pytest
 from pubsubd.topology import snapshots
 from pubsubd.topology.kernel.snapshot import snapshot
 from pubsubd.topology.preparing import ARCS, Prepared
-from pubsubd.topology.run import _is_long_list
+from pubsubd.topology.run import is_long_list
 from pubsubd.topology.settings import LISTED
 from pubsubd.topology.snapshots import analyse_here, list_graphs
 from tests.topologies import graph, ring, star
@@ -34,7 +34,7 @@ def test_windows_with_the_same_graph_are_analysed_once(monkeypatch: pytest.Monke
         return snapshot(*arguments)
 
     monkeypatch.setattr(snapshots, "snapshot", counted)
-    monkeypatch.setattr(snapshots, "_facts", {})
+    monkeypatch.setattr(snapshots, "KNOWN", {})
     same, other = ring(5), ring(6)
     arcs = windows(same, other, same[::-1], same)
     graphs = list_graphs(arcs)
@@ -51,11 +51,11 @@ def test_windows_with_the_same_graph_are_analysed_once(monkeypatch: pytest.Monke
 
 
 def test_what_is_known_of_graphs_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "_facts", {})
-    monkeypatch.setattr(snapshots, "_ROWS", 500)
+    monkeypatch.setattr(snapshots, "KNOWN", {})
+    monkeypatch.setattr(snapshots, "KNOWN_ROWS", 500)
     arcs = windows(*(ring(count) for count in range(3, 10)))
     analyse_here(arcs, list_graphs(arcs), 0)
-    assert 1 <= len(snapshots._facts) <= 3
+    assert 1 <= len(snapshots.KNOWN) <= 3
 
 
 @pytest.mark.parametrize("detailed", [False, True])
@@ -75,6 +75,6 @@ def test_a_failure_in_the_second_thread_is_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_code_is_generated_for_long_lists_alone() -> None:
     long = LISTED + 1.0
-    assert _is_long_list(Prepared({"/a": "list", "/b": ARCS}, size=long))
-    assert not _is_long_list(Prepared({"/a": "list"}, size=float(LISTED)))
-    assert not _is_long_list(Prepared({"/a": "list", "/b": "jsonl"}, size=long))
+    assert is_long_list(Prepared({"/a": "list", "/b": ARCS}, size=long))
+    assert not is_long_list(Prepared({"/a": "list"}, size=float(LISTED)))
+    assert not is_long_list(Prepared({"/a": "list", "/b": "jsonl"}, size=long))
