@@ -18,7 +18,7 @@ import logging
 import select
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from time import perf_counter, thread_time
 
@@ -43,7 +43,7 @@ from pubsubd.protocol.limits import (
 from pubsubd.protocol.wire import show_address
 from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.transport.protocol import MakeProtocol
-from pubsubd.transport.server import Server
+from pubsubd.transport.server import Consumer, Server
 from pubsubd.transport.stall_budget import StallBudget
 from pubsubd.transport.tasks import contain, guarded
 from pubsubd.transport.tls import TlsSocket
@@ -111,6 +111,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_awaited",
         "_broker",
         "_counters",
         "_dropped",
@@ -148,6 +149,7 @@ class Connection:
         self._sock = sock
         self._tls = sock if isinstance(sock, TlsSocket) else None
         self._scope = trio.CancelScope()
+        self._awaited: Sequence[Consumer] = ()
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._stall_budget: StallBudget | None = None
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
@@ -476,13 +478,8 @@ class Connection:
         server = self._server
         while True:
             if server.pressed:
-                pressed, server.pressed = server.pressed, []
-                begun = trio.current_time()
-                self.peer.busy = True
-                for consumer in pressed:
-                    await consumer.wait_relief(begun)
-                self.peer.busy = False
-                self.heard = perf_counter()  # the silence was ours
+                self._awaited, server.pressed = server.pressed, []
+                await self._wait_pressed()
             if (job := self.peer.job) is not None:
                 begun = trio.current_time()
                 await server.checker.run(job.check)
@@ -504,11 +501,22 @@ class Connection:
             if not (more or server.pressed):
                 return
 
+    async def _wait_pressed(self) -> None:
+        """Wait for the consumers that a read has filled, and for what it could not send at once."""
+        begun = trio.current_time()
+        self.peer.busy = True
+        for consumer in self._awaited:
+            await consumer.wait_relief(begun)
+        self._awaited = ()
+        self.peer.busy = False
+        self.heard = perf_counter()  # the silence was ours
+
     async def _drain(self) -> None:
         """Carry out what had been received, then wait until everything is delivered."""
         peer, sock = self.peer, self._sock
         room = MAX_DRAIN_INPUT
         with trio.move_on_at(self._server.drain_deadline):
+            await self._wait_pressed()  # which was interrupted: what comes next must not overtake
             await self._go_on(more=True)
             while room > 0 and peer.ending is None:
                 with trio.move_on_after(self._protocol.quiet) as quiet:

@@ -714,6 +714,32 @@ async def test_a_connection_in_its_last_words_does_not_hold_up_the_drain(
         assert trio.current_time() - begun < 500
 
 
+async def test_what_comes_while_the_daemon_ends_does_not_overtake_what_is_being_sent() -> None:
+    class Over(Turn):
+        def over(self) -> bool:
+            return True
+
+    async with gather(Limits()) as crowd:
+        delivery = crowd.server.broker.delivery
+        consumers, publisher = [crowd.join() for _ in range(200)], crowd.join()
+        last = consumers[-1]
+        await last.send_all(b"sub last\n")
+        for stream in consumers:
+            await stream.send_all(b"sub all\n")
+            await ask(stream)
+        usual, delivery.turn = delivery.turn, Over()
+        await publisher.send_all(b"pub all 1 a\n")
+        with trio.fail_after(DEADLINE):
+            while not delivery.unsent:
+                await trio.lowlevel.checkpoint()
+        await publisher.send_all(b"pub last 1 b\n")
+        crowd.server.drain()
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+        delivery.turn = usual
+        assert (await drain(last)).startswith(b"pub all 1 a\npub last 1 b\n")
+
+
 async def test_clients_cannot_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async with gather(LIMITS) as crowd:
         for _ in range(300):

@@ -10,7 +10,6 @@ import pytest
 
 from pubsubd.broker.turn import Turn, finish
 from pubsubd.mesh import claims, directory
-from pubsubd.mesh.directory import Directory
 from pubsubd.protocol import wire
 from tests.federations import BareHub as Hub
 from tests.webs import Web, build
@@ -337,27 +336,6 @@ def test_what_was_told_in_part_is_asked_for_again(monkeypatch: pytest.MonkeyPatc
     web.run(2.0)
     assert lost
     check(web, hubs)
-
-
-def test_a_fault_in_the_taking_of_a_letter_is_made_good_whatever_function_has_it() -> None:
-    for name in ("_following", "_completing", "_applying", "_add"):
-        web, hubs = start("ab")
-        known = hubs["b"].directory
-        hubs["a"].directory.claim("x/ann")
-        web.run(1.1)
-
-        def fail(*_: object, name: str = name, known: Directory = known) -> None:
-            delattr(known, name)
-            raise RuntimeError
-
-        setattr(known, name, fail)
-        hubs["a"].directory.claim("x/bob")
-        if name == "_completing":
-            web["b"].mesh.letters.send("a", "sync")
-            web["b"].mesh.letters.post()
-        web.run(2.5)
-        assert name not in vars(known)
-        check(web, hubs)
 
 
 def test_so_many_may_claim_one_key() -> None:
