@@ -514,7 +514,8 @@ class Connection:
     async def _drain(self) -> None:
         """Carry out what had been received, then wait until everything is delivered."""
         peer, sock = self.peer, self._sock
-        room = MAX_DRAIN_INPUT
+        # What a sibling has taken of its clients is bounded already, and it says when that is all.
+        room = float("inf") if self in self._server.siblings else MAX_DRAIN_INPUT
         with trio.move_on_at(self._server.drain_deadline):
             await self._wait_pressed()  # which was interrupted: what comes next must not overtake
             await self._go_on(more=True)
