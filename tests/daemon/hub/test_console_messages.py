@@ -61,7 +61,7 @@ def received(page: Page) -> list[str]:
 
 def losses(page: Page) -> list[str]:
     """Return what is said of messages that were missed, the latest first."""
-    return list(page.run("[...document.querySelectorAll('.msg.lost')].map(one => one.innerText)"))
+    return list(page.run("[...document.querySelectorAll('.msg.lost')].map(one => one.textContent)"))
 
 
 def wait_rows(page: Page, number: int) -> None:
