@@ -210,12 +210,14 @@ class Page:
         where = json.dumps(css)
         self.wait(f"document.querySelector({where})?.checkVisibility()")
         place = self.run(
-            f"(async () => {{ for (let before = '';;) {{"
+            # What has just come into view may be given its size some frames later.
+            f"(async () => {{ for (let before = '', same = 0;;) {{"
             f" const one = document.querySelector({where});"
             " one.scrollIntoView({block: 'center', inline: 'nearest', behavior: 'instant'});"
             " const {x, y, width, height} = one.getBoundingClientRect();"
             " const now = [x, y, width, height].join();"
-            " if (now === before) return {x: x + width / 2, y: y + height / 2};"
+            " same = now === before ? same + 1 : 0;"
+            " if (same === 5) return {x: x + width / 2, y: y + height / 2};"
             " before = now; await new Promise(requestAnimationFrame); } })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
