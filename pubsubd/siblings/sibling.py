@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from pubsubd.broker.delivery import NO_ROUTE
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer, address, discard, stay
-from pubsubd.protocol.errors import ProtocolError
 from pubsubd.routing.outbox import Pieces
 from pubsubd.siblings import frames
 from pubsubd.siblings.interests import follow
+from pubsubd.siblings.internal import InternalEnd
 
 if TYPE_CHECKING:
     from pubsubd.access.rules import Permission
@@ -28,7 +28,7 @@ _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _STEP = 16  # keys followed between two looks at the clock
 
 
-class Sibling:
+class Sibling(InternalEnd):
     """Another worker. It speaks the protocol of a connection, as ``ConnectionProtocol`` says.
 
     Args:
@@ -48,7 +48,6 @@ class Sibling:
     """
 
     remote = False
-    halfway = listening = False
     render: Callable[[bytes], bool] | None = None
     permission: Permission | None = None
 
@@ -170,17 +169,9 @@ class Sibling:
         return 0.0 if self.out else float("inf")
 
     @property
-    def max_pending(self) -> int:
-        """Bytes that may wait for it."""
-        return self.peer.listener.limits.max_pending
-
-    @property
     def wanted(self) -> int:
         """Bytes to read at once."""
         return self._frames.wanted
-
-    def relocate(self, label: str) -> None:
-        """Do nothing: there is no proxy between workers."""
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
@@ -288,25 +279,6 @@ class Sibling:
                 yield
 
     # The end, as a connection has it
-
-    def close_reason(self, _error: ProtocolError) -> bytes:
-        """Return nothing: the other worker sees that the link ends."""
-        return b""
-
-    def overdue(self, _now: float, _heard: float) -> ProtocolError | None:
-        """Return None: it may be silent for ever."""
-        return None
-
-    def rest(self, begun: float, now: float) -> None:
-        """Do nothing: no password is checked for it."""
-
-    def end_of_frame(self, chunk: bytes, _offset: int) -> int:
-        """Return the end of a chunk."""
-        return len(chunk)
-
-    def count_frames(self, _chunk: bytes) -> int:
-        """Return 1: a chunk is a frame."""
-        return 1
 
     def leaving(self) -> tuple[Callable[[], Iterable[None]], ...]:
         """Return what forgets it, each in steps, as ``ConnectionProtocol`` says."""

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
-from pubsubd.protocol.errors import GOODBYE, ProtocolError
+from pubsubd.protocol.errors import GOODBYE
 from pubsubd.protocol.limits import QUIET
 from pubsubd.routing.outbox import Pieces
+from pubsubd.siblings.internal import InternalEnd
 
 
 class Passage:
@@ -57,10 +58,9 @@ class Passage:
         self.end.peer.end(GOODBYE, "")
 
 
-class PassageEnd:
+class PassageEnd(InternalEnd):
     """The end at the first worker; see :class:`pubsubd.transport.protocol.ConnectionProtocol`."""
 
-    halfway = listening = False
     quiet = QUIET
 
     def __init__(
@@ -76,42 +76,15 @@ class PassageEnd:
         self.peer.link = passage
 
     @property
-    def max_pending(self) -> int:
-        """Bytes that may wait for it."""
-        return self.peer.listener.limits.max_pending
-
-    @property
     def wanted(self) -> int:
         """Bytes to read at once."""
         return self.peer.wanted
-
-    def relocate(self, label: str) -> None:
-        """Do nothing: no proxy is between workers."""
 
     def receive(self, data: bytes) -> bool:
         """Pass output on."""
         if data:
             self._passage.peer.send(data)
         return False
-
-    def close_reason(self, _error: ProtocolError) -> bytes:
-        """Return nothing: the first worker sees that it ends."""
-        return b""
-
-    def overdue(self, _now: float, _heard: float) -> ProtocolError | None:
-        """Return None: the first worker looks after the link."""
-        return None
-
-    def rest(self, begun: float, now: float) -> None:
-        """Do nothing."""
-
-    def end_of_frame(self, chunk: bytes, _offset: int) -> int:
-        """Return the end of a chunk."""
-        return len(chunk)
-
-    def count_frames(self, _chunk: bytes) -> int:
-        """Return 1."""
-        return 1
 
     def leaving(self) -> tuple[Callable[[], Iterable[None]], ...]:
         """Return what lets the other end go, too."""
