@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -93,11 +94,18 @@ def telling_errors(answer: Question) -> Question:
 
 
 class Questions(dict[bytes, Question]):
-    """The questions that siblings may ask here, by name; and those that are asked there."""
+    """The questions that siblings may ask here, by name; and those that are asked there.
+
+    Attributes:
+        woken: called when :meth:`work` is to be called soon.
+    """
 
     def __init__(self, siblings: Siblings) -> None:
         super().__init__()
         self._siblings = siblings
+        self._to_answer: deque[tuple[float, Sibling, bytes]] = deque()
+        self._answering: Iterator[None] | None = None
+        self.woken: Callable[[], None] = lambda: None
         self._asked: dict[int, Answers] = {}
         self._serial = 0
 
@@ -161,7 +169,33 @@ class Questions(dict[bytes, Question]):
             sibling.say(frames.ASK, b"%d %b\n%b" % (self._serial, name, data))
         return answers
 
-    def answer(self, sibling: Sibling, data: bytes) -> Iterator[None]:
+    def take_question(self, sibling: Sibling, data: bytes) -> None:
+        """Take a question of a sibling; :meth:`work` answers it, so that messages need not wait."""
+        self._to_answer.append((self._siblings.clock() + PATIENCE, sibling, data))
+        self.woken()
+
+    def work(self) -> bool:
+        """Answer questions until the turn is over; return whether there are more.
+
+        Those that nobody waits for any more are left out.
+        """
+        over, clock = self._siblings.delivery.turn.over, self._siblings.clock
+        while True:
+            if self._answering is None:
+                if not self._to_answer:
+                    return False
+                until, sibling, data = self._to_answer.popleft()
+                if clock() >= until or sibling.out or sibling.peer.ending is not None:
+                    continue
+                self._answering = self._answer(sibling, data)
+            for _ in self._answering:
+                if over():
+                    return True
+            self._answering = None
+            if over():
+                return True
+
+    def _answer(self, sibling: Sibling, data: bytes) -> Iterator[None]:
         """Answer a question of a sibling, in steps."""
         head, _, body = data.partition(b"\n")
         serial, _, name = head.partition(b" ")

@@ -208,7 +208,7 @@ class Sibling(InternalEnd):
             self.out = True
             siblings.note_out(self)
         elif kind == frames.ASK:
-            return siblings.questions.answer(self, data)
+            siblings.questions.take_question(self, data)
         elif kind == frames.ANSWER:
             siblings.questions.take(self, data)
         elif kind == frames.TELL:

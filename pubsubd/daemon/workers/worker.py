@@ -26,6 +26,7 @@ from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.passage import Passage
 from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
 from pubsubd.protocol.errors import ConfigError, ProtocolError
+from pubsubd.protocol.limits import TURN
 from pubsubd.protocol.wire import frame, quote
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.live import install as show_whole
@@ -139,6 +140,7 @@ class Worker:
         )
         siblings.told[_FAILURE] = self._hear_failure
         server.tasks.start("siblings", self._keep_siblings)
+        server.tasks.start("answers", self._keep_answering)
         server.tasks.start("supervisor", self._listen)
 
     def _view(self, siblings: Siblings, server: Server, scraping: Scraping | None) -> None:
@@ -171,6 +173,26 @@ class Worker:
             with trio.move_on_at(siblings.due):
                 await self._bell.wait()
             siblings.expire()
+
+    async def _keep_answering(self) -> None:
+        """Answer the questions of siblings, a turn in each pass that has room for it."""
+        siblings, server = self._siblings, self._server
+        assert siblings is not None
+        assert server is not None
+        bell = trio.Event()
+
+        def ring() -> None:
+            bell.set()
+
+        siblings.questions.woken = ring
+        while True:
+            await server.lane.wait(TURN)
+            server.broker.delivery.turn.begin()
+            with server.unpressed():
+                more = siblings.questions.work()
+            if not more:
+                await bell.wait()
+                bell = trio.Event()
 
     def _hear_event(self, _sibling: Sibling, data: bytes) -> Iterator[None] | None:
         assert self._server is not None

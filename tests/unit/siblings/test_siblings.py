@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
+from pubsubd.siblings.questions import PATIENCE
 from tests.unit.siblings.webs import Workers
 
 
@@ -286,3 +289,28 @@ def test_what_is_under_way_is_not_given_to_who_has_come_since(two):
     two[0].say("ann", b"pub other 1 x\n")
     two.settle()
     assert worker.hears("eve") == b"pub other 1 x\n"
+
+
+def test_messages_do_not_wait_for_answers_and_late_questions_are_left_out(two):
+    asked = []
+
+    def never(data: bytes) -> Iterator[None]:
+        asked.append(data)
+        while True:
+            yield
+
+    questions = two[1].siblings.questions
+    questions[b"never"] = never
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    two[0].siblings.questions.send(b"never", b"1")
+    two[0].siblings.questions.send(b"never", b"2")
+    two[0].say("ann", b"pub a 1 x\n")
+    _, queue = two[0].links[1]
+    while queue:
+        two.carry(0, 1, queue.popleft())
+    assert two[1].hears("bob") == b"pub a 1 x\n"
+    assert asked == []
+    two.now += PATIENCE
+    assert not questions.work()
+    assert asked == []

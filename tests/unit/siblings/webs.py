@@ -110,7 +110,7 @@ class Workers:
     def step(self, number: int) -> bool:
         """Let a worker tell what it has to, and the others take it; whether there was anything."""
         worker = self.all[number]
-        while worker.siblings.act():
+        while worker.siblings.act() or worker.siblings.questions.work():
             pass
         moved = False
         for other, (_, queue) in list(worker.links.items()):
