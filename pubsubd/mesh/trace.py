@@ -59,7 +59,7 @@ ROOM = 1024 * KIB
 """Bytes of the hops of one trace; more are counted."""
 
 MAX_HOPS = 4_096
-"""Hops that one trace waits for; a hop that names more next hops than that is dropped."""
+"""Hops that one trace waits for or has had; one that comes twice or names more is dropped."""
 
 MAX_NAMED = 100
 """Daemons that are named of those that have no part in a trace, for each reason."""
@@ -74,6 +74,10 @@ Look = Callable[..., Generator[Waited | None, None, tuple[Receiving, Targets | C
 _HOP = re.compile(
     rb"hop ([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18} [0-9]{1,18}) (-|[0-9]{1,9}\.[0-9]{3}) "
 ).match
+
+
+_Crossing = tuple[str | None, str | None]
+"""A link that a probe crosses: the daemon before it, and the one behind it."""
 
 
 class _Probe:
@@ -106,7 +110,8 @@ class _Trace:
         timeout: seconds that hops are waited for.
         travels_as: the name under which it crosses links; None if it crosses none.
         hops: the accounts that have come.
-        expected: how many have to come.
+        awaited: those that have been named but have not come, as daemons before them and daemons.
+        came: those that have come, which may be before the one that names them.
         size: bytes of those that have.
         left_out: how many were too much.
         answer: what the asker is told, once it is there.
@@ -119,7 +124,8 @@ class _Trace:
         self.done: Callable[[], None] = lambda: None
         self.travels_as: bytes | None = None
         self.hops: list[Hop] = []
-        self.expected = 1
+        self.awaited: set[_Crossing] = set()
+        self.came: set[_Crossing] = set()
         self.size = self.left_out = 0
 
 
@@ -220,17 +226,20 @@ class Traces:
             links = self._forwarding.find_next_hops(self._state.node, group, None)
         for link in links:
             self._pass_on(probe, name, TTL, link)
-        trace.expected += len(links)
         self._probes[probe.key] = probe
         self._take_hop(trace, self._describe(probe, receiving), 0)
 
     def _take_hop(self, trace: _Trace, hop: Hop, size: int) -> None:
+        crossing = (hop.came_from, hop.node)
+        trace.came.add(crossing)
+        trace.awaited.discard(crossing)
         trace.size += size
         if trace.size > ROOM:
             trace.left_out += 1
         else:
             trace.hops.append(hop)
-        if len(trace.hops) + trace.left_out >= trace.expected:
+            trace.awaited.update({(hop.node, node) for node in hop.next} - trace.came)
+        if not trace.awaited:
             self._finish(trace)
 
     def _finish(self, trace: _Trace) -> None:
@@ -243,7 +252,6 @@ class Traces:
         state, probe = self._state, trace.probe
         adverts, reached = state.table.adverts, state.table.hops
         took = state.now() - probe.began
-        came = {(one.came_from, one.node) for one in trace.hops}
         unanswered = [
             {
                 "node": node,
@@ -252,7 +260,7 @@ class Traces:
             }
             for one in trace.hops
             for node in one.next
-            if (one.node, node) not in came
+            if (one.node, node) in trace.awaited
         ]
         named = {one.node for one in trace.hops} | {str(one["node"]) for one in unanswered}
         others = sorted(adverts.keys() - named)
@@ -352,11 +360,11 @@ class Traces:
             except (ValueError, RecursionError):
                 self._state.counters.broken += 1
                 return
-            if trace.expected + len(hop.next) > MAX_HOPS:
+            known = len(trace.came) + len(trace.awaited)
+            if (hop.came_from, hop.node) in trace.came or known + len(hop.next) > MAX_HOPS:
                 self._state.counters.broken += 1
                 return
             hop.rtt_ms = max(0.0, round(float(rtt) - hop.took_ms, 3))
-            trace.expected += len(hop.next)
             self._take_hop(trace, hop, len(data))
 
     # Of both

@@ -9,6 +9,7 @@ import pytest
 
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users
+from pubsubd.mesh.link import Link
 from pubsubd.protocol import wire
 from tests.webs import Web, build
 
@@ -274,12 +275,33 @@ def test_hops_that_name_too_many_next_ones_are_dropped() -> None:
     ask(web, "a", "//fwd/x", timeout=1)
     web.run(0.1)
     life = web["a"].mesh.state.incarnation
-    hop = json.dumps({"node": "b", "from": "a", "next": ["z"] * 1_500}, separators=(",", ":"))
-    for _ in range(50):
-        tell(web, "a", "b", b"hop a@%d 1 - %b" % (life, hop.encode()))
-    assert web["a"].mesh.counters.broken == 48
+    for number in range(50):
+        nodes = {"node": "b" if number == 0 else f"n{number}", "from": "a" if number == 0 else "b"}
+        more = [f"{number}.{next_hop}" for next_hop in range(900)]
+        hop = json.dumps(nodes | {"next": more}, separators=(",", ":")).encode()
+        tell(web, "a", "b", b"hop a@%d 1 - %b" % (life, hop))
+        tell(web, "a", "b", b"hop a@%d 1 - %b" % (life, hop))
+    assert web["a"].mesh.counters.broken == 2 * 50 - 4
     web.run(1)
-    assert len(answer(web, "a")["unanswered"]) == 3_000
+    assert len(answer(web, "a")["unanswered"]) == 4 * 900
+
+
+def test_a_daemon_whose_next_hops_answer_before_it_is_waited_for() -> None:
+    web = build(["ab", "bc"])
+    web["c"].say("ann", b"sub //fwd/x\n")
+    web.run()
+    take, hops = web["a"].mesh.trace, list[bytes]()
+
+    def take_both_last_first(link: Link, data: bytes) -> None:
+        hops.append(data)
+        if len(hops) == 2:
+            take(link, hops[1])
+            take(link, hops[0])
+
+    web["a"].mesh.trace = take_both_last_first
+    found = trace(web, "a", "//fwd/x")
+    assert way(found) == [("a", None, 0), ("b", "a", 0), ("c", "b", 1)]
+    assert found["unanswered"] == []
 
 
 def test_users_of_a_daemon_with_logins_are_not_listed_to_one_without() -> None:
