@@ -42,6 +42,9 @@ def tick(workers: Workers, number: int, *, carry: bool = True) -> Any:
             live.awaited = None
         if carry:
             workers.settle()
+    for worker in workers.all:
+        if worker.broker.delivery.sampler is not None:
+            worker.broker.delivery.sampler.cost = lambda: 0.0  # or some reads are not looked at
     ((_, data),) = Decoder(1 << 30).feed(workers[number].hears("ann"))
     return json.loads(data)
 

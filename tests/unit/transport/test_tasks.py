@@ -267,7 +267,7 @@ async def test_the_lane_keeps_nothing_of_those_who_wait_no_more() -> None:
 
 
 async def test_who_is_alone_in_the_lane_does_not_wait() -> None:
-    lane = Lane()
+    lane = Lane(lambda: 0.0)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lane.run)
         await trio.testing.wait_all_tasks_blocked()
