@@ -23,10 +23,10 @@ from pubsubd.broker.turn import Steps
 from pubsubd.hub import mirrors
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor
+from pubsubd.hub.catalogue import Catalogue, Found
 from pubsubd.hub.handover import Halves, hand
 from pubsubd.hub.interfaces import Connection, FederatedHost
 from pubsubd.hub.mirrors import FoundInMesh, Mirrors, decode
-from pubsubd.hub.registry import Found, Registry
 
 PATIENCE = 5.0
 """Seconds after which another daemon that has not answered is taken not to have."""
@@ -225,7 +225,7 @@ class Federation:
 
     def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
         """Take an actor of another daemon; see :meth:`Mirrors.learn`."""
-        return self.mirrors.learn(node, key, since, details, self._hub.ticks())
+        return self.mirrors.learn(node, key, since, details)
 
     def forget(self, node: str, key: str) -> None:
         """Take note that an actor of another daemon is gone."""
@@ -239,14 +239,14 @@ class Federation:
 
     def look(
         self,
-        find: Callable[[Registry[Any], int, int], Steps[Found[Any]]],
+        find: Callable[[Catalogue[Any], int, int], Steps[Found[Any]]],
         limit: int,
         offset: int,
     ) -> Steps[FoundInMesh]:
         """Return a page of the actors of all daemons; see :func:`pubsubd.hub.mirrors.look`."""
         reached = set(self.directory.others)
         others = [mirror for node, mirror in self.mirrors.items() if node in reached]
-        registries: list[Registry[Any]] = [self._hub.registry, *others]
+        registries: list[Catalogue[Any]] = [self._hub.registry, *others]
         return mirrors.look(registries, find, limit, offset, self.directory.unsettled)
 
     # Asking others

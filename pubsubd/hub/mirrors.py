@@ -1,6 +1,6 @@
 """Actors of the other daemons of a mesh, as this one knows them, and lists of the actors of all.
 
-A *mirror* is a registry of the actors of one other daemon. So actors are found and listed without
+A *mirror* is a catalogue of the actors of one other daemon. So actors are found and listed without
 asking anybody.
 
 Invariants:
@@ -22,15 +22,15 @@ from msgspec import Raw, Struct
 
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.actors import Actor, canonical
-from pubsubd.hub.registry import ALL_DETAILS, MAX_CAPABILITIES, Found, Registry, RegistryFull
+from pubsubd.hub.catalogue import ALL_DETAILS, MAX_CAPABILITIES, Catalogue, Found, RegistryFull
 from pubsubd.hub.strict import JsonError, read
 from pubsubd.protocol.limits import MIB
+from pubsubd.protocol.shards import Shards
 
 MAX_TEXT = 16 * MIB
 """Bytes of a JSON text of another daemon; reading one takes as long as the densest of 1 MiB."""
 
-_FOREVER = 10**15  # milliseconds that a registration at another daemon holds, as far as this knows
-_MOST_ACTORS = 10**9
+_FOREVER = 10**15  # milliseconds; a registration at another daemon holds until that tells otherwise
 _ALL = 10**9  # more than any registry has
 _CHUNK = 2_048  # actors that are sorted at once, in 1 ms
 _MERGED = 256  # actors between two pauses
@@ -63,7 +63,31 @@ def decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
         raise ValueError(str(error)) from None
 
 
-class Mirrors(dict[str, Registry[str]]):
+class _Mirror(Catalogue[str]):
+    """The actors of another daemon."""
+
+    def __init__(self) -> None:
+        super().__init__(Shards)
+
+    def learn(self, actor: Actor[str], capabilities: Iterable[str], metadata: bytes) -> None:
+        """Take an actor, or its new details; raise RegistryFull if there is no room."""
+        able = dict.fromkeys(capabilities)
+        known = self._actors.get(actor.key)
+        size = self._measure(able, metadata, 0 if known is None else known.size)
+        if known is None:
+            known = self._actors[actor.key] = actor
+        known.address, known.registered_at = actor.address, actor.registered_at
+        self._note(known, able, metadata, size)
+
+    def forget(self, key: str) -> None:
+        """Take note that an actor is gone."""
+        actor = self._actors.pop(key, None)
+        if actor is not None:
+            self._details -= actor.size
+            self._forget_capabilities(actor)
+
+
+class Mirrors(dict[str, _Mirror]):
     """Daemon -> its actors.
 
     Attributes:
@@ -74,7 +98,7 @@ class Mirrors(dict[str, Registry[str]]):
         super().__init__()
         self.details = 0
 
-    def learn(self, node: str, key: str, since: int, details: bytes, now: int) -> bool:
+    def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
         """Take an actor of another daemon; return False if there is no room for it.
 
         Args:
@@ -82,7 +106,6 @@ class Mirrors(dict[str, Registry[str]]):
             key: the actor.
             since: when it was registered, in milliseconds since the epoch.
             details: as of :func:`describe`.
-            now: milliseconds, as at registering.
 
         Raises:
             ValueError: the details cannot be read.
@@ -97,18 +120,19 @@ class Mirrors(dict[str, Registry[str]]):
             raise ValueError(key)
         mirror = self.get(node)
         if mirror is None:
-            mirror = self[node] = Registry(_MOST_ACTORS)
+            mirror = self[node] = _Mirror()
         before = mirror.details
         mirror.max_details = ALL_DETAILS - self.details + before
+        actor = Actor(told.address, key, node, since)
+        actor.expires_at = _FOREVER
         try:
-            actor = mirror.register(told.address, told.capabilities, metadata, _FOREVER, node, now)
+            mirror.learn(actor, told.capabilities, metadata)
         except RegistryFull:
             return False
         finally:
             self.details += mirror.details - before
             if not mirror:
                 del self[node]
-        actor.registered_at = since
         return True
 
     def forget(self, node: str, key: str) -> None:
@@ -117,7 +141,7 @@ class Mirrors(dict[str, Registry[str]]):
         if mirror is None:
             return
         before = mirror.details
-        mirror.unregister(key)
+        mirror.forget(key)
         self.details += mirror.details - before
         if not mirror:
             del self[node]
@@ -139,8 +163,8 @@ class FoundInMesh:
 
 
 def look(
-    registries: Iterable[Registry[Any]],
-    find: Callable[[Registry[Any], int, int], Steps[Found[Any]]],
+    registries: Iterable[Catalogue[Any]],
+    find: Callable[[Catalogue[Any], int, int], Steps[Found[Any]]],
     limit: int,
     offset: int,
     unanswered: list[str],

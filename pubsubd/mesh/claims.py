@@ -10,9 +10,11 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from pubsubd.broker.turn import Steps
+from pubsubd.protocol.shards import Shards
 
 MAX_KNOWN = 200_000
 """Claims of other daemons that are known at a time, some 300 bytes each, and their details."""
@@ -65,8 +67,8 @@ class Table:
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
         self.sequence: int | None = None
-        self.claims: dict[str, int] = {}
-        self.fresh: set[str] | None = None
+        self.claims: Shards[int] = Shards()
+        self.fresh: Shards[None] | None = None
         self.part = 0
         self.behind: float | None = None
         self.asked = float("-inf")
@@ -86,16 +88,17 @@ class Claims:
         self.tables: dict[str, Table] = {}
         self.known = 0
         self.learner: Learner | None = None
-        self._where: dict[str, str] = {}
-        self._rivals: dict[str, set[str]] = {}
-        self._dropping: deque[tuple[str, dict[str, int]]] = deque()
+        self._where: Shards[str] = Shards()
+        self._rivals: Shards[set[str]] = Shards()
+        self._dropping: deque[tuple[str, Iterator[str]]] = deque()
 
     def __contains__(self, key: str) -> bool:
         return key in self._where
 
     def find(self, key: str) -> str | None:
         """Return the daemon with the earliest claim of a key."""
-        return self._where.get(key)
+        node: str | None = self._where.get(key)
+        return node
 
     def add(self, node: str, table: Table, key: str, since: int, details: bytes) -> bool:
         """Take a claim, or its new details; return False if there is no room for it.
@@ -112,10 +115,11 @@ class Claims:
             return False
         self.known += new
         table.claims[key] = since
-        holder = self._where.setdefault(key, node)
-        if holder != node:
+        holder = self._where.get(key)
+        if holder is None:
+            self._where[key] = node
+        elif key in self._rivals or holder != node:
             self._rivals.setdefault(key, {holder}).add(node)
-        if key in self._rivals:
             self._choose(key)
         return True
 
@@ -152,22 +156,19 @@ class Claims:
         """Forget a daemon; return whether :meth:`emptying` has something to do."""
         table = self.tables.pop(node)
         if table.claims:
-            self._dropping.append((node, table.claims))
+            self._dropping.append((node, iter(table.claims)))
         return bool(self._dropping)
 
     def emptying(self) -> Steps[None]:
         """Forget the claims of daemons that are gone, in steps."""
         while self._dropping:
-            node, claims = self._dropping[0]
-            done = 0
-            while claims:
-                key, _ = claims.popitem()
+            node, keys = self._dropping[0]
+            for done, key in enumerate(keys, 1):
                 table = self.tables.get(node)  # it may be back, and have told the key anew
                 if table is not None and key in table.claims:
                     self.known -= 1
                 else:
                     self.remove(node, None, key)
-                done += 1
                 if done % _STEP == 0:
                     yield
             self._dropping.popleft()

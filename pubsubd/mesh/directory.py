@@ -23,7 +23,6 @@ asked.
 from __future__ import annotations
 
 from collections.abc import Callable, KeysView
-from sys import intern
 from typing import Protocol
 
 from pubsubd.broker.turn import Steps
@@ -32,6 +31,7 @@ from pubsubd.mesh.claims import Claims, Learner, Table
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.state import State
 from pubsubd.protocol.limits import KIB
+from pubsubd.protocol.shards import Shards
 
 MAX_KEY = 256
 """Characters of a key."""
@@ -55,7 +55,8 @@ AGAIN = 1.0
 """Seconds between two requests for everything, and between two answers to one daemon."""
 
 _STEP = 64  # claims between two looks at the clock
-_LINES = 16  # lines of a letter, each of which may have many details
+_COST = 8 * KIB  # bytes of lines of a letter taken between two looks at the clock
+_LINE = 512  # bytes, the reading of which takes as long as what else is done for a line
 _ASKED = 1_024  # daemons that wait for an answer
 
 
@@ -402,7 +403,7 @@ class Directory:
         self._miss(node, table)  # until all of it is taken, whatever goes wrong
         table.asked = self._state.now()  # it comes
         if part == 0:
-            table.fresh, table.part = set(), 0
+            table.fresh, table.part = Shards(), 0
             table.sequence = sequence
         if table.fresh is None or part != table.part:
             table.fresh = None
@@ -436,9 +437,12 @@ class Directory:
         """Take lines about claims, in steps, unless the daemon is gone meanwhile."""
         if len(lines) > MAX_LINES:
             raise ValueError(f"{len(lines)} bytes")
-        for number, line in enumerate(lines.splitlines(), 1):
-            if number % _LINES == 0:
+        cost = 0
+        for line in lines.splitlines():
+            cost += _LINE + len(line)
+            if cost > _COST:
                 yield
+                cost = 0
             if self._tables.get(node) is not table:
                 return
             sign, _, rest = line.partition(b" ")
@@ -446,10 +450,10 @@ class Directory:
                 key = rest.decode()
                 self._claims.remove(node, table, key)
                 if table.fresh is not None:
-                    table.fresh.discard(key)
+                    table.fresh.pop(key, None)
                 continue
             since, word, details = rest.split(b" ", 2)
-            key = intern(word.decode())  # it is in two tables, and in the hub's
+            key = word.decode()
             if sign != b"+" or not 0 < len(key) <= MAX_KEY:
                 raise ValueError(line)
             self._add(node, table, key, _number(since.decode()), details)
@@ -467,7 +471,7 @@ class Directory:
             self._fill(node, table)
             return
         if table.fresh is not None:
-            table.fresh.add(key)
+            table.fresh[key] = None
         if key in self.own:
             self._compare(key)
 

@@ -23,12 +23,15 @@ class Setting:
         short: whether it has to be over in some seconds.
         rng: of all that is random.
         only: patterns of the parts to be done, of a scenario that has parts; all if there are none.
+        seconds: that each part goes on for, of a scenario that lets this be chosen; None for what
+            is usual.
     """
 
     directory: Path
     short: bool
     rng: random.Random
     only: tuple[str, ...] = ()
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)

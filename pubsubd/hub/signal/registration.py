@@ -12,10 +12,10 @@ from pubsubd.broker.turn import Steps
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
+from pubsubd.hub.catalogue import MAX_CAPABILITIES, Catalogue, Found, RegistryFull
 from pubsubd.hub.core import Connection, HubCore
 from pubsubd.hub.federation import Federation
 from pubsubd.hub.mirrors import FoundInMesh
-from pubsubd.hub.registry import MAX_CAPABILITIES, Found, Registry, RegistryFull
 from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, key_of, read_metadata, shown, text_of
@@ -239,8 +239,8 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
         if payload.capability:
             capabilities.append(payload.capability)
 
-        def find(registry: Registry[Any], most: int, first: int) -> Steps[Found[Any]]:
-            return registry.discover(
+        def find(catalogue: Catalogue[Any], most: int, first: int) -> Steps[Found[Any]]:
+            return catalogue.discover(
                 payload.pattern or "",
                 glob=in_a,
                 capabilities=capabilities,
@@ -264,7 +264,7 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
 def _find(
     hub: HubCore,
     federation: Federation | None,
-    find: Callable[[Registry[Any], int, int], Steps[Found[Any]]],
+    find: Callable[[Catalogue[Any], int, int], Steps[Found[Any]]],
     limit: int,
     offset: int,
 ) -> Steps[FoundInMesh]:
@@ -291,8 +291,8 @@ def _list_actors(
 ) -> Iterator[None]:
     hub = signal.connection.hub
 
-    def find(registry: Registry[Any], most: int, first: int) -> Steps[Found[Any]]:
-        return registry.page(first, most, hub.ticks())
+    def find(catalogue: Catalogue[Any], most: int, first: int) -> Steps[Found[Any]]:
+        return catalogue.page(first, most, hub.ticks())
 
     page = yield from _find(hub, federation, find, limit, offset)
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"

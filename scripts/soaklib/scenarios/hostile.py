@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pubsubd.access.users import hash_password
@@ -88,6 +88,8 @@ def _name(attack: Attack, count: int) -> str:
 def strike(setting: Setting, verdict: Verdict, attack: Attack, count: int) -> None:
     """Do one attack."""
     times = _SHORT if setting.short else _LONG
+    if setting.seconds is not None:
+        times = replace(times, quiet=min(times.quiet, setting.seconds), attack=setting.seconds)
     name = _name(attack, count)
     directory = setting.directory / name.replace(" ", "-")
     faults: list[str] = []

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pubsubd.hub.catalogue import ALL_DETAILS
 from pubsubd.hub.federation import BROADCASTS, BURST
-from pubsubd.hub.registry import ALL_DETAILS
 from pubsubd.mesh import (
     advertising,
     adverts,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pubsubd.hub.actors import MAX_ADDRESS, Actor, canonical
-from pubsubd.hub.registry import MAX_DETAILS, Found, Registry, RegistryFull
+from pubsubd.hub.catalogue import MAX_DETAILS, Found, RegistryFull
+from pubsubd.hub.registry import Registry
 from pubsubd.hub.search import MAX_PATTERN, PatternError
 from tests.examples import examples
 from tests.footprint import reached

@@ -9,9 +9,11 @@ import random
 import pytest
 
 from pubsubd.broker.turn import Turn, finish
+from pubsubd.hub.mirrors import Mirrors
 from pubsubd.mesh import claims, directory
 from pubsubd.protocol import wire
 from tests.federations import BareHub as Hub
+from tests.footprint import reached
 from tests.webs import Web, build
 
 
@@ -272,6 +274,21 @@ def test_a_letter_is_no_larger_than_a_part_and_taken_in_steps() -> None:
     assert others.ignored["malformed"] == 1
 
 
+def test_few_lines_with_many_details_are_taken_in_steps_too() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    letters = web["a"].mesh.letters
+    details = b'{"d":"%b"}' % (b"d" * 20_000)
+    letters.send("b", "claims 2", b"".join(b"+ 5 x/%d %b\n" % (n, details) for n in range(10)))
+    turns = Counted()
+    web["b"].broker.delivery.turn = turns
+    letters.post()
+    web.run(0.2)
+    assert hubs["b"].directory.count("a") == 11
+    assert turns.looks >= 10
+
+
 def test_a_fault_of_the_directory_costs_the_mesh_nothing_and_is_made_good() -> None:
     web, hubs = start("ab")
     hub = hubs["a"]
@@ -410,3 +427,22 @@ def test_any_churn_ends_in_one_truth(seed: int) -> None:
     check(web, hubs)
     keys = list(itertools.chain.from_iterable(hub.directory.own for hub in hubs.values()))
     assert len(keys) == len(set(keys))
+
+
+def test_no_table_of_many_claims_is_one_that_moves_all_at_once() -> None:
+    mirrors = Mirrors()
+
+    class Learning:
+        learn, forget = staticmethod(mirrors.learn), staticmethod(mirrors.forget)
+
+    known = claims.Claims()
+    known.learner = Learning()
+    table = known.tables["a"] = claims.Table(1)
+    details = b'{"address":"x/%d","capabilities":["c"],"metadata":{}}'
+    for number in range(3_000):
+        assert known.add("a", table, f"x/{number}", 5, details % number)
+    tables = [one for one in (*reached(known), *reached(mirrors)) if type(one) is dict]
+    assert max(map(len, tables)) < 1_025
+    known.drop("a")
+    finish(known.emptying())
+    assert (known.known, mirrors) == (0, {})
