@@ -173,9 +173,7 @@ class Link:
 
     def wait_in_kernel(self) -> None:
         """Block without Python's own poll before each call; bounded by the kernel."""
-        bound = struct.pack("ll", int(PATIENCE_SECONDS), 0)
-        self.socket.setblocking(True)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
+        wait_in_kernel(self.socket)
 
     def close(self) -> None:
         """Close the connection."""
@@ -274,6 +272,13 @@ class TlsLink(Link):
             raise BenchError(f"{self.server.name}: closed a subscriber's connection")
 
         return count
+
+
+def wait_in_kernel(sock: socket.socket) -> None:
+    """Let a socket block without Python's own poll before each call; bounded by the kernel."""
+    bound = struct.pack("ll", int(PATIENCE_SECONDS), 0)
+    sock.setblocking(True)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, bound)
 
 
 def tls_context() -> ssl.SSLContext:

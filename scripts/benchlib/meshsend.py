@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.messages import connect_a, message_a
 
-from .links import PATIENCE_SECONDS, BenchError, Link
+from .links import PATIENCE_SECONDS, BenchError, Link, wait_in_kernel
 from .meshservers import door, linked, wait_wanted
 from .meter import Meter
 from .probe import Probe
@@ -135,6 +135,8 @@ class SendRunner(Runner):
         for one in self._open:
             if isinstance(one, Probe | Link):
                 one.settle()
+            if isinstance(one, socket.socket | Link):  # as a probe does
+                wait_in_kernel(one if isinstance(one, socket.socket) else one.socket)
 
     def prepare(self, seconds: float) -> None:
         if self._line is not None:
