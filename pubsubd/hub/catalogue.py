@@ -38,12 +38,29 @@ MAX_CAPABILITIES = MAX_DETAILS // PER_CAPABILITY
 """Capabilities of one actor: there is no room for more."""
 
 _STEP = 0.001  # seconds of one step of a search
+_GLANCE = 0.000_1  # seconds
 
 MATCH_TIME = 0.08
 """Seconds that matching a pattern may take in all."""
 
 _CHUNK = 256  # keys that are looked up at once
 _SHORT = 1_024  # bytes of metadata that are looked at without looking at the clock
+
+
+class _ProcessorTime:
+    """Seconds of processor time of this thread, up to :data:`_GLANCE` ago.
+
+    Asking the system for them takes 1 µs. So they are asked for only if that much time has passed.
+    """
+
+    def __init__(self) -> None:
+        self._looked, self._seconds = float("-inf"), 0.0
+
+    def __call__(self) -> float:
+        now = time.perf_counter()
+        if now - self._looked >= _GLANCE:
+            self._looked, self._seconds = now, time.thread_time()
+        return self._seconds
 
 
 class RegistryFull(PubsubdError):  # noqa: N818  (it says what is the matter)
@@ -74,12 +91,12 @@ class Catalogue(Generic[ConnectionT]):
         self,
         table: Callable[[], MutableMapping[str, Actor[ConnectionT]]] = dict,
         max_details: int = ALL_DETAILS,
-        clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.max_details = max_details
         self._table = table
         self._details = 0
-        self._clock = clock
+        self._clock = clock or _ProcessorTime()
         self._actors = table()
         self._by_capability: dict[str, MutableMapping[str, Actor[ConnectionT]]] = {}
 

@@ -12,7 +12,6 @@ entries as there are actors.
 from __future__ import annotations
 
 import heapq
-import time
 from collections.abc import Callable, Collection, Iterator
 
 from pubsubd.hub.actors import Actor, ConnectionT, canonical
@@ -42,7 +41,7 @@ class Registry(Catalogue[ConnectionT]):
         self,
         max_actors: int,
         max_details: int = ALL_DETAILS,
-        clock: Callable[[], float] = time.thread_time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(dict, max_details, clock)
         self.max_actors = max_actors

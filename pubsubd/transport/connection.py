@@ -402,7 +402,7 @@ class Connection:
                 asleep = perf_counter()
             elif more:
                 asleep = perf_counter()
-            if eager:
+            if eager and not lane.queued:
                 at_once = self.look_out() and asleep - began < ALONE
         else:
             return

@@ -36,11 +36,13 @@ class Lane(trio.abc.Instrument):
 
     Attributes:
         late: by the clock, when the present pass has taken a turn's time.
+        queued: how many wait for a turn, or have just been let on to one.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
         self.late = float("inf")
+        self.queued = 0
         self._noted = True  # that a pass has begun since the last step of the task
         self._running = False  # without its task, it holds nobody back
         # Seconds that those who are let on are likely to take, in this pass and in the next one.
@@ -89,20 +91,22 @@ class Lane(trio.abc.Instrument):
             await trio.lowlevel.checkpoint()
             return
         number, lot = next(self._numbers), trio.lowlevel.ParkingLot()
-        # Others that were let on with it may have taken more than they were likely to.
-        while True:
-            if self._idle is not None:
-                self._idle.set()
-                self._idle = None
-            self._waiting[number] = lot, cost
-            heappush(self._oldest, number)
-            heappush(self._cheapest, (cost, number))
-            try:
+        self.queued += 1
+        try:
+            # Others that were let on with it may have taken more than they were likely to.
+            while True:
+                if self._idle is not None:
+                    self._idle.set()
+                    self._idle = None
+                self._waiting[number] = lot, cost
+                heappush(self._oldest, number)
+                heappush(self._cheapest, (cost, number))
                 await lot.park()
-            finally:
-                self._waiting.pop(number, None)
-            if number == self._first or self._clock() <= self.late:
-                return
+                if number == self._first or self._clock() <= self.late:
+                    return
+        finally:
+            self.queued -= 1
+            self._waiting.pop(number, None)
 
     async def wait_next(self, cost: float) -> None:
         """Wait for the next pass that has room, for who has had a turn in this one.
@@ -110,7 +114,11 @@ class Lane(trio.abc.Instrument):
         Args:
             cost: seconds that it is likely to take.
         """
-        await trio.lowlevel.checkpoint()
+        self.queued += 1
+        try:
+            await trio.lowlevel.checkpoint()
+        finally:
+            self.queued -= 1
         if not self.enter(cost):
             await self.wait(cost)
 

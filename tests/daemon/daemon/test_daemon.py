@@ -465,6 +465,32 @@ async def test_input_that_is_looked_out_for_is_read_without_a_pass_for_a_moment(
     assert (min(counts) == 1) if alone else (max(counts) == 10)
 
 
+async def test_nobody_looks_out_for_input_while_others_wait_for_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(Connection, "look_out", lambda self: looks.append(self.peer.label))
+    monkeypatch.setattr(session, "EAGER", float("inf"))
+    async with gather(LIMITS) as crowd, trio.open_nursery() as nursery:
+        client, lane = crowd.join(), crowd.server.lane
+
+        async def work() -> None:
+            while True:
+                await lane.wait_next(TURN / 10)
+
+        for _ in range(3):
+            await ask(client)
+        before = len(looks)
+        assert before
+        nursery.start_soon(work)
+        await trio.lowlevel.checkpoint()
+        for _ in range(3):
+            await ask(client)
+        assert len(looks) == before
+        nursery.cancel_scope.cancel()
+    assert lane.queued == 0
+
+
 async def test_input_that_is_not_there_after_all_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Generator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pubsubd.hub import catalogue
 from pubsubd.hub.actors import MAX_ADDRESS, Actor, canonical
 from pubsubd.hub.catalogue import MAX_DETAILS, Found, RegistryFull
 from pubsubd.hub.registry import Registry
@@ -294,6 +296,27 @@ def test_a_search_gives_others_a_turn_though_it_finds_nobody() -> None:
     found, steps = run(search(registry, "7", now=1_000))  # all are over
     assert found.total == 0
     assert steps > 190  # one for each 256
+
+
+def test_a_search_seldom_asks_the_system_for_the_time_it_has_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    used = Clock(0.000_1)
+
+    def thread_time() -> float:
+        asked.append(used())
+        return asked[-1]
+
+    clocks = SimpleNamespace(perf_counter=Clock(0.000_01), thread_time=thread_time)
+    monkeypatch.setattr(catalogue, "time", clocks)
+    registry = Registry(10_000)
+    for n in range(10_000):
+        registry.register(f"x/{n:06}", ("all",), b"{}", 1_000, n % 10, 0)
+    found, steps = run(search(registry, "7$", capabilities=["all"]))
+    assert found.total == 1_000
+    assert 20 <= len(asked) <= 40  # of 313 looks at the time
+    assert steps >= 3
 
 
 def test_a_page_is_the_same_wherever_the_steps_end() -> None:
