@@ -321,6 +321,7 @@ class Rig:
             # Out: whoever may, up to the window.
             starved = True
             working = False
+            publishers.append(publishers.pop(0))  # or the first one would have all of the window
             for publisher in publishers:
                 if publisher.done:
                     continue
