@@ -6,6 +6,7 @@ Both ends are the same program, and nobody else can connect: what comes is what 
 from __future__ import annotations
 
 import struct
+from collections import deque
 
 from pubsubd.protocol.limits import MAX_READ, READ_SIZE
 from pubsubd.routing.outbox import Pieces
@@ -35,7 +36,7 @@ of the mesh."""
 
 _HEAD = struct.Struct("!IB")
 _BATCH = struct.Struct("!BIH")
-_MOST_LABEL = 65_535
+_MOST_LABEL = 1_024  # the id of another daemon at most
 
 
 def frame(kind: int, data: bytes = b"") -> bytes:
@@ -51,60 +52,60 @@ def batch(flags: int, count: int, label: bytes, chunks: list[bytes]) -> Pieces:
     return Pieces([head, *chunks])
 
 
-def open_batch(data: bytes) -> tuple[int, int, bytes, bytes]:
-    """Return the flags, the number of messages, the label and the frames of a batch."""
-    flags, count, length = _BATCH.unpack_from(data)
+def open_batch(views: list[memoryview]) -> tuple[int, int, bytes, list[memoryview]]:
+    """Return the flags, the number of messages, the label and the messages of a batch."""
+    first, *rest = views
+    if len(first) < _BATCH.size + _MOST_LABEL and rest:
+        first, rest = memoryview(b"".join(views)), []
+    flags, count, length = _BATCH.unpack_from(first)
     stop = _BATCH.size + length
-    return flags, count, data[_BATCH.size : stop], data[stop:]
+    return flags, count, bytes(first[_BATCH.size : stop]), [first[stop:], *rest]
 
 
 class Frames:
-    """Frames out of a stream of bytes.
+    """Frames out of a stream of bytes, of which nothing is copied.
 
     Attributes:
         size: bytes that are held.
     """
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._missing = 0  # bytes without which there is no whole frame
-        self._buf = b""
-        self._at = 0
+        self._views: deque[memoryview] = deque()
+        self._kind = 0  # of the frame whose head has come; 0 if none has
+        self._need = _HEAD.size  # bytes of its data, or of the next head
         self.size = 0
 
     @property
     def wanted(self) -> int:
         """Bytes to read at once."""
-        return max(READ_SIZE, min(self._missing, MAX_READ))
+        return max(READ_SIZE, min(self._need - self.size, MAX_READ))
 
     def feed(self, data: bytes) -> None:
         """Take bytes."""
         self.size += len(data)
-        self._parts.append(data)
-        self._missing -= len(data)
+        self._views.append(memoryview(data))
 
-    def take(self) -> tuple[int, bytes] | None:
+    def take(self) -> tuple[int, list[memoryview]] | None:
         """Return the next frame, its kind and its data; None if it has not come in whole."""
-        if self._parts:
-            if self._missing > 0:
+        if not self._kind:
+            if self.size < _HEAD.size:
                 return None
-            self._buf = b"".join((self._buf[self._at :], *self._parts))
-            self._parts.clear()
-            self._at = 0
-        start = self._at + _HEAD.size
-        have = len(self._buf)
-        if start > have:
-            self._missing = start - have
+            self._need, self._kind = _HEAD.unpack(b"".join(self._cut(_HEAD.size)))
+        if self.size < self._need:
             return None
-        length, kind = _HEAD.unpack_from(self._buf, self._at)
-        stop = start + length
-        if stop > have:
-            self._missing = stop - have
-            return None
-        data = self._buf[start:stop]
-        self.size -= stop - self._at
-        self._at = stop
-        if stop == have:
-            self._buf, self._at = b"", 0
-        self._missing = 0
+        kind, data = self._kind, self._cut(self._need)
+        self._kind, self._need = 0, _HEAD.size
         return kind, data
+
+    def _cut(self, count: int) -> list[memoryview]:
+        """Take so many bytes away, and return them."""
+        self.size -= count
+        found, views = [], self._views
+        while count:
+            first = views.popleft()
+            if len(first) > count:
+                views.appendleft(first[count:])
+                first = first[:count]
+            found.append(first)
+            count -= len(first)
+        return found

@@ -8,7 +8,8 @@ Invariants:
 
 - ``counts[kind][key]`` is the number of this worker's own receivers that subscribe a key; siblings
   do not count, nor do the daemon's own names, which no message has.
-- ``subscribers`` has how many of these keys each receiver subscribes, of those that do.
+- ``subscribers`` has how many of these keys each receiver subscribes, of those that do;
+  ``rendering`` has those of them that render what they are sent.
 - ``_changed`` has the keys whose being there is not what the others were told last, and
   ``_counted`` names that are there as before, but with another number of subscribers.
 """
@@ -22,10 +23,11 @@ from typing import Any
 from pubsubd.protocol.wire import OWN
 from pubsubd.routing.router import Router
 from pubsubd.routing.tables import SubscriptionTable
-from pubsubd.routing.targets import Receiver
+from pubsubd.routing.targets import Receiver, Targets
 from pubsubd.routing.wildcards import Pattern
 
 _LINES = 512  # keys told in one frame
+_MOST_ALIKE = 1_024  # receivers of which it is known that they are alike
 
 Key = bytes | Pattern
 
@@ -39,7 +41,7 @@ class Interests:
         changed: called with a receiver that has subscribed something.
 
     Attributes:
-        on_subscribers: called when ``subscribers`` has one more, or one fewer.
+        lost: whether a key has lost its last subscriber, until who is told that sets it back.
     """
 
     def __init__(
@@ -57,31 +59,39 @@ class Interests:
         }
         self.counts: dict[str, dict[Any, int]] = {kind: {} for kind in self._tables}
         self.subscribers: dict[Receiver, int] = {}
-        self.on_subscribers: Callable[[], None] = lambda: None
+        self.rendering: set[Receiver] = set()
+        self._pairs = 0  # of a receiver and a key that it subscribes
+        self._everybody: Targets | None = None
+        self._looked = False  # whether that holds
         self._changed: dict[tuple[str, Any], bool] = {}
         self._counted: dict[bytes, None] = {}
         for kind, table in self._tables.items():
             table.watch = partial(self._note, kind, self.counts[kind])
         router.on_repair = self.recount
         self.recount()
+        self.lost = False  # nobody has been told anything
 
     def _note(self, kind: str, counts: dict[Any, int], peer: Receiver, key: Any, by: int) -> None:
         if self._is_sibling(peer):
             return
         if kind != "p" and key.startswith(OWN):
             return
+        self._looked = False
+        self._pairs += by
         had = self.subscribers.get(peer, 0)
         if had + by > 0:
             self.subscribers[peer] = had + by
         else:
             self.subscribers.pop(peer, None)
-        if not had or had + by <= 0:
-            self.on_subscribers()
+            self.rendering.discard(peer)
+        if not had and peer.render is not None:
+            self.rendering.add(peer)
         before = counts.get(key, 0)
         if before + by > 0:
             counts[key] = before + by
         else:
             counts.pop(key, None)
+            self.lost = True
         if not before or before + by <= 0:
             self._change(kind, key, before > 0)
         elif kind == "n":
@@ -95,17 +105,26 @@ class Interests:
             self._changed[kind, key] = not told
 
     @property
-    def sole(self) -> Receiver | None:
-        """The receiver that gets all that siblings send: the only one that subscribes anything."""
-        if len(self.subscribers) != 1:
-            return None
-        (sole,) = self.subscribers
-        return None if sole.remote else sole
+    def everybody(self) -> Targets | None:
+        """The receivers that all get whatever siblings send: they subscribe the same keys."""
+        if not self._looked:
+            self._looked, self._everybody = True, None
+            members = self.subscribers
+            keys = sum(map(len, self.counts.values()))
+            if (
+                len(members) <= _MOST_ALIKE
+                and members
+                and self._pairs == keys * len(members)
+                and not any(one.remote for one in members)
+            ):
+                self._everybody = Targets(members)
+        return self._everybody
 
     def recount(self) -> None:
         """Count everything anew."""
         self.subscribers.clear()
-        self.on_subscribers()
+        self.rendering.clear()
+        self._pairs, self._looked, self.lost = 0, False, True
         for kind, table in self._tables.items():
             counts, before = self.counts[kind], set(self.counts[kind])
             counts.clear()
@@ -113,8 +132,11 @@ class Interests:
                 own = [peer for peer in holder.members if not self._is_sibling(peer)]
                 if own and (kind == "p" or not key.startswith(OWN)):
                     counts[key] = len(own)
+                    self._pairs += len(own)
                     for peer in own:
                         self.subscribers[peer] = self.subscribers.get(peer, 0) + 1
+                        if peer.render is not None:
+                            self.rendering.add(peer)
             for key in before.symmetric_difference(counts):
                 self._change(kind, key, key in before)
 

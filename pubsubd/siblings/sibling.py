@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pubsubd.broker.delivery import NO_ROUTE
 from pubsubd.broker.listener_state import ListenerState
@@ -20,7 +20,7 @@ from pubsubd.siblings.internal import InternalEnd
 
 if TYPE_CHECKING:
     from pubsubd.access.rules import Permission
-    from pubsubd.routing.targets import Receiver
+    from pubsubd.routing.targets import Targets
     from pubsubd.routing.wildcards import Pattern
     from pubsubd.siblings.siblings import Siblings
 
@@ -75,7 +75,8 @@ class Sibling(InternalEnd):
         self.marked = 0  # the last mark that has come back
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
         self._frames = frames.Frames()
-        self._work: Iterator[None] | None = None  # what is left of the present frame
+        self._next: tuple[int, list[memoryview]] | None = None  # the next frame, if it was taken
+        self._work: Iterator[None] | None = None  # what is left of the present one
         self._counts: dict[bytes, int] = {}  # subscribers there of a name, if several
         self._speakers: dict[tuple[bytes, int], Peer] = {}
 
@@ -187,16 +188,17 @@ class Sibling(InternalEnd):
                 self._work = None
             elif turn.over():
                 return True
-            found = self._frames.take()
+            found, self._next = self._next or self._frames.take(), None
             if found is None:
                 return False
             self._work = self._take(*found)
         return False
 
-    def _take(self, kind: int, data: bytes) -> Iterator[None] | None:
+    def _take(self, kind: int, views: list[memoryview]) -> Iterator[None] | None:
         siblings = self._siblings
         if kind == frames.BATCH:
-            return self._deliver(data)
+            return self._deliver(*self._gather(views))
+        data = b"".join(views)
         if kind == frames.WANT:
             return self._follow(data)
         if kind == frames.MARK:
@@ -216,18 +218,37 @@ class Sibling(InternalEnd):
             return siblings.hear(self, name, body)
         return None
 
-    def _deliver(self, data: bytes) -> Iterator[None]:
-        """Deliver the messages of a batch to this worker's own receivers."""
-        flags, count, label, chunk = frames.open_batch(data)
-        siblings, inner = self._siblings, self._speak_for(label, flags)
+    def _gather(self, views: list[memoryview]) -> tuple[Peer, int, list[memoryview]]:
+        """Return the sender, the number and the messages of a batch and of those after it.
+
+        What has been read together is delivered together, as far as the senders are the same, or
+        nobody here is told who they are: a send for each batch would cost more than the rest.
+        """
+        flags, count, label, chunks = frames.open_batch(views)
+        anyone = not flags and not self._siblings.interests.rendering
+        while (found := self._frames.take()) is not None:
+            kind, views = found
+            if kind == frames.BATCH:
+                more_flags, more, other, rest = frames.open_batch(views)
+                if more_flags == flags and (anyone or other == label):
+                    count += more
+                    chunks += rest
+                    continue
+            self._next = found
+            break
+        return self._speak_for(label, flags), count, chunks
+
+    def _deliver(self, inner: Peer, count: int, chunks: list[memoryview]) -> Iterator[None]:
+        """Deliver messages of a sender to this worker's own receivers."""
+        siblings = self._siblings
         broker = siblings.broker
         counters, delivery = broker.counters, broker.delivery
         plain = inner.sibling and not broker.router.guarded and delivery.sampler is None
-        if plain and self.marked >= siblings.sole_from:
-            sole = siblings.interests.sole
-            if sole is not None:
-                self._hand_over(inner, sole, chunk, count)
-                return
+        if plain and (everybody := siblings.everybody(self)) is not None:
+            self._hand_over(inner, everybody, b"".join(chunks), count)
+            return
+        *parts, chunk = cast("list[bytes]", chunks)
+        inner.parts += parts  # to be joined with what is left of earlier input, and once
         while True:
             speaker, before = delivery.speaker, counters.messages_in
             siblings.closed, delivery.vouching = True, inner.vouched
@@ -243,15 +264,14 @@ class Sibling(InternalEnd):
             chunk = b""
             yield
 
-    def _hand_over(self, inner: Peer, sole: Receiver, chunk: bytes, count: int) -> None:
-        """Deliver a batch, without a look into it, to the only one who can want any of it."""
+    def _hand_over(self, inner: Peer, everybody: Targets, chunk: bytes, count: int) -> None:
+        """Deliver messages, without a look into them, to all who can want any of them."""
         delivery = self._siblings.delivery
         self.messages_in += count
         speaker = delivery.speaker
         delivery.speaker = inner
         try:
-            targets = delivery.router.only(sole)
-            delivery.deliver(targets, NO_ROUTE, chunk, 0, len(chunk), max(count, 1))
+            delivery.deliver(everybody, NO_ROUTE, chunk, 0, len(chunk), max(count, 1))
             delivery.send()
         finally:
             delivery.speaker = speaker

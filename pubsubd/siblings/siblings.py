@@ -27,7 +27,7 @@ from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.limits import MIB, Limits
 from pubsubd.routing.outbox import Hold, Pieces
-from pubsubd.routing.targets import Receiver
+from pubsubd.routing.targets import Receiver, Targets
 from pubsubd.siblings import frames
 from pubsubd.siblings.interests import Interests
 from pubsubd.siblings.questions import Questions
@@ -63,7 +63,6 @@ class Siblings:
         introductions: return frames that tell a new sibling what others have been told.
         farewells: return steps that forget what a sibling has told that is gone.
         draining: whether this worker ends.
-        sole_from: the mark after whose return what a sibling sends is for those who subscribe now.
         on_out: called when a sibling has nothing more of its clients to send.
         on_gone: each called with the number of a worker whose link has ended.
         on_introduced: called when a sibling has told all its keys.
@@ -100,8 +99,7 @@ class Siblings:
         self._in_mesh = broker.router.bundle is not None
         self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
         self.interests = Interests(broker.router, is_sibling, self._subscribed)
-        self.interests.on_subscribers = self._note_subscribers
-        self.sole_from = 0
+        self._alike_from = 0  # the mark after which siblings send what is lost no more
         self._others_ship = self.delivery.ship
         self.delivery.outbound = (
             _Either(self.delivery.outbound, self.touched) if self._in_mesh else self.touched
@@ -192,18 +190,29 @@ class Siblings:
             self.ship()
         self._others_ship()
 
+    def everybody(self, sibling: Sibling) -> Targets | None:
+        """Return who gets all that comes from a sibling; None if each message has to be looked at.
+
+        That is so while something may be under way for a subscription that is no more.
+        """
+        interests = self.interests
+        everybody = interests.everybody
+        if everybody is None:
+            return None
+        if interests.lost:
+            interests.lost = False
+            self._alike_from = self._mark + 1
+            if self._next is None:
+                self._next = Hold()
+                self._woken()
+        return everybody if sibling.marked >= self._alike_from else None
+
     # Catching up
 
     def _subscribed(self, receiver: Receiver) -> None:
         if isinstance(receiver, Peer):
             self.settle(receiver)
         self._woken()
-
-    def _note_subscribers(self) -> None:
-        self.sole_from = self._mark + 1
-        if self._next is None:
-            self._next = Hold()
-            self._woken()
 
     def _ping(self, peer: Peer, data: bytes) -> bytes:
         self.settle(peer)

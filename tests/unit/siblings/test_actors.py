@@ -42,6 +42,21 @@ def test_what_was_published_before_a_message_comes_before_it(two):
     assert [one["type"] for one in two[1].hears("bob")] == ["n", "t", "n"]
 
 
+def test_what_has_been_read_together_names_each_of_its_senders(two):
+    two[1].say("bob", message_b("hub:subscribe", {"topic": "news"}, me="x/bob"))
+    two[0].join_line("eve", "amy")
+    two.settle()
+    two[1].hears("bob")
+    for name in ("eve", "amy", "amy"):
+        two[0].say_raw(name, b"pub news 1 x\n")
+    _, queue = two[0].links[1]
+    stream = b"".join(queue)
+    queue.clear()
+    two.carry(0, 1, stream)
+    eve, amy = (f"tcp/{two[0].lines[name].label}" for name in ("eve", "amy"))
+    assert [one["from"] for one in two[1].hears("bob")] == [eve, amy, amy]
+
+
 def test_an_acknowledgement_counts_the_subscribers_of_all_workers(two):
     publish = message_b("hub:publish", {"topic": "news", "type": "n", "data": 1}, me="x/ann")
 

@@ -219,15 +219,16 @@ def test_the_way_of_a_message_says_who_has_published_it(two):
     two[0].join("eve")
     two[0].say("ann", b"pub a 1 x\n")
     two[0].say("eve", b"pub a 1 y\n")
-    heads = [frames.open_batch(one[5:])[:3] for one in two[0].links[1][1]]
+    heads = [frames.open_batch([memoryview(one)[5:]])[:3] for one in two[0].links[1][1]]
     assert heads == [(0, 1, b"tcp/ann"), (0, 1, b"tcp/eve")]
     ann = two[0].peers["ann"]
     two[0].broker.delivery.enqueue(ann, b"a", b"z")
     two[0].broker.delivery.flush()
-    assert frames.open_batch(two[0].links[1][1][-1][5:])[:3] == (frames.VOUCHED, 1, b"tcp/ann")
+    batch = memoryview(two[0].links[1][1][-1])
+    assert frames.open_batch([batch[5:]])[:3] == (frames.VOUCHED, 1, b"tcp/ann")
 
 
-def test_what_only_one_peer_can_want_is_not_looked_into(two):
+def test_what_all_peers_want_alike_is_not_looked_into(two):
     worker, ann = two[1], two[0]
     worker.say("bob", b"sub a\nsub //fwd/b\n")
     two.settle()
@@ -239,12 +240,60 @@ def test_what_only_one_peer_can_want_is_not_looked_into(two):
     assert worker.broker.router.lookups == lookups
     assert worker.peers["bob"].messages_out == 18
     worker.join("eve")
-    worker.say("eve", b"sub a8\n")
+    worker.say("eve", b"sub //fwd/b\nsub a\n")
+    two.settle()
+    ann.say("ann", b"pub a9 1 x\npub b 1 z\n")
+    two.settle()
+    assert worker.hears("bob") == worker.hears("eve") == b"pub a9 1 x\n"
+    assert worker.broker.router.lookups == lookups
+    worker.say("eve", b"unsub a\nunsub //fwd/b\nsub a8\n")
     two.settle()
     ann.say("ann", b"pub a8 1 x\npub a7 1 x\n")
     two.settle()
     assert worker.hears("eve") == b"pub a8 1 x\n"
     assert worker.hears("bob") == b"pub a8 1 x\npub a7 1 x\n"
+
+
+def test_what_is_under_way_is_not_given_to_who_has_unsubscribed(two):
+    worker = two[1]
+    worker.join("eve")
+    for name in ("bob", "eve"):
+        worker.say(name, b"sub a\nsub b\n")
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\npub b 1 y\n")
+    (batch,) = two[0].links[1][1]
+    two[0].links[1][1].clear()
+    for name in ("bob", "eve"):
+        worker.say(name, b"unsub a\n")
+    two.carry(0, 1, batch)
+    assert worker.hears("bob") == worker.hears("eve") == b"pub b 1 y\n"
+    two.settle()
+    lookups = worker.broker.router.lookups
+    two[0].say("ann", b"pub b2 1 x\n")
+    two.settle()
+    assert worker.hears("bob") == worker.hears("eve") == b"pub b2 1 x\n"
+    assert worker.broker.router.lookups == lookups
+
+
+def test_what_has_been_read_together_is_delivered_together(two):
+    worker = two[1]
+    worker.join("eve")
+    worker.say("bob", b"sub a\n")
+    worker.say("eve", b"sub b\n")
+    two[0].join("amy")
+    two.settle()
+    for size in (1 << 20, 50, 1):
+        for number in range(9):
+            two[0].say(("ann", "amy")[number % 2], b"pub a 1 %d\npub b 1 y\npub c 1 z\n" % number)
+        stream = b"".join(two[0].links[1][1])
+        two[0].links[1][1].clear()
+        worker.sends = dict.fromkeys(worker.sends, 0)
+        for start in range(0, len(stream), size):
+            two.carry(0, 1, stream[start : start + size])
+        assert worker.hears("bob") == b"".join(b"pub a 1 %d\n" % number for number in range(9))
+        assert worker.hears("eve") == b"pub b 1 y\n" * 9
+        if size > len(stream):
+            assert worker.sends == {"bob": 1, "eve": 1}
 
 
 def test_questions_are_answered_by_all_who_can(two):
@@ -262,14 +311,15 @@ def test_questions_are_answered_by_all_who_can(two):
 
 
 def test_frames_come_out_however_they_are_cut():
-    stream = b"".join(frames.frame(kind, bytes(kind * 100)) for kind in range(8))
+    stream = b"".join(frames.frame(kind, bytes((kind - 1) * 100)) for kind in range(1, 9))
     for size in (1, 3, 7, 100, len(stream)):
         reader, found = frames.Frames(), []
         for start in range(0, len(stream), size):
             reader.feed(stream[start : start + size])
             while (one := reader.take()) is not None:
-                found.append(one)
-        assert found == [(kind, bytes(kind * 100)) for kind in range(8)]
+                kind, data = one
+                found.append((kind, b"".join(data)))
+        assert found == [(kind, bytes((kind - 1) * 100)) for kind in range(1, 9)]
         assert reader.size == 0
 
 
