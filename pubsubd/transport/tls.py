@@ -1,9 +1,14 @@
 """TLS on a non-blocking socket: what the connection reads and sends, with the same calls.
 
 Strategy: OpenSSL works on memory, and this class moves what it makes and takes. So a read of the
-socket is one system call however many records it holds, and so is a send.
+socket is one system call however many records it holds, and so is a send. That memory is the
+context's, one for all its connections: it keeps the size of the most that was ever in it, which
+was half a megabyte each otherwise.
 
 Invariants:
+
+- Nothing is in the context's memory between two calls, whatever goes wrong: OpenSSL keeps itself
+  what it has of a record that is not whole, and what it has made is taken in any case.
 
 - After :meth:`TlsSocket.recv`, no whole record is left that was not handed out: waiting for the
   socket to be readable never waits for what is here already.
@@ -27,6 +32,7 @@ from pubsubd.transport.trust import Context, end_watch, explain_refusal
 _RECORD = 16 * KIB  # bytes in one record at most (RFC 8446, section 5.1)
 _HANDSHAKE = 0x16  # first byte of a client that speaks TLS (RFC 8446, section 5.1)
 _CIPHERS = "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of 1.3 are all good
+_MOST = 2 * READ_SIZE  # bytes taken to send at once: a read, and what was left of the one before
 _MAX_UNSENT = MIB  # bytes, besides what was given to send, that may wait
 
 
@@ -35,7 +41,7 @@ class TlsSocket:
 
     Args:
         raw: the socket.
-        context: what it is encrypted with.
+        context: what it is encrypted with, of :func:`server_context` or :func:`client_context`.
         server_name: whom to expect at the other end, for a client; None for a server.
 
     Attributes:
@@ -45,9 +51,7 @@ class TlsSocket:
 
     __slots__ = (
         "_context",
-        "_incoming",
         "_name",
-        "_outgoing",
         "_plain",
         "_ssl",
         "_unsent",
@@ -59,6 +63,7 @@ class TlsSocket:
     def __init__(
         self, raw: socket.socket, context: ssl.SSLContext, server_name: str | None = None
     ) -> None:
+        assert isinstance(context, Context)
         self.raw = raw
         self.secure = False
         self.secured: Callable[[], None] = _nothing
@@ -68,8 +73,6 @@ class TlsSocket:
         self._unsent = memoryview(b"")
         # Made when the first bytes come: a connection that says nothing takes no memory for it.
         self._ssl: ssl.SSLObject | None = None
-        self._incoming: ssl.MemoryBIO | None = None
-        self._outgoing: ssl.MemoryBIO | None = None
 
     def fileno(self) -> int:
         """Return the descriptor."""
@@ -107,7 +110,13 @@ class TlsSocket:
     def greet(self) -> None:
         """Begin the handshake, as a client."""
         self._begin(server=False)
-        self._shake()
+        _empty(self._context.outgoing)
+        try:
+            self._shake()
+        except ssl.SSLWantReadError:
+            pass
+        finally:
+            self._take()
 
     def recv(self, most: int) -> bytes:
         """Return what came, decrypted: ``b""`` at the end.
@@ -128,37 +137,51 @@ class TlsSocket:
                 self._plain = True
                 raise ProtocolError("tls-required", "this port speaks TLS, and what came does not")
             self._begin(server=True)
-        assert self._ssl is not None
-        assert self._incoming is not None
-        if data:
-            self._incoming.write(data)
-        else:
-            self._incoming.write_eof()
-        if not self.secure:
-            self._shake()
+        if not data:
+            if not self.secure:
+                raise ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "cut off")
+            return b""
         parts: list[bytes] = []
-        ended = not data
+        ended, secure = False, self.secure
         try:
-            while self.secure:
-                if part := self._ssl.read(_RECORD):
-                    parts.append(part)
-                else:
-                    ended = True
-                    break
-        except ssl.SSLWantReadError:
-            pass
+            self._decrypt(data, parts)
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
             ended = True
-        self._flush()
+        if self.secure and not secure:
+            self.secured()
         if len(self._unsent) > _MAX_UNSENT:
             raise ssl.SSLError(1, "too much that it has caused is not read by the other end")
         if parts:
-            if ended and data:  # so that the socket is readable again, and the end is noticed
+            if ended:  # so that the socket is readable again, and the end is noticed
                 self.raw.shutdown(socket.SHUT_RD)
             return parts[0] if len(parts) == 1 else b"".join(parts)
         if ended:
             return b""
         raise BlockingIOError
+
+    def _decrypt(self, data: bytes, parts: list[bytes]) -> None:
+        """Let OpenSSL take what has come, and add what it holds to ``parts``.
+
+        Raises:
+            ssl.SSLError: the end, or an error.
+        """
+        assert self._ssl is not None
+        incoming = self._context.incoming
+        _empty(incoming)
+        _empty(self._context.outgoing)
+        try:
+            incoming.write(data)
+            if not self.secure:
+                self._shake()
+            while self.secure:
+                if not (part := self._ssl.read(_RECORD)):
+                    raise ssl.SSLZeroReturnError
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            pass
+        finally:
+            self._take()  # the alert that says why, too
+            _empty(incoming)
 
     def send(self, data: bytes | memoryview) -> int:
         """Take some of ``data``, and return how much; what is taken is sent, now or by more calls.
@@ -173,12 +196,15 @@ class TlsSocket:
         self._flush()
         if self._unsent:
             raise BlockingIOError
-        view = memoryview(data)[:READ_SIZE]
-        at = 0
-        while at < len(view):
-            at += self._ssl.write(view[at : at + _RECORD])
-        self._flush()
-        return at
+        if len(data) > _MOST:
+            data = memoryview(data)[:_MOST]
+        if data:
+            _empty(self._context.outgoing)
+            try:
+                self._ssl.write(data)  # all of it: memory has room
+            finally:
+                self._take()
+        return len(data)
 
     def sendmsg(self, parts: Iterable[bytes]) -> int:
         """As :meth:`send`, of several pieces."""
@@ -187,46 +213,47 @@ class TlsSocket:
     def shutdown(self, how: int) -> None:
         """Say that nothing more is sent."""
         if self._ssl is not None and self.secure:
-            with contextlib.suppress(ssl.SSLError):  # the other end has not said so yet
-                self._ssl.unwrap()
-            self._flush()
+            _empty(self._context.outgoing)
+            try:
+                with contextlib.suppress(ssl.SSLError):  # the other end has not said so yet
+                    self._ssl.unwrap()
+            finally:
+                self._take()
         if not self._unsent:
             self.raw.shutdown(how)
 
     def _begin(self, *, server: bool) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._ssl = self._context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server, server_hostname=self._name
+        context = self._context
+        self._ssl = context.wrap_bio(
+            context.incoming, context.outgoing, server_side=server, server_hostname=self._name
         )
 
     def _shake(self) -> None:
         assert self._ssl is not None
-        try:
-            self._ssl.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush()
-            return
-        except ssl.SSLError:
-            self._flush()  # the alert that says why
-            raise
+        self._ssl.do_handshake()
         self.secure = True
         end_watch(self._ssl)
-        self._flush()
-        self.secured()
+
+    def _take(self) -> None:
+        """Take what OpenSSL has made, and send it as far as the socket takes it."""
+        made = self._context.outgoing.read()
+        if made:
+            self._unsent = memoryview(bytes(self._unsent) + made if self._unsent else made)
+            self._flush()
 
     def _flush(self) -> None:
-        """Send what OpenSSL has made, as far as the socket takes it."""
-        outgoing = self._outgoing
-        if outgoing is None:
-            return
-        if outgoing.pending:
-            made = outgoing.read()
-            self._unsent = memoryview(bytes(self._unsent) + made if self._unsent else made)
+        """Send what was taken, as far as the socket takes it."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self.raw.send(self._unsent) :]
         except (BlockingIOError, InterruptedError):
             return
+
+
+def _empty(memory: ssl.MemoryBIO) -> None:
+    """Let nothing be left of what has gone wrong before."""
+    if memory.pending:
+        memory.read()
 
 
 def _nothing() -> None:
@@ -235,7 +262,7 @@ def _nothing() -> None:
 
 def server_context(
     certificate: str, key: str | None, client_ca: str | None, *, client_required: bool = False
-) -> ssl.SSLContext:
+) -> Context:
     """Return what a listener encrypts with: TLS 1.2 and newer.
 
     Args:
@@ -250,11 +277,12 @@ def server_context(
     context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers(_CIPHERS)
+    context.num_tickets = 1  # OpenSSL makes two, which takes 5 % of a handshake
     _load_chain(context, certificate, key)
-    context.watch(certificate)
     if client_ca is not None:
         _load_authorities(context, client_ca)
         context.verify_mode = ssl.CERT_REQUIRED if client_required else ssl.CERT_OPTIONAL
+    context.watch(certificate)
     return context
 
 
@@ -264,7 +292,7 @@ def client_context(
     key: str | None = None,
     *,
     watch: bool = False,
-) -> ssl.SSLContext:
+) -> Context:
     """Return what a connection that is dialled is encrypted with: TLS 1.2 and newer.
 
     The name of the other end is checked.

@@ -2,8 +2,8 @@
 
 OpenSSL gives the reason, but not the certificate that it has refused. So the contexts made here
 look at the messages of a handshake, as Python lets them for debugging, and keep the first
-certificate that comes. Once the handshake is done, the connection gets another context, so that
-nothing that is said later is looked at.
+certificate that comes, where one may. Once the handshake is done, the connection gets another
+context, so that nothing that is said later is looked at.
 """
 
 from __future__ import annotations
@@ -49,20 +49,33 @@ class Context(ssl.SSLContext):
 
     Attributes:
         certificate: names the one that is shown to the other end; empty for none.
+        watched: whether handshakes are looked at.
+        incoming, outgoing: the memory between OpenSSL and the sockets of all its connections,
+            which is empty between two calls.
     """
 
     sslobject_class = Handshake
     certificate = ""
+    watched = False
+    incoming: ssl.MemoryBIO
+    outgoing: ssl.MemoryBIO
+
+    def __init__(self, _protocol: int) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
 
     def watch(self, path: str | None) -> None:
-        """Look at handshakes from now on.
+        """Be able to tell which certificates were not accepted.
+
+        Handshakes are looked at from now on, which is dear, if the other end may show one.
 
         Args:
             path: PEM file that begins with the certificate that is shown; None for none.
         """
         from cryptography import x509  # noqa: PLC0415  (9 MiB that only TLS needs)
 
-        self._msg_callback = _note
+        if self.verify_mode != ssl.CERT_NONE:
+            self._msg_callback = _note
+            self.watched = True
         if path is not None:
             with contextlib.suppress(OSError, ValueError):
                 self.certificate = _name(x509.load_pem_x509_certificate(Path(path).read_bytes()))
@@ -78,7 +91,7 @@ _AFTER[True].verify_mode = ssl.CERT_OPTIONAL  # or Python would not tell who the
 def end_watch(handshake: ssl.SSLObject) -> None:
     """Look at nothing more that is said on a connection whose handshake is done."""
     context = handshake.context
-    if isinstance(context, Context):
+    if isinstance(context, Context) and context.watched:
         if isinstance(handshake, Handshake):
             handshake.own = context.certificate  # who dials hears later that it is not accepted
             handshake.shown = b""

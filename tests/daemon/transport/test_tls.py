@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pubsubd.protocol.errors import ConfigError, ProtocolError
-from pubsubd.protocol.limits import KIB, MIB
+from pubsubd.protocol.limits import KIB, MIB, READ_SIZE
 from pubsubd.transport.tls import TlsSocket, client_context, server_context
-from pubsubd.transport.trust import Handshake, end_watch
+from pubsubd.transport.trust import Context, Handshake, end_watch
 from tests.certificates import Certificates, Pair
 from tests.daemons import Daemon, Line, error_codes, frame, program, tool, wait_until
 
@@ -73,17 +73,22 @@ class KeptOpen(socket.socket):
         pass
 
 
-def pair(certificates: Certificates) -> tuple[TlsSocket, TlsSocket]:
+def server_side(certificates: Certificates, client_ca: Path | None = None) -> Context:
+    """Return what a listener encrypts with."""
+    files = certificates.server_certificate, certificates.server_key
+    return server_context(*map(str, files), None if client_ca is None else str(client_ca))
+
+
+def pair(
+    certificates: Certificates, server: Context | None = None, client: Context | None = None
+) -> tuple[TlsSocket, TlsSocket]:
     """Return two ends that have shaken hands."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
-    server = server_context(
-        str(certificates.server_certificate), str(certificates.server_key), None
-    )
     ends = (
-        TlsSocket(near, server),
-        TlsSocket(far, client_context(str(certificates.ca), watch=True), "localhost"),
+        TlsSocket(near, server or server_side(certificates)),
+        TlsSocket(far, client or client_context(str(certificates.ca), watch=True), "localhost"),
     )
     ends[1].greet()
     for _ in range(6):
@@ -194,9 +199,50 @@ def test_the_certificate_of_a_client_is_kept_no_longer_than_its_handshake_takes(
 
 
 def test_a_connection_is_watched_until_its_handshake_is_done(certificates: Certificates) -> None:
-    near, far = pair(certificates)
+    near, far = pair(certificates, server_side(certificates, certificates.ca))
     for end in (near, far):
         assert type(end.context) is ssl.SSLContext
+    near.close()
+    far.close()
+
+
+def test_a_listener_that_asks_for_no_certificate_looks_at_no_handshake(
+    certificates: Certificates,
+) -> None:
+    near, far = pair(certificates, server := server_side(certificates))
+    assert near.context is server
+    assert not server.watched
+    near.close()
+    far.close()
+
+
+def test_what_one_connection_leaves_in_memory_never_comes_to_another(
+    certificates: Certificates,
+) -> None:
+    server = server_side(certificates)
+    client = client_context(str(certificates.ca))
+    (broken, enemy), (near, far) = (pair(certificates, server, client) for _ in range(2))
+    enemy.raw.send(b"\x17\x03\x03\x00\x20" + bytes(32) + b"more of it")
+    with pytest.raises(ssl.SSLError):
+        broken.recv(MIB)
+    for memory in (server.incoming, server.outgoing):
+        assert not memory.pending
+        memory.write(b"left by an error that nobody has foreseen")
+    far.send(b"a question")
+    assert near.recv(MIB) == b"a question"
+    server.outgoing.write(b"more of it")
+    near.send(b"an answer")
+    assert far.recv(MIB) == b"an answer"
+    for end in (broken, enemy, near, far):
+        end.close()
+
+
+def test_a_read_and_what_was_left_of_the_one_before_are_sent_at_once(
+    certificates: Certificates,
+) -> None:
+    near, far = pair(certificates)
+    data = bytes(READ_SIZE + 64 * KIB)
+    assert near.send(data) == len(data)
     near.close()
     far.close()
 
@@ -253,10 +299,7 @@ def test_an_end_behind_the_last_data_is_noticed_although_the_connection_stays_op
 def test_what_does_not_begin_as_tls_is_told_plainly(certificates: Certificates) -> None:
     near, far = socket.socketpair()
     near.setblocking(False)
-    server = server_context(
-        str(certificates.server_certificate), str(certificates.server_key), None
-    )
-    end = TlsSocket(near, server)
+    end = TlsSocket(near, server_side(certificates))
     far.send(b"sub a\n")
     with pytest.raises(ProtocolError, match="tls-required"):
         end.recv(MIB)
