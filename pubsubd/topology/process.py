@@ -1,60 +1,39 @@
-"""Changes that Spark makes in the process that uses it, undone afterwards."""
+"""What the analysis changes in its process while it uses Spark."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 
-from pubsubd.topology.failures import chain
-
 
 @contextlib.contextmanager
-def process_as_it_was() -> Iterator[None]:
-    """Let signals leave the block in order; restore signals, environment and import path."""
-    path, environ = list(sys.path), dict(os.environ)
+def ended_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP leave the block as Ctrl-C does, whatever fails on the way."""
+    came: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt  # for this alone, Spark's Python gives up a question to Java
+
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     ours = threading.current_thread() is threading.main_thread()  # which alone has signals
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_ENDING)}
-    for number in _ENDING:
-        if ours and before[number] is signal.SIG_DFL:  # nohup ignores SIGHUP
-            signal.signal(number, _terminate)
+    for number, handler in before.items() if ours else ():
+        if handler in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+            signal.signal(number, interrupt)
     try:
         yield
-    except BaseException as error:
-        # What cleans up on the way may ask Java, which the signal has ended, and fail.
-        causes = list(chain(error))
-        for one in causes:
-            if isinstance(one, _Terminated):
-                raise SystemExit(128 + one.number) from None  # as if the signal had ended it
-        if any(isinstance(one, KeyboardInterrupt) for one in causes):
-            raise KeyboardInterrupt from None
+    except BaseException:
+        # What cleans up on the way may have asked Java, which the signal has ended too.
+        if came:
+            interrupted = came[0] == signal.SIGINT
+            raise KeyboardInterrupt if interrupted else SystemExit(128 + came[0]) from None
         raise
     finally:
-        sys.path[:] = path
-        os.environ.clear()
-        os.environ.update(environ)
-        if ours:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-
-
-class _Terminated(KeyboardInterrupt):
-    """A signal came. Spark's Python gives up a question to Java for a KeyboardInterrupt alone."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
-def _terminate(number: int, _frame: object) -> None:
-    raise _Terminated(number)
+        for number, handler in before.items() if ours else ():
+            signal.signal(number, handler)
 
 
 def quiet_loggers() -> None:

@@ -6,7 +6,7 @@ Invariants:
 - Spark writes its local files into one scratch directory, which is also where its processes run,
   and which is removed at the end.
 - A failure in Spark leaves the session as one :class:`TopologyError` of one line.
-- Afterwards the process is as it was: its environment, its signals, no Java below it.
+- Afterwards no Java is left. A process starts one only once, as pyspark keeps it.
 
 Where Spark is running already, its own settings stand: under ``spark-submit``, where Java has
 started this process, with Spark Connect (``sc://``), where it is on another machine, and where
@@ -21,10 +21,9 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import IO, TYPE_CHECKING, Any
@@ -33,8 +32,8 @@ from pubsubd.topology.archive import SECONDS, Archive
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import explain_failure, is_of_spark
 from pubsubd.topology.held import held_folder
-from pubsubd.topology.java import find_java
-from pubsubd.topology.process import process_as_it_was, quiet_loggers
+from pubsubd.topology.java import find_java, home_for_spark
+from pubsubd.topology.process import ended_in_order, quiet_loggers
 from pubsubd.topology.settings import (
     LOCAL,
     default_heap,
@@ -42,7 +41,6 @@ from pubsubd.topology.settings import (
     session_settings,
     spark_home,
     spark_settings,
-    with_attempts,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +50,7 @@ MASTER_SECONDS = 10
 """Longest wait for the first answer of a stand-alone master."""
 
 EXECUTOR_SECONDS = 120
-"""Longest wait for the first executor of a stand-alone cluster."""
+"""Longest wait for the first result of a stand-alone cluster."""
 
 JAVA_SECONDS = 15
 """Longest wait for Java to end."""
@@ -77,7 +75,7 @@ def spark_session(
         log_file: Java and the workers append to it; without one it is a temporary file, which is
             kept when something has failed, and the error names it.
         heap: the size of Java's heap, as Java takes it: ``2g``; otherwise :func:`default_heap`.
-        brief: the input is small, see :data:`BRIEF`: start soon.
+        brief: start soon, and compute slowly if it lasts.
         archive: make an archive of Java's classes at the end, if there is none.
         settings: more for Spark; they win.
         meanwhile: called in a thread while Java starts.
@@ -86,31 +84,43 @@ def spark_session(
         TopologyError: there is no Java, it could not be started, or it failed in the block.
         ModuleNotFoundError: pyspark is not installed.
     """
-    import pyspark.sql  # noqa: PLC0415  (the daemon is installed without it)
+    from pyspark.sql import SparkSession  # noqa: PLC0415  (the daemon is installed without it)
 
     more = dict(settings or {})
-    if pyspark.sql.SparkSession.getActiveSession() is not None:  # somebody else will end it
+    if SparkSession.getActiveSession() is not None:  # somebody else will end it
         with _one_line_failures():
             yield _take(None, more)
         return
-    with _files(log_file) as (scratch, log), process_as_it_was(), _one_line_failures(log):
-        url = master or os.environ.get("MASTER") or LOCAL
-        if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit: Java is there already
-            opened: Any = contextlib.nullcontext(_take(None, more))
-        elif url.startswith("sc://"):
-            opened = contextlib.nullcontext(_take(url, more))
-        else:
-            all_settings = spark_settings(url, heap or default_heap(), scratch, brief=brief) | more
-            opened = _own_java(url, all_settings, scratch, log, archive)
+    url = master or os.environ.get("MASTER") or LOCAL
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ended_in_order())
+        log = stack.enter_context(_log(log_file))
+        quiet_loggers()
         thread = threading.Thread(target=meanwhile)
         thread.start()
-        try:
-            quiet_loggers()
-            with opened as session:
-                yield session
-                session.stop()
-        finally:
-            thread.join()
+        stack.callback(thread.join)
+        with _one_line_failures(log):  # before Java ends, as it has to be asked about some
+            if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit: Java is there already
+                session = _take(None, more)
+            elif url.startswith("sc://"):
+                session = _take(url, more)
+            else:
+                on_cluster = url.startswith("spark://")
+                if on_cluster:
+                    _knock(url)
+                parent = Path(tempfile.gettempdir())
+                scratch = stack.enter_context(held_folder("pubsubd-java-", parent)).resolve()
+                java = find_java(os.environ)
+                classes = Archive(java, spark_home() / "jars", os.environ, record=archive)
+                heap = heap or default_heap()
+                conf = spark_settings(url, heap, scratch, classes.options, brief=brief) | more
+                environ = java_environ(home_for_spark(java, scratch), scratch, url)
+                gateway = stack.enter_context(_java(conf, environ, scratch, log, classes))
+                session = _sized(_session(gateway, conf), more)
+                if on_cluster:
+                    _wait_for_executor(session)
+            yield session
+            session.stop()
 
 
 class _SparkError(TopologyError):
@@ -126,121 +136,92 @@ def _one_line_failures(log: IO[bytes] | None = None) -> Iterator[None]:
     except Exception as failure:
         if not is_of_spark(failure):
             raise
-        path = Path(log.name) if log else None
-        line = explain_failure(failure, path, start)
+        line = explain_failure(failure, Path(log.name) if log else None, start)
         if log:
             log.write(traceback.format_exc().encode(errors="backslashreplace"))
-            line += f" (see {path})"
+            line += f" (see {log.name})"
         raise _SparkError(line) from failure
 
 
 @contextlib.contextmanager
-def _files(log_file: Path | None) -> Iterator[tuple[Path, IO[bytes]]]:
-    """Make the scratch directory and open the log; a temporary log is kept if Spark fails."""
-    with contextlib.ExitStack() as stack:
-        try:
-            parent = Path(tempfile.gettempdir())
-            scratch = stack.enter_context(held_folder("pubsubd-java-", parent))
-            opened: Any = (
-                log_file.open("ab", buffering=0)
-                if log_file
-                else tempfile.NamedTemporaryFile(  # noqa: SIM115  (entered below)
-                    "ab", buffering=0, prefix="pubsubd-topology-", suffix=".log", delete=False
-                )
-            )
-            log: IO[bytes] = stack.enter_context(opened)
-        except OSError as error:
-            raise TopologyError(
-                f"{error.filename or tempfile.gettempdir()}: {error.strerror}"
-            ) from error
-        kept = log_file is not None
-        try:
-            yield scratch.resolve(), log
-        except _SparkError:
-            kept = True
-            raise
-        finally:
-            if not kept:
-                Path(log.name).unlink(missing_ok=True)
+def _log(log_file: Path | None) -> Iterator[IO[bytes]]:
+    """Open the log; a temporary one is kept only if Spark fails."""
+    kept = log_file is not None
+    if log_file is None:
+        handle, name = tempfile.mkstemp(".log", "pubsubd-topology-")
+        os.close(handle)
+        log_file = Path(name)
+    try:
+        with log_file.open("ab", buffering=0) as log:
+            yield log
+    except _SparkError:
+        kept = True
+        raise
+    finally:
+        if not kept:
+            log_file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _own_java(
-    url: str, settings: dict[str, str], scratch: Path, log: IO[bytes], record: bool
-) -> Iterator[SparkSession]:
-    """Start Java in ``scratch`` with its output in ``log``, and a session in it; end both."""
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+def _java(
+    conf: Mapping[str, str],
+    environ: Mapping[str, str],
+    scratch: Path,
+    log: IO[bytes],
+    archive: Archive,
+) -> Iterator[Any]:
+    """Start Java in ``scratch`` with its output in ``log``, and end it, whatever state it is in.
 
-    if url.startswith("spark://"):
-        _knock(url)
-    java = find_java(os.environ)
-    archive = Archive(java, spark_home() / "jars", os.environ, record=record)
-    environ = java_environ(java.home_for_spark(scratch, archive.options), scratch, url)
-    conf = SparkConf().setAll(list(settings.items()))
-    conf.set("spark.master", with_attempts(settings["spark.master"]))
-    # SparkSession.builder would start Java as well, but with our own output and directory.
-    launch: Callable[..., Any] = launch_gateway  # it has no types
-    interrupt = signal.getsignal(signal.SIGINT)
-    gateway: Any = None
-    context: Any = None
-    try:
-        with _one_line_failures(log):  # in here, as some have to be asked of Java
-            os.environ.update(environ)  # put back at the end
-            gateway = launch(conf, {"stdout": log, "stderr": log, "cwd": scratch})
-            context = SparkContext(conf=conf, gateway=gateway)
-            # Or it would print a stack when Java is gone; pyspark has no setting for it.
-            context._accumulatorServer.handle_error = lambda *_: None
-            if threading.current_thread() is threading.main_thread():
-                # Spark's own handler asks Java in the middle of another question, and fails.
-                signal.signal(signal.SIGINT, interrupt)
-            if url.startswith("spark://"):
-                _wait_for_executor(context)
-            yield _sized(SparkSession.builder.getOrCreate(), settings)
-    except BaseException:
-        if gateway is not None and archive.recording:
-            gateway.proc.kill()  # else it would write the archive now
-        archive.abandon()
-        raise
-    finally:
-        try:
-            if gateway is not None:
-                _end_java(gateway, context, SECONDS if archive.recording else JAVA_SECONDS)
-        finally:
-            if gateway is None or gateway.proc.returncode == -signal.SIGKILL:
-                archive.abandon()  # it was not written to the end
-            archive.finish()
-
-
-def _end_java(gateway: Any, context: Any, seconds: float) -> None:
-    """End our Java, whatever state it is in; its session ends with it.
-
-    Java then leaves its cluster and removes its files without waiting for running jobs. Nothing is
+    It then leaves its cluster and removes its files without waiting for running jobs. Nothing is
     asked of it: it may be gone, or in the middle of an answer.
     """
-    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark import SparkConf  # noqa: PLC0415
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
-    process = gateway.proc
-    process.terminate()
-    process.stdin.close()
+    launch: Callable[..., Any] = launch_gateway  # it has no types
+    process, before = None, dict(os.environ)
     try:
-        process.wait(seconds)
-    except BaseException as error:
-        process.kill()
-        process.wait()
-        if not isinstance(error, TimeoutExpired):  # Ctrl-C
-            raise
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    if context is not None:
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            context.stop()  # it asks Java, and fails
-        context.stop()  # now it does the rest
-    # Or the next session would be given this Java: pyspark keeps one for the life of a process.
-    attributes: Any = SparkContext
-    attributes._gateway = attributes._jvm = None
+        os.environ.update(environ)
+        # SparkSession.builder would start Java as well, but with our own output and directory.
+        how = {"stdout": log, "stderr": log, "cwd": scratch}
+        gateway = launch(SparkConf().setAll(list(conf.items())), how)
+        process = gateway.proc
+        yield gateway
+    except BaseException:
+        if process and archive.recording:
+            process.kill()  # else it would write the archive now
+        raise
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        try:
+            if process:
+                process.terminate()
+                process.stdin.close()
+                with contextlib.suppress(TimeoutExpired):
+                    process.wait(SECONDS if archive.recording else JAVA_SECONDS)
+        finally:
+            if process:
+                process.kill()  # if it has not ended, or at Ctrl-C
+                process.wait()
+                gateway.shutdown()
+            archive.finish(whole=process is not None and process.returncode != -signal.SIGKILL)
+
+
+def _session(gateway: Any, conf: Mapping[str, str]) -> SparkSession:
+    """Make a session in a Java of our own."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+    from pyspark.accumulators import AccumulatorTCPServer  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    # Or it would print a stack when Java is gone.
+    AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    interrupt = signal.getsignal(signal.SIGINT)
+    context = SparkContext(conf=SparkConf().setAll(list(conf.items())), gateway=gateway)
+    if threading.current_thread() is threading.main_thread():
+        # Spark's own handler asks Java in the middle of another question, and fails.
+        signal.signal(signal.SIGINT, interrupt)
+    return SparkSession(context)
 
 
 def _take(url: str | None, more: Mapping[str, str]) -> SparkSession:
@@ -248,23 +229,15 @@ def _take(url: str | None, more: Mapping[str, str]) -> SparkSession:
 
     Its own settings stand.
     """
-    from pyspark.errors import PySparkImportError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    builder = SparkSession.builder.appName("pubsubd topology")
-    for name, value in (session_settings() | dict(more)).items():
-        builder = builder.config(name, value)
-    try:
-        session: SparkSession = (builder.remote(url) if url else builder).getOrCreate()
-    except (ImportError, PySparkImportError) as error:
-        raise TopologyError(
-            "Spark Connect needs more packages: install them with"
-            " \"pip install 'pyspark[connect]'\""
-        ) from error
-    if url is None:
-        session.sparkContext.setLogLevel("WARN")
-        _sized(session, more)
-    return session
+    settings: dict[str, Any] = session_settings() | dict(more)
+    builder = SparkSession.builder.appName("pubsubd topology").config(map=settings)
+    if url:
+        return builder.remote(url).getOrCreate()
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return _sized(session, more)
 
 
 def _sized(session: SparkSession, more: Mapping[str, str]) -> SparkSession:
@@ -282,30 +255,27 @@ def _knock(url: str) -> None:
     Raises:
         TopologyError: none does.
     """
-    reasons = []
     for address in url.removeprefix("spark://").split(","):
         host, _, port = address.rpartition(":")
-        try:
+        with contextlib.suppress(OSError, ValueError, OverflowError):
             socket.create_connection((host.strip("[]"), int(port)), MASTER_SECONDS).close()
-        except (OSError, ValueError, OverflowError) as error:
-            reasons.append(f"{address}: {getattr(error, 'strerror', None) or error}")
-        else:
             return
-    raise TopologyError(f"no Spark master answers at {url} ({'; '.join(reasons)})")
+    raise TopologyError(f"no Spark master answers at {url}")
 
 
-def _wait_for_executor(context: Any) -> None:
+def _wait_for_executor(session: SparkSession) -> None:
     """Wait until a stand-alone cluster has given an executor; without one nothing would happen.
 
     Raises:
         TopologyError: it gives none.
     """
-    end = time.monotonic() + EXECUTOR_SECONDS
-    # Only Java knows: pyspark has no public way to ask.
-    while context._jsc.sc().getExecutorMemoryStatus().size() < 2:  # the driver is in it as well
-        if time.monotonic() > end:
-            raise TopologyError(
-                f"the cluster gave no executor in {EXECUTOR_SECONDS} s: its workers are all in use,"
-                " or have less memory or fewer cores than is asked for"
-            )
-        time.sleep(0.1)
+    pool = ThreadPoolExecutor(1)
+    try:
+        pool.submit(session.range(1).count).result(EXECUTOR_SECONDS)
+    except TimeoutError as error:
+        raise TopologyError(
+            f"the cluster gave no executor in {EXECUTOR_SECONDS} s: its workers are all in use,"
+            " or have less memory or fewer cores than is asked for"
+        ) from error
+    finally:
+        pool.shutdown(wait=False)  # the question ends with Java

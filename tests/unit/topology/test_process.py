@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pubsubd.topology.process import process_as_it_was
+from pubsubd.topology.process import ended_in_order
 
 
 @pytest.fixture(autouse=True)
@@ -34,22 +34,22 @@ def fail_after(number: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_program_told_to_end_ends_so_whatever_fails_on_the_way(number: int) -> None:
-    with pytest.raises(SystemExit) as end, process_as_it_was():
+    with pytest.raises(SystemExit) as end, ended_in_order():
         fail_after(number)
     assert end.value.code == 128 + number
 
 
 def test_what_ignores_the_end_of_its_terminal_goes_on() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
-    with process_as_it_was():
+    with ended_in_order():
         signal.raise_signal(signal.SIGHUP)
 
 
 def test_an_interrupt_stays_one_whatever_fails_on_the_way() -> None:
-    with pytest.raises(KeyboardInterrupt), process_as_it_was():
+    with pytest.raises(KeyboardInterrupt), ended_in_order():
         fail_after(signal.SIGINT)
 
 
 def test_a_failure_without_a_signal_stays_what_it_is() -> None:
-    with pytest.raises(ConnectionError), process_as_it_was():
+    with pytest.raises(ConnectionError), ended_in_order():
         raise ConnectionError("Java is gone")

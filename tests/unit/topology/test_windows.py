@@ -11,8 +11,7 @@ import pytest
 from pubsubd.topology import snapshots
 from pubsubd.topology.kernel.snapshot import snapshot
 from pubsubd.topology.preparing import ARCS, Prepared
-from pubsubd.topology.run import is_long_list
-from pubsubd.topology.settings import LISTED
+from pubsubd.topology.run import LISTED, is_long_list
 from pubsubd.topology.snapshots import analyse_here, list_graphs
 from tests.topologies import graph, ring, star
 
