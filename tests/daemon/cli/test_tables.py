@@ -212,12 +212,12 @@ async def test_bench_does_not_pass_a_daemon_that_loses_messages() -> None:
             "bench",
             "--size=4",
             "--messages=100",
-            "--timeout=1",
+            "--timeout=3",
             port=listener.socket.getsockname()[1],
         )
         nursery.cancel_scope.cancel()
     assert done.returncode == 1
-    assert done.stderr == b"pubsubd: 99 of 100 messages have arrived, and nothing more for 1 s\n"
+    assert done.stderr == b"pubsubd: 99 of 100 messages have arrived, and nothing more for 3 s\n"
 
 
 PLAN = Plan(publishers=3, subscribers=1, size=10, names=2)

@@ -27,6 +27,7 @@ from pubsubd.client import (
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config, TlsFiles
 from tests.certificates import Certificates, Pair
+from tests.daemons import DEADLINE
 from tests.running import Ports, run_until_stopped, running
 
 ALERT = b"\x15\x03\x01\x00\x02\x02\x46"  # of a server that takes plain text for bad TLS
@@ -67,7 +68,7 @@ async def open_both(ports: Ports, **more: Any) -> list[BaseException]:
     """Open a client of each kind, and return why they cannot be used."""
     raised: list[BaseException] = []
     for open_one, port in ((open_client, ports["line"]), (open_hub_client, ports["hub"])):
-        with trio.fail_after(60):
+        with trio.fail_after(DEADLINE):
             try:
                 async with open_one(**({"port": port} | more)) as client:
                     await client.flush()
@@ -393,7 +394,7 @@ async def test_a_connection_is_renewed_with_the_files_as_they_are_then(
             await client.subscribe("n")
             ca.write_bytes(certificates.other_ca.read_bytes())
         async with serving(certificates.strange_server(), port=ports["line"]):
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE):
                 await renewed.wait()
             await client.publish("n", b"x")
             assert await anext(client) == Message("n", b"x")
@@ -411,7 +412,7 @@ async def test_a_file_that_is_being_written_is_no_reason_to_give_up(
             client = await nursery.start(keep_open, ports["line"], Tls(ca), renewed)
             ca.write_bytes(b"")
         async with serving(pair, port=ports["line"]):
-            with trio.fail_after(60):
+            with trio.fail_after(DEADLINE):
                 await renewed.wait()
             await client.flush()
             nursery.cancel_scope.cancel()
@@ -435,7 +436,7 @@ async def test_a_certificate_that_is_not_good_any_more_ends_a_client(
                 _, stop = await nursery.start(
                     run_until_stopped, config(certificates.expired_server(), **where)
                 )
-                with trio.fail_after(60):
+                with trio.fail_after(DEADLINE):
                     while True:
                         await anext(client)
         await stop()

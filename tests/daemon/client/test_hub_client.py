@@ -48,6 +48,7 @@ from pubsubd.client.websocket import WebSocket
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.errors import ProtocolError, PubsubdError
 from pubsubd.protocol.limits import HubLimits, Limits
+from tests.daemons import DEADLINE
 from tests.running import run_until_stopped, running
 from tests.running import serving as serving_lines
 
@@ -269,7 +270,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def until(true: Callable[[], object]) -> None:
-    with trio.fail_after(60):
+    with trio.fail_after(DEADLINE):
         while not true():
             await trio.lowlevel.checkpoint()
 

@@ -36,6 +36,7 @@ from soaklib.pings import EVERY, Waits, pings
 from soaklib.scenarios import hostile
 from soaklib.wires import MIB, Address
 from soaklib.workers import Worker
+from tests.daemons import DEADLINE, wait_until
 
 MESH = {"advert", "batch", "heartbeat", "letter", "trace"}
 """What a link carries."""
@@ -124,24 +125,28 @@ def probing_one_that_stands_still(directory: Path) -> Iterator[tuple[Daemon, Wor
 
 def test_probes_see_a_daemon_that_stands_still(tmp_path: Path) -> None:
     with probing_one_that_stands_still(tmp_path) as (daemon, probe):
-        time.sleep(0.5)
+        time.sleep(1)
         daemon.signal(signal.SIGCONT)
-        seen = probe.ask("report", 5.0)
+        seen = probe.ask("report", DEADLINE)
         assert set(seen) == {"line", "hub"}
         for waits in seen.values():
             assert waits.longest + waits.without > 400
             assert not waits.lost
             assert not waits.broken
         daemon.kill()
-        time.sleep(0.1)
-        assert all(waits.broken for waits in probe.ask("report", 1.0).values())
+        wait_until(
+            lambda: all(waits.broken for waits in probe.ask("report", 1.0).values()),
+            "both connections have ended",
+        )
 
 
 def test_probes_that_hear_nothing_are_lost_and_have_waited(tmp_path: Path) -> None:
     with probing_one_that_stands_still(tmp_path) as (_, probe):
-        time.sleep(0.3)  # until both have something under way
+        wait_until(
+            lambda: all(waits.lost for waits in probe.ask("report", 0.5).values()),
+            "both have had something under way",
+        )
         for waits in probe.ask("report", 0.5).values():
-            assert waits.lost
             assert waits.longest + waits.without > 400
 
 

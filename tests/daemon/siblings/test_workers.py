@@ -220,7 +220,7 @@ def test_a_daemon_that_cannot_start_says_why_and_leaves_no_workers(
     flags: tuple[str, ...], said: str
 ) -> None:
     command = [sys.executable, "-m", "pubsubd", "serve", "--workers=2", "--port=0", "--no-hub"]
-    done = run([*command, *flags], capture_output=True, timeout=60)
+    done = run([*command, *flags], capture_output=True, timeout=DEADLINE)
     assert said in done.stderr.decode()
     assert done.returncode in (1, 2)
 
