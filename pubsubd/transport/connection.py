@@ -704,7 +704,7 @@ class Connection:
             self._stall_budget = StallBudget(limits.stall_budget, limits.stall_window)
         if self._lot is None:
             self._lot = trio.lowlevel.ParkingLot()
-        waited = begun
+        waited, least = begun, begun + min(_GRACE, stall)
         while (
             self.peer.outbox.size > self._half
             and not self._gone
@@ -716,13 +716,17 @@ class Connection:
             waited = now
             endless = self._server.draining or not budget
             left = float("inf") if endless else self._stall_budget.left(now)
-            stalled_at = max(begun + min(_GRACE, stall), self._moved + stall)
+            stalled_at = max(least, self._moved + stall)
             if left <= 0 or now >= stalled_at:
                 self._given_up = True
                 self._wake()
                 break
-            with trio.move_on_at(min(now + left, stalled_at)):
+            until = min(now + left, stalled_at)
+            with trio.move_on_at(until):
                 await self._lot.park()
+            now = trio.current_time()
+            if now - until > stall / 4:  # this process did not run: the silence may be ours
+                waited, least = now, now + stall
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def _wait_drained(self) -> None:

@@ -397,6 +397,24 @@ async def test_a_consumer_that_pauses_in_a_flood_is_cut_if_the_pause_is_longer_t
         assert crowd.server.broker.counters.closed == ({"slow-consumer": 1} if cut else {})
 
 
+async def test_time_in_which_the_daemon_did_not_run_is_not_held_against_a_consumer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits = Limits(max_pending=100_000)
+    async with gather(limits) as crowd, trio.open_nursery() as nursery:
+        consumer, publisher = crowd.join(), crowd.join()
+        await consumer.send_all(b"sub big\n")
+        await ask(consumer)
+        nursery.start_soon(publish_much, publisher, 400)
+        for _ in range(3):
+            assert await read_much(consumer, 100 * MUCH) == 100 * MUCH
+            await trio.sleep(0.5 * limits.stall_timeout)
+            autojump_clock.jump(limits.stall_timeout)  # as if all processes had been stopped
+            await trio.sleep(0.5 * limits.stall_timeout)
+        assert await read_much(consumer, 100 * MUCH) == 100 * MUCH
+        assert crowd.server.broker.counters.closed == {}
+
+
 async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short_gaps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
