@@ -31,6 +31,9 @@ from tests.forks import Forked
 DEADLINE = 120.0
 """Seconds after which something that is waited for will not come any more."""
 
+PATIENT = ("--stall-timeout", str(DEADLINE), "--stall-budget", str(DEADLINE))
+"""Flags of a daemon that waits for each reader, however slow the machine is."""
+
 KIB = 1024
 MIB = 1024 * KIB
 

@@ -15,6 +15,7 @@ from tests.daemons import (
     DEADLINE,
     KIB,
     MIB,
+    PATIENT,
     Background,
     Daemon,
     Dial,
@@ -78,8 +79,8 @@ def test_what_a_throttled_publisher_had_sent_is_all_delivered_to_a_slow_reader(
     start: Start, dial: Dial
 ) -> None:
     # With the default bound of what may wait: the rest is still in the publisher's socket, or
-    # has not left it. Only the drain's time is longer, for a slow machine.
-    daemon = start("--drain-timeout", str(DEADLINE))
+    # has not left it.
+    daemon = start("--drain-timeout", str(DEADLINE), *PATIENT)
     reader, publisher, control = dial(daemon, buffer=64 * KIB), dial(daemon), dial(daemon)
     reader.say(b"sub log\n")
     reader.ping()
