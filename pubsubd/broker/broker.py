@@ -34,6 +34,7 @@ from pubsubd.broker.connections import Connections
 from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.broker.events import Events
 from pubsubd.broker.explain import explain
+from pubsubd.broker.large import LargeFrames, most_data
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.live.event_rows import EventRows
 from pubsubd.broker.live.names import NameRows
@@ -55,9 +56,8 @@ from pubsubd.broker.turn import Shared, Steps
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import GOODBYE, ProtocolError
 from pubsubd.protocol.limits import (
-    MAX_LINE,
+    LARGE,
     MAX_TYPED,
-    READ_SIZE,
     WORK_PER_LOOK,
     WORK_PER_TURN,
     Limits,
@@ -84,7 +84,6 @@ each command is a line:
   pub chat/main - hello  publish "hello"; instead of -, give the length of data in bytes
   unsub chat             receive them no longer
   quit                   close the connection"""
-_LARGE_AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -180,6 +179,7 @@ class Broker:
         self._started = clock()
         self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
+        self._large = LargeFrames(self)
         self.scan = find_scanner()
         self.scan_from = SCAN_FROM
         self.reserved: tuple[bytes, ...] = ()
@@ -297,19 +297,16 @@ class Broker:
             if len(parts) > _PARTS:
                 parts[:] = [b"".join(parts)]
             return False
+        rest: bytes | None = data
         if peer.large:
             if not data:
                 return False
-            data = self._complete(peer, data)
-        elif (
-            len(data) >= READ_SIZE
-            and parts == [b"\n"]
-            and not peer.relayed
-            and self._begin(peer, data)
-        ):
+            rest = self._large.complete(peer, data)
+        elif len(data) >= LARGE and parts == [b"\n"] and not peer.relayed:
+            rest = self._large.begin(peer, data)
+        if rest is None:
             return False
-        else:
-            peer.expected = 0
+        data, peer.expected = rest, 0
         parts.append(data)
         buf = b"".join(parts)
         parts.clear()
@@ -374,7 +371,7 @@ class Broker:
                         at -= length
                         count -= 1
                         missing = at + length + 1 - end
-                        large = buf[at : at + route.width] if length > READ_SIZE else b""
+                        large = buf[at : at + route.width] if length >= LARGE else b""
                         break
                     if buf[at] != LF:
                         if buf[at] == CR and at + 1 == end:
@@ -553,6 +550,8 @@ class Broker:
         else:
             parts.append(buf[at + 1 :] if large else buf[at:] if at else buf)
             peer.missing, peer.large = missing, large
+            if large:
+                peer.expected = length
         if not peer.echo:
             delivery.withhold(peer)
         delivery.send()
@@ -570,73 +569,6 @@ class Broker:
         return self.router.index.work + WORK_PER_LOOK
 
     # What the hot loop does not know
-
-    def _begin(self, peer: Peer, data: bytes) -> bool:
-        """Take ``data`` if it is a large frame or its beginning and nothing else."""
-        match = self.match_header(b"\n" + data[:MAX_LINE])
-        if match is None or not wire.is_utf8(match[1]):
-            return False
-        size = self._sizes[match[2]]
-        missing = match.end() - 1 + size + 1 - len(data)
-        if missing < 0 or size > _most(peer) or (not missing and data[-1] != LF):
-            return False
-        if missing:
-            peer.parts[0] = data
-            peer.missing, peer.large = missing, match[0]
-        else:
-            try:
-                self._deliver_large(peer, match[0], [data])
-            except Unfinished:
-                return False  # the hot loop can wait for it
-            self.delivery.send()
-        return True
-
-    def _complete(self, peer: Peer, data: bytes) -> bytes:
-        """Deliver the large frame that ``data`` completes, and return what is left of it."""
-        parts, missing, key = peer.parts, peer.missing, peer.large
-        peer.large = b""
-        if data[missing - 1] != LF:  # CR LF, or a wrong length: the hot loop knows
-            parts.insert(0, b"\n")
-            return data
-        try:
-            self._deliver_large(peer, key, [*parts, data[:missing]])
-        except Unfinished:
-            parts.insert(0, b"\n")
-            return data
-        parts.clear()
-        return data[missing - 1 :]
-
-    def _deliver_large(self, peer: Peer, key: bytes, parts: list[bytes]) -> None:
-        """Deliver one frame, of which nothing is joined for those who can be sent it at once.
-
-        This has to be the first thing that a read leads to: it overtakes what is put.
-        """
-        _, name, digits, _ = key.split(b" ")
-        if peer.publish_filter is not None and not peer.publish_filter.allows(name):
-            self.delivery.deny(peer, name)
-            self.delivery.tell_refusals(peer)
-            return
-        route = self.router.routes.get(key) or self.router.learn(key, name, int(digits))
-        pieces = Pieces(parts)
-        peer.expected = pieces.size
-        self.counters.messages_in += 1
-        if self.delivery.sampler is not None:
-            self.delivery.sampler.read(peer, key, 1)
-        receivers = route.targets.peers
-        if isinstance(route.targets, CopyTargets) or len(receivers) > _LARGE_AT_ONCE:
-            frame = pieces.whole()
-            self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
-            return
-        for receiver in receivers:
-            if peer.echo or receiver is not peer:
-                receiver.messages_out += 1
-                self.counters.messages_out += 1
-                try:
-                    receiver.send(pieces)
-                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
-                    self.faults.end(receiver, error)
-        if self.delivery.outbound:
-            self.delivery.ship()
 
     def _uncommon(self, peer: Peer, buf: bytes, start: int) -> tuple[int, int]:
         """Carry out the one command at ``start`` that no route is for.
@@ -669,7 +601,7 @@ class Broker:
     def _uncommon_pub(self, peer: Peer, buf: bytes, start: int, head: int) -> tuple[int, int]:
         name, digits = wire.parse_header(buf[start:head])
         if digits == wire.TO_LINE_END and not peer.relayed:
-            end, stop = wire.find_typed_data(buf, head, min(_most(peer), MAX_TYPED))
+            end, stop = wire.find_typed_data(buf, head, min(most_data(peer), MAX_TYPED))
             if stop < 0:
                 return 0, 1
             self._publish(peer, name, wire.header(name, end - head), buf[head:end])
@@ -682,7 +614,7 @@ class Broker:
                 return 0, 1
             self.delivery.tell(peer, error)
             return stop, 0
-        wire.check_size(size, _most(peer))
+        wire.check_size(size, most_data(peer))
         stop = head + size
         if stop >= len(buf):
             return 0, stop + 1 - len(buf)
@@ -827,12 +759,6 @@ def _tell(peer: Peer) -> tuple[()]:
         peer.gone()
     peer.gone = None
     return ()
-
-
-def _most(peer: Peer) -> int:
-    """Return how many bytes of data a frame of ``peer`` may have."""
-    most = peer.listener.limits.max_payload
-    return most if peer.publish_filter is None else peer.publish_filter.limit(most)
 
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:

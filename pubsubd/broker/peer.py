@@ -92,10 +92,9 @@ class Peer:
         send: hands over whole frames at the end of a read; never blocks; set by the owner.
         outbox: what could not be sent at once; the owner's.
         parts, missing: input that is not worked off; bytes without which nothing can be.
-        large: the header, with the LF before it, of a frame larger than a read, if ``parts``
-            are the beginning of one; they are without that LF then.
-        expected: length of the large frame that was the last thing to come, or 0; another one
-            of its kind may follow.
+        large: the header, with the LF before it, of a large frame, if ``parts`` are the beginning
+            of one; they are without that LF then.
+        expected: length of the large frames that come, or 0; more of their kind may follow.
         ending: why the connection has to be closed, once it has.
         end: asks its owner to close it, for a code and a text; set by the owner.
         gone: called once it has left, if somebody has to know.
@@ -254,8 +253,12 @@ class Peer:
 
     @property
     def wanted(self) -> int:
-        """Bytes to read at once: of large frames no more than one, so that it ends the read."""
-        return max(READ_SIZE, min(self.missing if self.large else self.expected, MAX_READ))
+        """Bytes to read at once: while large frames come, up to where one of them ends."""
+        if not self.expected:
+            return READ_SIZE
+        missing = self.missing if self.large else 0
+        more = max(0, -((missing - READ_SIZE) // self.expected))
+        return min(missing + more * self.expected, MAX_READ)
 
     @property
     def halfway(self) -> bool:

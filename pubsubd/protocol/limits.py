@@ -24,7 +24,11 @@ READ_SIZE = 256 * KIB
 """Bytes taken from a socket at once: large enough that costs per read vanish per message."""
 
 MAX_READ = 2 * MIB
-"""Bytes taken at once while frames larger than :data:`READ_SIZE` come."""
+"""Bytes taken at once while frames larger than that come."""
+
+LARGE = 32 * KIB
+"""Bytes of a frame from which on it is handed on in the pieces in which it was read: copying it
+costs more than telling where it ends."""
 
 MAX_TYPED = 64 * KIB
 """Bytes of data without a length, which the line ends. Each read looks through them all."""

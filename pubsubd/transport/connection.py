@@ -673,7 +673,8 @@ class Connection:
         if server.on_backpressure is not None:
             server.on_backpressure(peer, waiting)
         if server.limits.slow_consumer == "drop":
-            count = self._protocol.count_frames(data) if isinstance(data, bytes) else 1
+            whole = data if isinstance(data, bytes) else data.whole()
+            count = self._protocol.count_frames(whole)
             self._dropped += count
             peer.dropped += count
             self._broker.counters.dropped += count
