@@ -49,7 +49,7 @@ class Link:
 
     def __init__(self, server: Address) -> None:
         self.server = server
-        self.wire = server.wire.of(f"@(bench/{next(_numbers)})")
+        self.wire = server.wire.of(f"@(bench/{next(_numbers):05})")  # all of one length
         self.wants: list[Want] = []
         self._ahead = b""
         self.socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS)

@@ -181,7 +181,11 @@ class Rig:
         try:
             self._subscribers = self._open(subscribe_at or server, plan.subscribers)
             self._publishers = self._open(publish_to or server, [()] * plan.publishers)
-            self.load = Load(plan, self._publishers[0].wire, self._subscribers[0].wire)
+            heard = self._subscribers[0].wire
+            # One for all, unless each publisher has its address in what it says.
+            wires = dict.fromkeys(link.wire for link in self._publishers)
+            self._loads = {wire: Load(plan, wire, heard) for wire in wires}
+            self.load = self._loads[self._publishers[0].wire]
         except BaseException:
             self.close()
             raise
@@ -221,7 +225,7 @@ class Rig:
     def verify(self) -> None:
         """Publish one blob from each publisher in turn and compare all that is received."""
         for publisher in self._publishers if not self.plan.fresh else self._publishers[:1]:
-            self._verify_one(publisher, next(self.load.blobs(0)))
+            self._verify_one(publisher, next(self._loads[publisher.wire].blobs(0)))
         self._check_quiet()
 
     def _verify_one(self, publisher: Link, blob: memoryview) -> None:
@@ -271,7 +275,8 @@ class Rig:
         """
         room = int(max(self._last_rate, 20_000) * seconds * 1.3 / len(self._publishers))
         publishers = [
-            _Publisher(link, link.send_some, self.load.blobs(room)) for link in self._publishers
+            _Publisher(link, link.send_some, self._loads[link.wire].blobs(room))
+            for link in self._publishers
         ]
         meter = Meter(*self.server.pids)
         blobs = self._pump(publishers, time.perf_counter() + seconds, tick)

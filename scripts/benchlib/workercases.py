@@ -141,8 +141,10 @@ WORKER_CASES: dict[str, Case] = {
         _case("workers-handshakes", "TLS handshakes", GreetingsRunner),
         _case(
             "workers-hub-100",
-            "1:100 over WebSocket, 128 B",
-            lambda fleet: MessagesRunner(fleet, "hub", one_name(128, 100, window=256 * KIB), HUB),
+            "4:100 over WebSocket, 128 B",
+            lambda fleet: MessagesRunner(
+                fleet, "hub", one_name(128, 100, publishers=4, window=256 * KIB), HUB
+            ),
         ),
     )
 }
