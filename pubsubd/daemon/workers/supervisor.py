@@ -46,6 +46,7 @@ from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import Limits
 from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.settings.load import Settings
+from pubsubd.siblings.frames import READ_AT_ONCE
 from pubsubd.transport.accept import LIMIT, raise_descriptors
 from pubsubd.transport.listen import BACKLOG, BoundSocket, describe, listen
 
@@ -271,6 +272,8 @@ class Supervisor:
         others = [one for one in self._workers if one.alive and one is not worker]
         for other in others:
             ends = socket.socketpair()
+            for end in ends:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_AT_ONCE)
             for one, number, end in zip(
                 (worker, other), (other.number, worker.number), ends, strict=True
             ):
