@@ -6,13 +6,14 @@ processor time of the busiest process: what limits the daemon where there are co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .cases import Case, Target, mixed, new_names, one_name
 from .handshakes import HandshakesRunner
 from .hubwires import HUB, WebSocketWire
 from .meter import Cores, process_seconds
+from .report import Result, judge
 from .runners import Reading, Runner
 from .servers import Fleet
 from .traffic import KIB, Plan, Rig
@@ -98,6 +99,41 @@ class GreetingsRunner(WorkersRunner):
         return reading.values["handshakes"] * seconds, seconds, reading.cores
 
 
+def speedup(ratio: float, count: int, wanting: int) -> float:
+    """How many times as much `count` workers carry as one, on paper.
+
+    Where connections are shared evenly, each worker does its part of the work of one. Besides,
+    each message is handed on to the other workers that want it, and taken by these:
+
+        n workers = (one + wanting * more) / n
+
+    seconds a message, at the busiest one. So what two take tells `more`, which is handing on a
+    message and taking it: 2 * two - one. Batches are taken to stay as large as with two.
+
+    Args:
+        ratio: what the busiest of two workers takes, in times of what one does.
+        count: of workers.
+        wanting: how many others want a message.
+    """
+    more = max(0.0, 2 * ratio - 1)
+    return count / (1 + wanting * more)
+
+
+def paper(results: Sequence[Result], count: int) -> str:
+    """What `count` workers would carry, by what one and two of them were measured to cost."""
+    rows = [
+        f"on paper, what {count} workers carry, in times of one, if each message is wanted",
+        f"{'':34}at all others   at one other   at no other",
+    ]
+    for result in results:
+        if result.case.name in WORKER_CASES and result.readings:
+            measured = judge(result, result.case.targets[1]).measured
+            if measured is not None:
+                times = (speedup(measured, count, wanting) for wanting in (count - 1, 1, 0))
+                rows.append(f"{result.case.title[:33]:34}" + "".join(f"{n:13.1f}" for n in times))
+    return "\n".join(rows)
+
+
 def _case(name: str, title: str, make: Callable[[Fleet], Runner]) -> Case:
     targets = (
         Target("two", None, base="one"),
@@ -115,7 +151,7 @@ WORKER_CASES: dict[str, Case] = {
     for case in (
         _case(
             "workers-fan-100",
-            "4:100, 128 B, two workers beside one",
+            "4:100, 128 B",
             _line(lambda: one_name(128, 100, publishers=4, window=256 * KIB)),
         ),
         _case(

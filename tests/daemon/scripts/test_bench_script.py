@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchlib import readme, topology
+from benchlib import readme, topology, workercases
 from benchlib.cases import idle_texts, mixed, names_own, new_names
 from benchlib.hubcases import CASES, GROUPS
 from benchlib.meter import Cores
@@ -77,7 +77,7 @@ def test_what_a_run_took_is_held_against_its_bound() -> None:
         (["line"], list(GROUPS["line"])),
         (["hub"], list(GROUPS["hub"])),
         (["mesh"], list(GROUPS["mesh"])),
-        (["workers"], list(GROUPS["workers"])),
+        (["--paper", "16", "workers"], list(GROUPS["workers"])),
         (["all"], list(CASES)),
         (["hub", "discover"], list(GROUPS["hub"])),
         (["churn", "ws-one-acked", "churn"], ["churn", "ws-one-acked"]),
@@ -93,8 +93,8 @@ def test_help_names_the_question_and_every_option() -> None:
     done = bench("--help")
     assert done.returncode == 0
     assert "Is this daemon as fast" in done.stdout
-    options = "--runs --seconds --servers --quick --short --before --json --markdown --list --check"
-    assert [option for option in options.split() if option not in done.stdout] == []
+    options = "runs seconds servers quick short before json markdown list check paper"
+    assert [option for option in options.split() if f"--{option}" not in done.stdout] == []
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,7 @@ def test_help_names_the_question_and_every_option() -> None:
         ["--runs", "0"],
         ["--runs", "few"],
         ["--extra", "-1"],
+        ["--paper", "0"],
         ["--seconds", "0"],
         ["--json", "/no/such/directory/file"],
         ["--before", "/no/such/checkout"],
@@ -485,6 +486,21 @@ def test_lines_are_told_apart_if_that_is_asked() -> None:
     assert parse_spy(raw).functions["b.py:f"] == (1.0, 1.0)
     assert parse_spy(raw, by_line=True).functions["b.py:f:1"] == (0.75, 0.75)
     assert "--seconds" in parse_spy("wait (threading.py:327) 9\n").text(5)
+
+
+def test_what_more_workers_carry_follows_from_what_two_take() -> None:
+    case = CASES["workers-mixed"]
+    taken = [
+        Reading({"one": 1.0, "two": 1.0, "one_s": one, "two_s": two}, Cores())
+        for one, two in ((0.4, 0.2), (0.4, 0.24), (0.5, 0.35))
+    ]
+    paper = workercases.paper([Result(case, {"pubsubd": taken}), one_16()], 16)
+    *_, line = paper.splitlines()
+    assert line.split()[-3:] == ["4.0", "13.3", "16.0"]  # a fifth of the work is not shared
+    assert case.title in line
+    assert len(paper.splitlines()) == 3
+    assert workercases.speedup(0.6, 2, 1) == pytest.approx(1 / 0.6)
+    assert workercases.speedup(0.48, 8, 7) == 8  # it may be measured, but not be
 
 
 def test_a_latency_over_its_bound_is_a_miss() -> None:
