@@ -9,7 +9,7 @@ one read whose frames all go to the same peers; it is cut out of the read once,
 and that one bytes object is put to each of them. Whether the next frame belongs
 to the run is told by its header, compared or looked up as raw bytes together
 with the LF before it, which so is proved to be there. What has not been seen
-before leaves the hot loop for :meth:`Broker._uncommon`.
+before leaves the hot loop for :class:`~pubsubd.broker.commands.Commands`.
 
 Invariants:
 
@@ -30,11 +30,12 @@ from functools import partial
 from typing import NoReturn
 
 from pubsubd.broker.auth import Authentication
+from pubsubd.broker.commands import CR, LF, Commands, wrong_length
 from pubsubd.broker.connections import Connections
 from pubsubd.broker.delivery import AUTH, NO_ROUTE, Delivery
 from pubsubd.broker.events import Events
 from pubsubd.broker.explain import explain
-from pubsubd.broker.large import LargeFrames, most_data
+from pubsubd.broker.large import LargeFrames
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.live.event_rows import EventRows
 from pubsubd.broker.live.names import NameRows
@@ -48,7 +49,7 @@ from pubsubd.broker.live.sections import (
 )
 from pubsubd.broker.logins import Access
 from pubsubd.broker.peer import Peer, stay
-from pubsubd.broker.rate import Bucket
+from pubsubd.broker.requests import HELP, Requests
 from pubsubd.broker.statistics import Statistics, take_statistics
 from pubsubd.broker.trace import TRACE, read_request, trace_here
 from pubsubd.broker.traffic import Traffic
@@ -57,7 +58,6 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.errors import GOODBYE, ProtocolError
 from pubsubd.protocol.limits import (
     LARGE,
-    MAX_TYPED,
     WORK_PER_LOOK,
     WORK_PER_TURN,
     Limits,
@@ -69,30 +69,11 @@ from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.scanner import SCAN_FROM, find_scanner
 from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
 
-LF, CR = 10, 13
-
 _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon command
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
-_NO_MESSAGE = "another daemon sends messages and nothing else"
-_OPEN = (AUTH, b"//pubsubd/ping", b"//pubsubd/hello")  # requests that need no right
-_HELP = b"""\
-each command is a line:
-  sub chat               receive the messages whose names contain "chat"
-  sub                    receive all messages
-  pub chat/main - hello  publish "hello"; instead of -, give the length of data in bytes
-  unsub chat             receive them no longer
-  quit                   close the connection"""
 _PARTS = 512  # pieces of one unfinished command before they are joined
-
-
-Request = Callable[[Peer, bytes], bytes | Steps[bytes] | None]
-"""Called with who asks and the data of a ``pub`` to a name of the daemon's own.
-
-Returns the data of the answer, which goes to the asker alone under the same name, or the steps in
-which it is made, or None. Raises ProtocolError to answer with that.
-"""
 
 
 class Broker:
@@ -160,10 +141,11 @@ class Broker:
             lambda: self.wall(),  # noqa: PLW0108
         )
         self.live.spent = names.spent
-        self.requests: dict[bytes, Request] = {
+        self.requests = Requests(self.delivery, clock)
+        self.requests |= {
             AUTH: Authentication(self.delivery, self.access, lambda: self.wall()).request,  # noqa: PLW0108
             b"//pubsubd/ping": lambda _peer, data: data,
-            wire.HELP: lambda _peer, _data: _HELP,
+            wire.HELP: lambda _peer, _data: HELP,
             b"//pubsubd/stats": lambda _peer, _data: statistics.get(),
             b"//pubsubd/explain": lambda _peer, data: self._explain(data),
             TRACE: self._trace,
@@ -175,6 +157,7 @@ class Broker:
             PEERS: _tell_no_mesh,
             b"//pubsubd/edges": _tell_no_mesh,
         }
+        self._commands = Commands(self.delivery, self.requests, lambda: self.listener.limits)
         self.number: Callable[[], int] = lambda: 0
         self._started = clock()
         self._looks = 0  # at the clock, that the present turn may still take
@@ -183,9 +166,7 @@ class Broker:
         self.scan = find_scanner()
         self.scan_from = SCAN_FROM
         self.reserved: tuple[bytes, ...] = ()
-        self._daemons: tuple[bytes, ...] = ()  # those of them that other daemons may publish
         self.match_header = self.match_relayed = wire.match_header
-        self._refuse: Callable[[bytes, bytes], None] = lambda *_: None
 
     # Peers
 
@@ -200,7 +181,8 @@ class Broker:
         ``refuse`` is called with the name and the data; it may raise ProtocolError. Other daemons
         may publish names that begin with any of ``daemons``, and nobody else may.
         """
-        self.reserved, self._refuse, self._daemons = (*prefixes, *daemons), refuse, daemons
+        self._commands.reserve(prefixes, refuse, daemons)
+        self.reserved = self._commands.reserved
         self.match_header = wire.header_matcher((wire.OWN, *prefixes, *daemons))
         self.match_relayed = wire.header_matcher((wire.OWN, *prefixes))
 
@@ -287,7 +269,7 @@ class Broker:
             self.counters.bytes_in += len(data)
             if peer.link is not None:
                 return peer.link.receive(data)
-            if peer.step is not None and not self._go_on(peer):
+            if peer.step is not None and not self.requests.go_on(peer):
                 if data:
                     parts.append(data)
                 return True
@@ -390,7 +372,7 @@ class Broker:
                             continue
                         at -= length
                         count -= 1
-                        ending = _wrong_length(buf, at, length)
+                        ending = wrong_length(buf, at, length)
                         break
                     if at + 1 == end:  # nothing has come of the next one
                         missing = 1
@@ -475,7 +457,7 @@ class Broker:
                             delivery.deliver(targets, route, buf, first, at + 1, done)
                         budget -= _STEP
                         try:
-                            stop, missing = self._uncommon(peer, buf, at + 1)
+                            stop, missing = self._commands.carry_out(peer, buf, at + 1)
                         except ProtocolError as error:
                             ending = error
                             break
@@ -568,164 +550,6 @@ class Broker:
             return 0
         return self.router.index.work + WORK_PER_LOOK
 
-    # What the hot loop does not know
-
-    def _uncommon(self, peer: Peer, buf: bytes, start: int) -> tuple[int, int]:
-        """Carry out the one command at ``start`` that no route is for.
-
-        Returns:
-            The offset of the LF that ends it, and 0; or 0, and how many bytes are missing.
-
-        Raises:
-            ProtocolError: it ends the connection.
-        """
-        if start >= len(buf):
-            return 0, 1
-        if buf[start : start + 4].lower() == b"pub ":
-            head = wire.find_header_end(buf, start)
-            if head > 0:
-                return self._uncommon_pub(peer, buf, start, head)
-        stop = wire.find_line_end(buf, start)
-        if stop < 0:
-            return 0, 1
-        line = buf[start : stop - 1 if buf[stop - 1] == CR and stop > start else stop]
-        if line:
-            try:
-                self._carry_out(peer, *wire.parse_line(line))
-            except ProtocolError as error:
-                if error.closes:
-                    raise
-                self.delivery.tell(peer, error)
-        return stop, 0
-
-    def _uncommon_pub(self, peer: Peer, buf: bytes, start: int, head: int) -> tuple[int, int]:
-        name, digits = wire.parse_header(buf[start:head])
-        if digits == wire.TO_LINE_END and not peer.relayed:
-            end, stop = wire.find_typed_data(buf, head, min(most_data(peer), MAX_TYPED))
-            if stop < 0:
-                return 0, 1
-            self._publish(peer, name, wire.header(name, end - head), buf[head:end])
-            return stop, 0
-        try:
-            size = wire.parse_length(digits)
-        except ProtocolError as error:  # the rest of the line is all that can be skipped
-            stop = wire.find_line_end(buf, start)
-            if stop < 0:
-                return 0, 1
-            self.delivery.tell(peer, error)
-            return stop, 0
-        wire.check_size(size, most_data(peer))
-        stop = head + size
-        if stop >= len(buf):
-            return 0, stop + 1 - len(buf)
-        if buf[stop] == CR:
-            if stop + 1 >= len(buf):
-                return 0, 1
-            stop += 1
-        if buf[stop] != LF:
-            raise _wrong_length(buf, start - 1, head + size - start + 1)
-        header = b"pub " + buf[start + 4 : head]  # PUB, Pub
-        self._publish(peer, name, header, buf[head : head + size])
-        return stop, 0
-
-    def _publish(self, peer: Peer, name: bytes, header: bytes, data: bytes) -> None:
-        """Deliver one message, unless it is a request, or refuse it."""
-        try:
-            wire.check_name(name)
-            if (
-                peer.publish_filter is not None
-                and name not in _OPEN
-                and not peer.publish_filter.allows(name)
-            ):
-                self.delivery.deny(peer, name)
-            elif name.startswith(wire.OWN):
-                self._request(peer, name, data)
-            elif name.startswith(self.reserved) and not (
-                peer.relayed and name.startswith(self._daemons)
-            ):
-                self._refuse(name, data)
-            else:
-                frame = header + data + b"\n"
-                daemons = peer.relayed and not peer.sibling
-                learn = self.router.learn_relayed if daemons else self.router.learn
-                route = learn(b"\n" + header, name, len(data))
-                self.delivery.deliver(route.targets, route, frame, 0, len(frame), 1)
-                self.counters.messages_in += 1
-                if self.delivery.sampler is not None:
-                    self.delivery.sampler.read(peer, frame, 1)
-        except ProtocolError as error:
-            if error.closes:
-                raise
-            self.delivery.tell(peer, error)
-
-    def _carry_out(self, peer: Peer, verb: bytes, substring: bytes) -> None:
-        if peer.relayed:
-            raise ProtocolError("unknown-command", _NO_MESSAGE)
-        if verb == b"quit":
-            raise ProtocolError(GOODBYE, "")
-        if verb == b"help":
-            self._request(peer, wire.HELP, b"")
-        elif peer.publish_filter is not None and peer.publish_filter.closed:
-            self.delivery.deny(peer, substring)
-        elif verb == b"sub":
-            most = peer.listener.limits.max_subscriptions
-            if len(peer.substrings) >= most:
-                if substring in peer.substrings:
-                    return
-                raise ProtocolError(
-                    "too-many-subscriptions",
-                    f"{wire.quote(substring)} would be one over {most}",
-                )
-            if self.full and substring not in peer.substrings:
-                raise ProtocolError("too-many-subscriptions", "all connections together are full")
-            self.router.subscribe(peer, substring)
-        elif not self.router.unsubscribe(peer, substring):
-            raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
-
-    def _request(self, peer: Peer, name: bytes, data: bytes) -> None:
-        if peer.relayed:
-            raise ProtocolError("unknown-command", _NO_MESSAGE)
-        request = self.requests.get(name)
-        if request is None:
-            raise ProtocolError("unknown-request", f"{wire.quote(name)} is no request")
-        if name not in _OPEN and (wait := self.wait_for_request(peer)):
-            rate = peer.listener.limits.request_rate
-            text = f"over {rate:g} requests a second; try again in {wait:.2g} s"
-            raise ProtocolError("rate-limited", text)
-        answer = request(peer, data)
-        if isinstance(answer, bytes):
-            self.delivery.answer(peer, wire.frame(name, answer))
-        elif answer is not None:
-            peer.step = self._answer(peer, name, answer)
-            self._go_on(peer)
-
-    @property
-    def full(self) -> bool:
-        """Whether all connections together have as many subscriptions as they may."""
-        return self.router.subscriptions >= self.listener.limits.max_subscriptions_total
-
-    def wait_for_request(self, peer: Peer) -> float:
-        """Count a request of a peer's; return in how many seconds it may make it, 0 for now."""
-        rate = peer.listener.limits.request_rate
-        if peer.requests is None:
-            peer.requests = Bucket(60 * rate, max(1, round(10 * rate)))
-        return peer.requests.take(self._clock())
-
-    def _answer(self, peer: Peer, name: bytes, making: Steps[bytes]) -> Steps[None]:
-        try:
-            self.delivery.answer(peer, wire.frame(name, (yield from making)))
-        except ProtocolError as error:
-            self.delivery.tell(peer, error)
-
-    def _go_on(self, peer: Peer) -> bool:
-        """Go on with the answer that is made for ``peer``; whether it is there."""
-        assert peer.step is not None
-        for _ in peer.step:
-            if self.delivery.turn.over():
-                return False
-        peer.step = None
-        return True
-
     # Statistics
 
     def statistics(self) -> Statistics:
@@ -763,16 +587,3 @@ def _tell(peer: Peer) -> tuple[()]:
 
 def _tell_no_mesh(_peer: Peer, _data: bytes) -> NoReturn:
     raise ProtocolError("no-mesh", NO_MESH)
-
-
-def _wrong_length(buf: bytes, at: int, length: int) -> ProtocolError:
-    """Say what stands where the frame after ``buf[at]`` should end. ``at + length`` exists."""
-    stop = at + length
-    if buf[stop] == CR:
-        stop += 1
-    shown = wire.quote(buf[stop : stop + 1])
-    return ProtocolError(
-        "wrong-length",
-        f"after the data comes byte {buf[stop]}, {shown}, not a line feed;"
-        " a length counts bytes, not characters; the connection is closed",
-    )

@@ -107,7 +107,7 @@ class Policy:
 
     def wait_for_request(self, peer: Peer) -> float:
         """Count a request; return in how many seconds it may be made, 0 for now."""
-        return self._broker.wait_for_request(peer)
+        return self._broker.requests.wait(peer)
 
     def refuse_request(self, peer: Peer, wait: float) -> str:
         """Count a request that came too early by ``wait`` seconds, and return the error's text."""

@@ -38,7 +38,7 @@ from pubsubd.transport.accept import Listener, Reserve, refuse, serve_connection
 from pubsubd.transport.connection import open_connection
 
 if TYPE_CHECKING:
-    from pubsubd.broker.broker import Request
+    from pubsubd.broker.requests import Request
     from pubsubd.broker.turn import Steps
     from pubsubd.daemon.reload import Prepared, Reloader
     from pubsubd.daemon.scraping import Scraping

@@ -627,7 +627,7 @@ async def test_a_fault_ends_one_connection_with_a_stated_reason(
         await ask(other)
         await victim.send_all(b"pub //pubsubd/fail 0 \n")
         heard = await victim.receive_some(1_000)
-        text = b"internal-error a fault of the daemon's own, at broker.broker.Broker._request\n"
+        text = b"internal-error a fault of the daemon's own, at broker.requests.Requests.make\n"
         assert heard.split(b" ", 3)[3] == text
         assert await victim.receive_some(1_000) == b""
         await other.send_all(b"pub x 1 y\n")
