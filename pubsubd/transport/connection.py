@@ -611,13 +611,15 @@ class Connection:
         try:
             while outbox.size or (self._tls is not None and self._tls.pending):
                 await trio.lowlevel.wait_writable(self._sock)
-                if outbox.held is not None and not outbox.held.over:
-                    await self._wait_held(outbox.held)
-                    continue
-                if server.writers > _MANY and not server.lane.enter(_WRITING):
+                held = None if outbox.held is None or outbox.held.over else outbox.held
+                if held is not None:
+                    await self._wait_held(held)
+                elif server.writers > _MANY and not server.lane.enter(_WRITING):
                     await server.lane.wait(_WRITING)
                 if self._gone:
                     break
+                if held is not None:
+                    continue
                 try:
                     sent = self._sock.send(outbox.head())
                 except (BlockingIOError, InterruptedError):

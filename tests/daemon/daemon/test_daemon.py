@@ -29,7 +29,7 @@ from pubsubd.hub.port import Hub
 from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ConfigError, FailedError
 from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, PAUSE, TURN, HubLimits, Limits
-from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.transport import connection as session
 from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
@@ -205,6 +205,23 @@ async def drain(stream: trio.SocketStream) -> bytes:
 
 
 LIMITS = Limits(max_pending=100_000, stall_timeout=0.25, stall_budget=2.0, linger=0.1)
+
+
+async def test_one_who_leaves_before_its_output_may_be_sent_is_no_fault() -> None:
+    async with gather(LIMITS) as crowd:
+        stream, held = crowd.join(), Hold()
+        await stream.send_all(b"sub a\npub a 1 x\n")
+        await trio.testing.wait_all_tasks_blocked()
+        (connection,) = crowd.server.connections
+        connection.peer.outbox.held = held  # type: ignore[attr-defined]
+        await stream.send_all(b"pub a 1 x\n")
+        await trio.testing.wait_all_tasks_blocked()
+        await stream.aclose()  # a reset, as something is unread
+        await trio.testing.wait_all_tasks_blocked()
+        assert not crowd.server.connections
+        held.release()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not crowd.server.broker.faults.counts
 
 
 async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled(
