@@ -33,6 +33,7 @@ from typing import Any, Protocol
 
 import trio
 
+from pubsubd.broker.faults import Faults
 from pubsubd.daemon.check import check
 from pubsubd.daemon.ports_file import write_now
 from pubsubd.daemon.reload import prepare
@@ -123,6 +124,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._workers = [_Worker(number) for number in range(settings.config.workers)]
         self._signals: list[int] = []
+        self._faults = Faults()
         self._bound: list[BoundSocket] = []
         self._accepting: set[int] = set()  # indexes of the sockets that are looked at
         self._paused_until = 0.0
@@ -204,11 +206,26 @@ class Supervisor:
             if self._ending and not any(worker.alive for worker in self._workers):
                 return
             for key, events in self._selector.select(self._wait()):
-                if key.fd in self._selector.get_map():  # what came before may have removed it
-                    key.data(key.fileobj) if events & selectors.EVENT_READ else None
-                    if events & selectors.EVENT_WRITE:
-                        self._send_more(key.fileobj)
-            self._tick()
+                if events & selectors.EVENT_READ:
+                    self._guard(self._read_from, key)
+                if events & selectors.EVENT_WRITE:
+                    self._guard(self._send_more, key.fileobj)
+            self._guard(self._tick)
+
+    def _guard(self, call: Callable[..., None], *arguments: object) -> None:
+        """Do something; if it fails, all that goes on does so without it."""
+        try:
+            call(*arguments)
+        except FailedError:
+            raise
+        except Exception as error:
+            if not self._serving:
+                raise
+            self._faults.note(error, "supervisor")
+
+    def _read_from(self, key: selectors.SelectorKey) -> None:
+        if key.fd in self._selector.get_map():  # what came before may have removed it
+            key.data(key.fileobj)
 
     def _wait(self) -> float:
         now = time.monotonic()
@@ -220,7 +237,7 @@ class Supervisor:
         now = time.monotonic()
         for worker in self._workers:
             if not worker.alive and not self._ending and now >= worker.start_at:
-                self._start(worker)
+                self._guard(self._restart, worker)
             elif worker.alive and worker.ready and now - worker.heard > SILENT:
                 log.error("event=worker-silent worker=%d pid=%d", worker.number, worker.pid)
                 os.kill(worker.pid, signal.SIGKILL)
@@ -252,14 +269,26 @@ class Supervisor:
 
     # Workers
 
+    def _restart(self, worker: _Worker) -> None:
+        """Start a worker that has died; if the system does not let it, again later."""
+        try:
+            self._start(worker)
+        except Exception:
+            if worker.alive:
+                os.kill(worker.pid, signal.SIGKILL)  # and it is buried as any other
+            else:
+                worker.start_at = time.monotonic() + worker.pause
+                worker.pause = min(PAUSES[1], 2 * worker.pause)
+            raise
+
     def _start(self, worker: _Worker) -> None:
         """Start a worker, and link it with the others."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        pid = os.fork()
-        if pid == 0:
-            ours.close()  # or nobody would see the end of the supervisor
-            self._become(worker.number, theirs)
-        theirs.close()
+        with theirs:
+            pid = os.fork()
+            if pid == 0:
+                ours.close()  # or nobody would see the end of the supervisor
+                self._become(worker.number, theirs)
         worker.pid, worker.ready = pid, False
         worker.open, worker.messages = Counter(), 0
         worker.begun = worker.heard = time.monotonic()
@@ -447,7 +476,7 @@ class Supervisor:
                     self._paused_until = time.monotonic() + 0.1
                     return
                 continue  # that one connection broke off
-            self._pass(index, bound.config, sock.detach())
+            self._guard(self._pass, index, bound.config, sock)
 
     def _servers(self, listener: ListenerConfig) -> list[_Worker]:
         """Return the workers that may serve a listener: in a mesh, only the first has the hub."""
@@ -464,10 +493,10 @@ class Supervisor:
         first.open[self._bound[words[0]].config.name] += 1
         self._say(first, "link", *words, descriptor=descriptor)
 
-    def _pass(self, index: int, listener: ListenerConfig, descriptor: int) -> None:
+    def _pass(self, index: int, listener: ListenerConfig, sock: socket.socket) -> None:
         workers, name = self._servers(listener), listener.name
         if not workers:
-            os.close(descriptor)
+            sock.close()
             return
         config, own = self._settings.config, self._limits.get(name)
         most = config.limits.max_connections
@@ -480,9 +509,9 @@ class Supervisor:
             refused = f"there are {min(most, room)} connections, {LIMIT}"
         elif sum(worker.open.values()) >= raise_descriptors(config.limits):
             refused = "no descriptors are left"
-        worker.open[name] += 1
         number = 0 if refused else next(self._numbers)
-        self._say(worker, "connection", index, number, refused, descriptor=descriptor)
+        worker.open[name] += 1
+        self._say(worker, "connection", index, number, refused, descriptor=sock.detach())
 
     # Reload
 

@@ -10,6 +10,7 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -222,9 +223,23 @@ class Worker:
                 found = channel.hear()
                 if found is None:
                     break
-                self._obey(*found)
+                try:
+                    self._obey(*found)
+                except Exception as error:  # noqa: BLE001  (only what it was about ends)
+                    self._give_up(error, *found)
         self._linked.set()
         self._end.set()
+
+    def _give_up(self, error: Exception, words: list[Any], files: list[int]) -> None:
+        """Let a message go that could not be obeyed, and what came with it."""
+        assert self._server is not None
+        self._server.broker.faults.note(error, "supervisor")
+        for file in files:
+            with suppress(OSError):
+                os.close(file)
+        if words[0] in ("connection", "link"):  # the supervisor has counted it
+            self._taken[self._listeners[words[1]].state.name] += 1
+            self._note_close()
 
     def _obey(self, words: list[Any], files: list[int]) -> None:
         what, *more = words
@@ -256,8 +271,8 @@ class Worker:
         server = self._server
         assert server is not None
         listener = self._listeners[which]
-        self._taken[listener.state.name] += 1
         try:
+            self._taken[listener.state.name] += 1
             if refused:
                 refuse(sock, server, listener, refused)
                 return

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import sys
 import time
@@ -121,6 +122,28 @@ def test_a_worker_that_is_killed_costs_its_own_connections_and_is_started_again(
     lines[0].say(b"pub a 1 x\n")
     for line in lines:
         assert b"pub a 1 x\n" in line.ping()
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def test_a_worker_that_cannot_be_started_again_is_so_later(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2")
+    lines = across(daemon, dial, 2)
+    before = workers(daemon)
+    most = resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (3, most[1]))
+    os.kill(before[1], signal.SIGKILL)
+    daemon.wait_log("event=fault place=daemon.workers.supervisor.Supervisor._start")
+    assert lines[0].ping() == b""
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, most)
+    daemon.wait_log("event=worker-started")
+    assert len(set(workers(daemon)) & set(before)) == 1
+    newcomer = dial(daemon)
+    newcomer.say(b"sub a\n")
+    newcomer.ping()
+    lines[0].say(b"pub a 1 x\n")
+    assert newcomer.hear(len(b"pub a 1 x\n")) == b"pub a 1 x\n"
     daemon.signal()
     assert daemon.wait() == 0
     daemon.log_file.write_text("")  # with what it had to log as an error
