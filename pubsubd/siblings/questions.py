@@ -107,6 +107,7 @@ class Questions(dict[bytes, Question]):
         self._answering: Iterator[None] | None = None
         self.woken: Callable[[], None] = lambda: None
         self._asked: dict[int, Answers] = {}
+        self._due = float("inf")  # when :meth:`expire` will be called at the latest
         self._serial = 0
 
     def ask(self, name: bytes, data: bytes, patience: float = PATIENCE) -> Steps[Answers]:
@@ -165,6 +166,9 @@ class Questions(dict[bytes, Question]):
             return answers
         self._serial += 1
         self._asked[self._serial] = answers
+        if answers.deadline < self._due:
+            self._due = answers.deadline
+            siblings.woken()
         for sibling in asked:
             sibling.say(frames.ASK, b"%d %b\n%b" % (self._serial, name, data))
         return answers
@@ -238,7 +242,8 @@ class Questions(dict[bytes, Question]):
     @property
     def due(self) -> float:
         """When :meth:`expire` is to be called."""
-        return min((one.deadline for one in self._asked.values()), default=float("inf"))
+        self._due = min((one.deadline for one in self._asked.values()), default=float("inf"))
+        return self._due
 
     def expire(self, now: float) -> None:
         """Wait no longer for answers that are late."""

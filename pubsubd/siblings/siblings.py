@@ -66,6 +66,7 @@ class Siblings:
         on_out: called when a sibling has nothing more of its clients to send.
         on_gone: each called with the number of a worker whose link has ended.
         on_introduced: called when a sibling has told all its keys.
+        woken: see the arguments.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Siblings:
         self.broker, self.delivery = broker, broker.delivery
         self.number = number
         self.clock = clock
-        self._woken = woken
+        self.woken = woken
         self.others: dict[int, Sibling] = {}
         self.touched: list[Sibling] = []
         self.closed = False
@@ -128,7 +129,7 @@ class Siblings:
         sibling.marked = self._mark  # it has nothing to catch up with
         every = (introduce() for introduce in self.introductions)
         self._introducing[sibling] = chain.from_iterable(every)
-        self._woken()
+        self.woken()
         return sibling
 
     def leave(self, sibling: Sibling) -> tuple[()]:
@@ -204,7 +205,7 @@ class Siblings:
             self._alike_from = self._mark + 1
             if self._next is None:
                 self._next = Hold()
-                self._woken()
+                self.woken()
         return everybody if sibling.marked >= self._alike_from else None
 
     # Catching up
@@ -212,7 +213,7 @@ class Siblings:
     def _subscribed(self, receiver: Receiver) -> None:
         if isinstance(receiver, Peer):
             self.settle(receiver)
-        self._woken()
+        self.woken()
 
     def _ping(self, peer: Peer, data: bytes) -> bytes:
         self.settle(peer)
@@ -225,7 +226,7 @@ class Siblings:
         if self._dirty or self.touched or self.interests.pending:
             if self._next is None:
                 self._next = Hold()
-                self._woken()
+                self.woken()
             peer.outbox.held = self._next
         elif self._marks:
             peer.outbox.held = next(reversed(self._marks.values()))[0]

@@ -149,6 +149,22 @@ def test_a_worker_that_cannot_be_started_again_is_so_later(start: Start, dial: D
     daemon.log_file.write_text("")  # with what it had to log as an error
 
 
+def test_a_worker_that_stands_still_is_named_and_holds_up_no_answer(
+    start: Start, dial: Dial
+) -> None:
+    daemon = start("--workers", "2")
+    lines = across(daemon, dial, 2)
+    stopped = workers(daemon)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        lines[0].say(frame("//pubsubd/stats", b"") * 2)
+        for _ in range(2):
+            name, data = lines[0].hear_frame()
+            assert (name, json.loads(data)["silent"]) == ("//pubsubd/stats", [1])
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+
+
 def _hear_until(line: Line, text: bytes) -> bytes:
     """Return what a connection hears up to a text; nothing if it ends before."""
     try:
