@@ -334,7 +334,12 @@ class Delivery:
                         peer.pending.clear()
                         later.setdefault(id(data), (data, []))[1].append(peer)
         if later:
-            self._send_rest(list(later.values()))
+            rest = list(later.values())
+            try:
+                self._send_rest(rest)
+            except Exception as error:  # noqa: BLE001  (before the first of it was sent: else it is caught)
+                self.faults.note(error, "delivery")
+                self._send_rest(rest)
         if self.outbound:
             try:
                 self.ship()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import weakref
 from typing import Any
 
 import pytest
 
+from pubsubd.broker import delivery
 from pubsubd.broker.faults import Faults, locate
 from pubsubd.routing.answers import Answers
 from pubsubd.routing.router import Router
@@ -118,6 +120,27 @@ def test_a_fault_leaves_nothing_that_was_put_behind_and_sends_nothing_twice(tabl
         assert not table.peers[name].pending
     table.say("a", b"pub n 1 w\n")
     assert table.hears("c") == b"pub n 1 w\n"
+
+
+def test_a_fault_while_the_rest_of_a_turn_is_put_aside_costs_no_receiver_anything(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"r{number}" for number in range(100)]
+    monkeypatch.setattr(delivery, "Unsent", once(delivery.Unsent))
+    turn = table.broker.delivery.turn
+    turn.clock = itertools.count().__next__  # no turn is long enough
+    for name in names:
+        table.join(name)
+        table.say(name, b"sub n\n")
+        table.hears(name)
+    table.say("pub", b"pub n 1 x\n")
+    turn.clock = lambda: 0.0
+    turn.begin()
+    while table.broker.delivery.unsent:
+        table.broker.delivery.send_some()
+    for name in names:
+        assert table.hears(name) == b"pub n 1 x\n", name
+    assert sum(table.broker.faults.counts.values()) == 1
 
 
 @pytest.mark.parametrize("place", ["learn", "index"])
