@@ -52,6 +52,14 @@ def free_ports(host: str, count: int) -> list[int]:
         return [sock.getsockname()[1] for sock in socks]
 
 
+def family(pid: int) -> list[int]:
+    """Return a process and its children: of a daemon, the supervisor and its workers."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        return [pid, *map(int, text.split())]
+    return [pid]
+
+
 def listener(name: str, address: Address, more: str = "") -> str:
     """Return a table of the settings file; ``hub`` in its name says what is spoken there."""
     where = address.where
@@ -195,27 +203,39 @@ class Daemon:
     # What it costs
 
     def memory(self) -> int:
-        """Its resident bytes now; 0 if it is not there."""
+        """Its resident bytes now, of all its processes together; 0 if it is not there."""
         return self._status("VmRSS")
 
     def peak(self) -> int:
-        """The most resident bytes that it ever had."""
+        """The most resident bytes that its processes ever had."""
         return self._status("VmHWM")
 
+    def forget_peak(self) -> None:
+        """Let the peak begin anew."""
+        for pid in family(self.pid):
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+
     def _status(self, key: str) -> int:
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
-                if line.startswith(f"{key}:"):
-                    return int(line.split()[1]) * KIB
-        return 0
+        total = 0
+        for pid in family(self.pid):
+            with contextlib.suppress(OSError):
+                for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+                    if line.startswith(f"{key}:"):
+                        total += int(line.split()[1]) * KIB
+        return total
 
     def descriptors(self) -> int:
         """How many file descriptors it has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def cpu(self) -> float:
-        """Seconds of processor time that it has used."""
-        return time.clock_gettime((~self.pid << 3) | 2)
+        """Seconds of processor time that its processes have used."""
+        total = 0.0
+        for pid in family(self.pid):
+            with contextlib.suppress(OSError):
+                total += time.clock_gettime((~pid << 3) | 2)
+        return total
 
     # Its end
 

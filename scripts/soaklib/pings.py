@@ -2,7 +2,11 @@
 
 Each probe sends one message to itself and waits for it before the next one. The wait is told
 less the time in which the daemon or the probe was ready to run and had no processor: that is the
-machine's doing, and the attacker's if it runs on the same one.
+machine's doing, and the attacker's if it runs on the same one. Told as well is how long the daemon
+computed meanwhile, which is the same however busy the machine is.
+
+To a daemon of several workers, a probe has two connections: they are the first ones of a new
+daemon, so they are at different workers, and each message crosses.
 
 It is told ``mark`` (begin anew) and ``report`` (after waiting for what is under way).
 """
@@ -13,8 +17,10 @@ import contextlib
 import os
 import select
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .daemons import family
 from .verdict import percentile
 from .wires import MIB, Address, frame, over, synap_publish, synap_subscribe
 from .workers import Told
@@ -31,6 +37,7 @@ class Waits:
 
     Attributes:
         took: milliseconds of each message, less those without a processor.
+        worked: milliseconds that the daemon has computed meanwhile, the most of any message.
         longest_at: seconds since the mark at which the longest one was sent.
         without: milliseconds without a processor, of all messages together.
         lost: whether the last one has not come.
@@ -38,6 +45,7 @@ class Waits:
     """
 
     took: list[float] = field(default_factory=list)
+    worked: float = 0.0
     longest_at: float = 0.0
     without: float = 0.0
     lost: bool = False
@@ -62,12 +70,26 @@ class Waits:
 
 
 class _Probe:
-    def __init__(self, address: Address, hello: bytes, wrap: tuple[bytes, bytes]) -> None:
-        self._sock = address.connect()
-        self._sock.sendall(hello)
+    def __init__(
+        self,
+        address: Address,
+        hello: tuple[bytes, bytes],
+        wrap: tuple[bytes, bytes],
+        *,
+        crossing: bool,
+    ) -> None:
+        self._sock = self._out = address.connect()
+        said, due = hello
+        self._sock.sendall(said)
+        heard = b""
+        while due not in heard:
+            heard += self._sock.recv(MIB)
+        if crossing:
+            self._out = address.connect()
         self._wrap = wrap
         self._rest = b""
-        self._sent = self._delayed = 0
+        self._sent = 0
+        self._delayed = _Spent([], 0)
         self._marked = time.monotonic()
         self.stamp = b""  # of what is under way
         self.due = 0.0
@@ -80,11 +102,24 @@ class _Probe:
         self.stamp = b""
         self._marked = time.monotonic()
 
-    def send(self, delayed: int) -> None:
+    @property
+    def answered(self) -> int | None:
+        """The descriptor of the connection that only publishes, if there is one."""
+        return None if self._out is self._sock else self._out.fileno()
+
+    def discard(self) -> None:
+        """Throw away what is answered to the one that only publishes."""
+        try:
+            if not self._out.recv(MIB):
+                self._end("closed where it publishes")
+        except OSError as error:
+            self._end(repr(error))
+
+    def send(self, delayed: _Spent) -> None:
         self._sent, self._delayed = time.monotonic_ns(), delayed
         self.stamp = b"%020d" % self._sent
         try:
-            self._sock.sendall(self.stamp.join(self._wrap))
+            self._out.sendall(self.stamp.join(self._wrap))
         except OSError as error:
             self._end(repr(error))
 
@@ -105,7 +140,9 @@ class _Probe:
     def take(self, delays: _Delays) -> None:
         """Take note of what is under way, whether it has come or not."""
         waits = self.waits
-        without = delays.of_daemon() - self._delayed + delays.of_waking()
+        delayed, worked = delays.of_daemon().since(self._delayed)
+        without = delayed + delays.of_waking()
+        waits.worked = max(waits.worked, worked / 1e6)
         took = max(0.0, (time.monotonic_ns() - self._sent - without) / 1e6)
         waits.without += without / 1e6
         if took > waits.longest:
@@ -121,28 +158,48 @@ class _Probe:
         self.due = float("inf")
 
 
+@dataclass
+class _Spent:
+    """Nanoseconds since the daemon was started.
+
+    Attributes:
+        delayed: in which each of its processes was ready to run and could not.
+        worked: in which they ran.
+    """
+
+    delayed: list[int]
+    worked: int
+
+    def since(self, before: _Spent) -> tuple[int, int]:
+        """Return those of the process that was delayed most since then, and those of all."""
+        pairs = zip(self.delayed, before.delayed, strict=False)
+        delayed = max((now - then for now, then in pairs), default=0)
+        return max(0, delayed), self.worked - before.worked
+
+
 class _Delays:
-    """Nanoseconds in which the daemon, or this process, was ready to run and could not.
+    """How long the daemon, or this process, was ready to run and could not.
 
     Of this process only the last time counts: while the daemon is busy it makes no difference.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._daemon = _open(f"/proc/{pid}/schedstat")
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._daemon = [_open(f"/proc/{pid}/schedstat") for pid in pids]
         self._own = _open("/proc/self/schedstat")
         self._slept = 0
 
     def sleep(self) -> None:
         """Take note that this process is about to sleep."""
-        self._slept = _read_delay(self._own)
+        self._slept = _read(self._own)[1]
 
-    def of_daemon(self) -> int:
+    def of_daemon(self) -> _Spent:
         """Return the daemon's since it was started."""
-        return _read_delay(self._daemon)
+        read = [_read(file) for file in self._daemon]
+        return _Spent([delayed for _, delayed in read], sum(worked for worked, _ in read))
 
     def of_waking(self) -> int:
         """Return that of this process since it last slept."""
-        return _read_delay(self._own) - self._slept
+        return _read(self._own)[1] - self._slept
 
 
 def _open(path: str) -> int | None:
@@ -151,30 +208,42 @@ def _open(path: str) -> int | None:
     return None
 
 
-def _read_delay(file: int | None) -> int:
+def _read(file: int | None) -> tuple[int, int]:
+    """Return how long a process has run, and been ready to run."""
     if file is not None:
         with contextlib.suppress(OSError):
-            return int(os.pread(file, 100, 0).split()[1])
-    return 0
+            worked, delayed = os.pread(file, 100, 0).split()[:2]
+            return int(worked), int(delayed)
+    return 0, 0
 
 
 def pings(told: Told, line: Address, hub: Address, pid: int) -> None:
-    """Probe both ports; see the module. ``pid`` is the daemon's."""
+    """Probe both ports; see the module. ``pid`` is the daemon's, or the supervisor's."""
     with contextlib.suppress(OSError):
         os.nice(-10)  # or it would measure who else runs on the machine
-    delays = _Delays(pid)
+    pids = family(pid)
+    delays, crossing = _Delays(pids), len(pids) > 1
     size, name = 20, _NAME.encode()
+    pong = frame(b"//pubsubd/ping", b"subscribed")
     made = frame(name, b"-" * size)
     text = over("ndjson", synap_publish(_NAME, "-" * size))
     probes = {
-        "line": _Probe(line, b"sub %b\n" % name, _cut(made, size)),
-        "hub": _Probe(hub, over("ndjson", synap_subscribe(_NAME)), _cut(text, size)),
+        "line": _Probe(
+            line, (b"sub %b\n" % name + pong, pong), _cut(made, size), crossing=crossing
+        ),
+        "hub": _Probe(
+            hub,
+            (over("ndjson", synap_subscribe(_NAME)), b'"success":true'),
+            _cut(text, size),
+            crossing=crossing,
+        ),
     }
     told.answer()
     poll = select.poll()
     poll.register(told.fileno(), select.POLLIN)
     by_fd = {probe.fileno(): probe for probe in probes.values()}
-    for fd in by_fd:
+    answered = {probe.answered: probe for probe in probes.values() if probe.answered is not None}
+    for fd in (*by_fd, *answered):
         poll.register(fd, select.POLLIN)
     while True:
         for probe in probes.values():
@@ -183,11 +252,7 @@ def pings(told: Told, line: Address, hub: Address, pid: int) -> None:
         idle = [probe.due for probe in probes.values() if not probe.stamp]
         wait = min([*idle, time.monotonic() + 0.1]) - time.monotonic()
         delays.sleep()
-        for fd, _ in poll.poll(max(0, int(wait * 1000 + 0.999))):
-            if fd in by_fd:
-                by_fd[fd].receive(delays)
-                if by_fd[fd].waits.broken:
-                    poll.unregister(fd)
+        _take(poll, max(0, int(wait * 1000 + 0.999)), by_fd, answered, delays)
         if told.waiting:
             word, *arguments = told.hear()
             if word == "mark":
@@ -195,22 +260,43 @@ def pings(told: Told, line: Address, hub: Address, pid: int) -> None:
                     probe.mark()
                 told.answer()
             else:
-                _wait(probes, poll, delays, *arguments)
+                _wait(by_fd, answered, poll, delays, *arguments)
                 told.answer({name: probe.waits for name, probe in probes.items()})
 
 
-def _wait(probes: dict[str, _Probe], poll: select.poll, delays: _Delays, patience: float) -> None:
+def _take(
+    poll: select.poll,
+    wait: int,
+    by_fd: dict[int, _Probe],
+    answered: dict[int, _Probe],
+    delays: _Delays,
+) -> None:
+    """Take what comes within so many milliseconds."""
+    for fd, _ in poll.poll(wait):
+        if fd in by_fd:
+            by_fd[fd].receive(delays)
+        elif fd in answered:
+            answered[fd].discard()
+        else:
+            continue
+        if (by_fd.get(fd) or answered[fd]).waits.broken:
+            poll.unregister(fd)
+
+
+def _wait(
+    by_fd: dict[int, _Probe],
+    answered: dict[int, _Probe],
+    poll: select.poll,
+    delays: _Delays,
+    patience: float,
+) -> None:
     """Wait for what is under way; what does not come has waited until now, and is lost."""
     until = time.monotonic() + patience
-    by_fd = {probe.fileno(): probe for probe in probes.values()}
-    while time.monotonic() < until and any(probe.stamp for probe in probes.values()):
+    probes = by_fd.values()
+    while time.monotonic() < until and any(probe.stamp for probe in probes):
         delays.sleep()
-        for fd, _ in poll.poll(100):
-            if fd in by_fd:
-                by_fd[fd].receive(delays)
-                if by_fd[fd].waits.broken:
-                    poll.unregister(fd)
-    for probe in probes.values():
+        _take(poll, 100, by_fd, answered, delays)
+    for probe in probes:
         if probe.stamp:
             probe.take(delays)
             probe.waits.lost = True

@@ -12,6 +12,8 @@
     the hub port: the three dialects, HTTP, and what carries them
 ``mesh``
     links, adverts and batches
+``workers``
+    what workers tell each other of what their clients do
 ``wires``, ``proxies``
     connections, and TLS; what proxies say before and in requests
 
@@ -20,7 +22,20 @@ Importing a module adds its attacks to :data:`~soaklib.attacks.attack.ATTACKS`.
 
 from __future__ import annotations
 
-from . import actors, commands, mesh, proxies, receivers, requests, synap, texts, topics, web, wires
+from . import (
+    actors,
+    commands,
+    mesh,
+    proxies,
+    receivers,
+    requests,
+    synap,
+    texts,
+    topics,
+    web,
+    wires,
+    workers,
+)
 from .attack import ATTACKS
 
 __all__ = [
@@ -36,4 +51,5 @@ __all__ = [
     "topics",
     "web",
     "wires",
+    "workers",
 ]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from soaklib.daemons import family
 from soaklib.wires import (
     KIB,
     MIB,
@@ -41,11 +42,17 @@ class Place:
     Attributes:
         line, hub: its ports.
         secure: a line port that speaks TLS, if there is one.
+        pid: the daemon's; with several workers, their supervisor's.
     """
 
     line: Address
     hub: Address
     secure: Address | None = None
+    pid: int = 0
+
+    def processes(self) -> list[int]:
+        """Return the processes of the daemon."""
+        return family(self.pid)
 
 
 @dataclass

@@ -34,7 +34,8 @@ _NET = (
     "pubsubd.broker.faults.",
     "pubsubd.transport.tasks.",
 )
-_LOGGING = "pubsubd.cli.logs."  # what raises there is caught, and told, by Python's logging
+# What raises there is caught, and told, by Python's logging and its TLS.
+_TOLD = ("pubsubd.cli.logs.", "pubsubd.transport.trust._note:")
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
@@ -280,7 +281,7 @@ class _Run:
         if not all(one.alive for one in (*town.others, town.guest)):
             found.append("another daemon has ended")
         found += self._wait_tasks()
-        if fired and counted == town.counted() is not None and not name.startswith(_LOGGING):
+        if fired and counted == town.counted() is not None and not name.startswith(_TOLD):
             found.append("it has not counted the fault")
         self._tried.late += sum(one.late for one in seen.streams if one.far)
         self._tried.memory[-1].append(town.victim.memory())
