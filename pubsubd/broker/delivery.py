@@ -337,7 +337,7 @@ class Delivery:
             rest = list(later.values())
             try:
                 self._send_rest(rest)
-            except Exception as error:  # noqa: BLE001  (before the first of it was sent: else it is caught)
+            except Exception as error:  # noqa: BLE001  (before it sent any of it)
                 self.faults.note(error, "delivery")
                 self._send_rest(rest)
         if self.outbound:
