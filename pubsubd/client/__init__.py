@@ -68,8 +68,9 @@ from pubsubd.client.secure import Tls
 from pubsubd.client.state import Statistics
 
 if TYPE_CHECKING:
-    from pubsubd.client.hub import HubClient, Subscription, open_hub_client
+    from pubsubd.client.hub import HubClient, open_hub_client
     from pubsubd.client.hub_messages import Actor, Actors, Delivered, HubMessage, Topic, Topics
+    from pubsubd.client.hub_restoring import Subscription
 
 __all__ = [
     "Actor",

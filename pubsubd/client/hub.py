@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -20,23 +20,20 @@ from pubsubd.client.hub_messages import (
     Acknowledged,
     Actors,
     Broadcast,
-    Connected,
     Delivered,
     HubMessage,
     Incoming,
     Published,
     Refreshed,
-    Registered,
     Subscribed,
-    SubscribedAll,
     Topic,
     Topics,
     convert,
     raw_payload,
 )
+from pubsubd.client.hub_restoring import Restoring, Subscription
 from pubsubd.client.login import Credentials, Token
 from pubsubd.client.reconnect import running
-from pubsubd.client.request import Request
 from pubsubd.client.secure import Secured, Tls
 from pubsubd.client.state import RECEIVE_BUFFER, Statistics
 from pubsubd.protocol import wire
@@ -52,27 +49,7 @@ MAX_MESSAGE = 8 * MIB
 TTL = 300.0
 """Lifetime of a registration in seconds; it is renewed three times as often."""
 
-_ENVELOPE = 2_048  # bytes of a message around its topics, at most
 _RIGHTS = ("send", "receive", "discover")  # that a connection says it wants
-
-
-class Subscription:
-    """A subscription to a topic.
-
-    Attributes:
-        topic: the topic, as it was given.
-        id: the hub's identifier for it. It changes with each connection, and is empty while the
-            hub has not confirmed the subscription on the present one.
-    """
-
-    __slots__ = ("id", "topic")
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.id = ""
-
-    def __repr__(self) -> str:
-        return f"Subscription({self.topic!r})"
 
 
 class HubClient:
@@ -112,17 +89,16 @@ class HubClient:
         self.address = actor or f"@(python/{uuid.uuid4()})"
         self._token = token
         self._login = login
-        self._registration: dict[str, Any] | None = None
+        registration: dict[str, Any] | None = None
         if actor is not None:
-            self._registration = {
+            registration = {
                 "actorAddress": actor,
                 "capabilities": list(capabilities),
                 "metadata": dict(metadata or {}),
                 "ttlSeconds": ttl,
             }
-        self._registering: Request | None = None  # the first registration
-        self._renewal = ttl / 3
-        self._topics: dict[str, Subscription] = {}
+        self._restoring = Restoring(registration, ttl)
+        self._topics = self._restoring.topics
         self._exchange = Exchange(
             connect,
             host=host,
@@ -130,9 +106,10 @@ class HubClient:
             address=self.address,
             headers=self._headers,
             hello=self._hello,
-            restore=self._restore,
+            restore=self._restoring.restore,
             **more,
         )
+        self._restoring.exchange = self._exchange
 
     # Topics
 
@@ -176,7 +153,7 @@ class HubClient:
         new = topic not in self._topics
         subscription = self._topics.setdefault(topic, Subscription(topic))
         while True:
-            request = self._request_topic(topic)
+            request = self._restoring.request_topics([topic])
             try:
                 answer = await self._exchange.ask(request)
             except (DaemonError, DisconnectedError):
@@ -417,133 +394,15 @@ class HubClient:
         metadata: dict[str, Any] = {"protocolVersion": VERSION, "capabilities": _RIGHTS}
         return metadata if self._token is None else metadata | {"authToken": self._token}
 
-    def _request_topic(self, topic: str) -> Request:
-        return self._exchange.request("hub:subscribe", {"topic": topic, "durable": False})
-
-    def _register(self) -> Request:
-        # Registering again renews, whatever has become of the registration.
-        return self._exchange.post(self._exchange.request("hub:register", self._registration))
-
-    def _restore(self, nursery: trio.Nursery, connected: Connected) -> None:
-        if self._registration is not None:
-            request = self._register()
-            self._registering = self._registering or request
-            nursery.start_soon(self._understand, self._stay_registered, request)
-        for subscription in self._topics.values():
-            subscription.id = ""
-        # Several at once, or those after the first hundred would be over the rate of the hub.
-        posted = [
-            (topics, self._exchange.post(self._request_topics(topics)))
-            for topics in portions(self._topics, connected.max_topics, connected.max_message_size)
-        ]
-        nursery.start_soon(self._understand, self._subscribe_again, posted)
-
-    def _request_topics(self, topics: list[str]) -> Request:
-        if len(topics) == 1:
-            return self._request_topic(topics[0])
-        return self._exchange.request("hub:subscribe", {"topics": topics, "durable": False})
-
-    async def _understand(self, task: Callable[..., Awaitable[None]], argument: Any) -> None:
-        """Run a task of the connection; an answer that it cannot read ends the connection."""
-        try:
-            await task(argument)
-        except DisconnectedError as error:
-            self._exchange.stop(error, final=True)
-
-    async def _stay_registered(self, request: Request) -> None:
-        while True:
-            # The answer may be behind messages that nobody reads: another one will do as well.
-            with trio.move_on_after(self._renewal):
-                wait = await self._hear_registered(request)
-                await trio.sleep(wait)
-            self._exchange.forget(request)
-            request = self._register()
-
-    async def _hear_registered(self, request: Request) -> float:
-        """Return the seconds after which to register again."""
-        try:
-            answer = await request.wait()
-        except DaemonError as error:
-            wait = _retry_after(error)
-            if wait is not None:
-                return wait
-            if request is not self._registering:  # which the opening tells
-                self._exchange.object(error)
-            return self._renewal
-        if answer.timestamp is not None:
-            held = convert(answer.payload, Registered).expires_at - answer.timestamp
-            self._renewal = max(held / 3000, 0.01)
-        return self._renewal
-
-    async def _subscribe_again(self, posted: list[tuple[list[str], Request]]) -> None:
-        """Wait until everything is subscribed again; ask again for what was over a rate."""
-        for asked, first in posted:
-            topics, request = asked, first
-            while topics:
-                try:
-                    self._take_subscribed(topics, await self._exchange.wait(request))
-                    break
-                except DaemonError as error:
-                    wait = _retry_after(error)
-                    if wait is None:
-                        self._exchange.object(error)
-                        break
-                    await trio.sleep(wait)
-                    topics = [topic for topic in topics if topic in self._topics]
-                    if topics:
-                        request = self._exchange.post(self._request_topics(topics))
-        self._exchange.announce()
-
-    def _take_subscribed(self, topics: list[str], answer: Incoming) -> None:
-        if len(topics) == 1:
-            told = convert(answer.payload, Subscribed)
-            found = {topics[0]: told.subscription_id}
-        else:
-            all_told = convert(answer.payload, SubscribedAll)
-            found = {one.topic: one.subscription_id for one in all_told.subscriptions}
-            for error in all_told.errors():
-                self._exchange.object(error)
-        for topic, identifier in found.items():
-            if topic in self._topics:
-                self._topics[topic].id = identifier
-
     async def _open(self) -> None:
         await self._exchange.wait_met()
-        if self._registering is not None:
-            await self._registering.wait()
-
-
-def portions(topics: Iterable[str], most: int, max_size: int) -> list[list[str]]:
-    """Return the topics, as many together as fit into one message.
-
-    Args:
-        topics: what is to be subscribed.
-        most: topics of one message.
-        max_size: bytes of one message.
-    """
-    found: list[list[str]] = []
-    room = 0
-    for topic in topics:
-        size = 6 * len(topic) + 3  # as JSON at most, with its quotes and a comma
-        if not found or len(found[-1]) >= most or size > room:
-            found.append([])
-            room = max_size - _ENVELOPE
-        found[-1].append(topic)
-        room -= size
-    return found
+        await self._restoring.wait_registered()
 
 
 def _object(answer: Incoming) -> dict[str, Any]:
     if not isinstance(answer.payload, dict):
         raise DisconnectedError(f"the peer does not speak this protocol: {answer.type}")
     return answer.payload
-
-
-def _retry_after(error: DaemonError) -> float | None:
-    """Return the seconds after which to try again, if only the rate was too high."""
-    if error.code != "rate_limited":
-        return None
-    return 1.0 if error.retry_after is None else max(error.retry_after, 0.01)
 
 
 @asynccontextmanager
