@@ -16,7 +16,7 @@ Invariants:
 - ``peer.parts`` joined is what came and is not worked off: always an LF, the
   one before the first command that is not complete, and what follows it.
 - The outcome does not depend on how the input is cut into reads.
-- In the hot loop, ``count`` frames from ``start`` to ``at`` are whole and not put: it is 0 before
+- In the hot loop, ``total - begun`` frames from ``start`` to ``at`` are not put: that is 0 before
   they are, so that whatever is raised, each frame is put once.
 """
 
@@ -58,6 +58,8 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.errors import GOODBYE, ProtocolError
 from pubsubd.protocol.limits import (
     LARGE,
+    MAX_DIGITS,
+    MAX_LINE,
     WORK_PER_LOOK,
     WORK_PER_TURN,
     Limits,
@@ -73,6 +75,7 @@ _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon com
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
+_DIGITS = MAX_DIGITS + 2  # and the spaces around them
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -294,10 +297,11 @@ class Broker:
         parts.clear()
 
         # Hot loop: scripts/bench. Offsets into buf: `at`, the LF that ends the frame before;
-        # `start`, where the run begins. The run is `count` frames for `targets`, the last of
-        # which is `length` bytes long and is known to be whole only when `buf[at]` exists
-        # and is LF. A header is looked up with the LF before it, `width` bytes in all.
-        router, publish_filter = self.router, peer.publish_filter
+        # `start`, where the run begins. The run is the frames from the one with number `begun` to
+        # that with number `total`, all for `targets`. The last one, of `route` and `length`, is
+        # known to be whole only when `buf[at]` exists and is LF. A header is looked up with the LF
+        # before it, `width` bytes in all. A run that is put elsewhere leaves nobody as targets.
+        router, publish_filter, nobody = self.router, peer.publish_filter, self.router.nobody
         get: Callable[[bytes], Route | None] = router.routes.get
         learn, index = router.learn, router.index
         sizes = self._sizes
@@ -315,63 +319,51 @@ class Broker:
             )
         elif len(buf) >= self.scan_from:
             scan = self.scan
-        end, at, start, count, total = len(buf), 0, 1, 0, 0
+        end, at, start, begun, total = len(buf), 0, 1, 0, 0
         # A width of 0 is that of no header, and leads to the scanner.
         route, length, width = NO_ROUTE, 0, 0 if scan is not None else peer.width
-        targets: Targets | CopyTargets | Denied = router.nobody
-        special = False  # whether they are; a look at the class is dear
+        targets: Targets | CopyTargets | Denied = nobody
+        enqueue, special = None, False  # the targets' own; a look at the class is dear
         more, missing, large = False, 1, b""
         ending: ProtocolError | None = None
         fault: Exception | None = None
-        touched = delivery.touched
+        touched, find = delivery.touched, buf.find
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
+        key = buf[:width]
+        following = get(key)
         try:
             while True:
-                key = buf[at : at + width]
-                following = get(key)
-
-                if following is route:  # the same receivers and lengths: run on
-                    ahead = at + _PROBE * length
-                    if buf[ahead : ahead + width] == key:
-                        step = equal_headers(buf, at, key, length)
-                        at += step * length
-                        count += step
-                        continue
-                    first = at
-                    last = min(end, at + _STRIDE * length)
-                    for at in range(first, last, length):
-                        if get(buf[at : at + width]) is not route:
-                            break
-                    else:
-                        at += length
-                    count += (at - first) // length
-                    continue
+                # A known header of another width than the last one ends at its third space.
+                if following is None and at + 5 < end and scan is None:
+                    gap = find(b" ", at + 5, at + MAX_LINE)
+                    following = get(key := buf[at : find(b" ", gap + 1, gap + _DIGITS) + 1])
 
                 if following is None:
                     if at >= end:  # the last frame is not whole yet
                         at -= length
-                        count -= 1
+                        total -= 1
                         missing = at + length + 1 - end
                         large = buf[at : at + route.width] if length >= LARGE else b""
                         break
                     if buf[at] != LF:
                         if buf[at] == CR and at + 1 == end:
                             at -= length
-                            count -= 1
+                            total -= 1
                             break
                         if buf[at] == CR and buf[at + 1] == LF:
-                            frames, done = buf[start:at] + b"\n", count
+                            frames, done = buf[start:at] + b"\n", total - begun
                             at += 1
-                            start, count = at + 1, 0
-                            total += done
+                            start, begun = at + 1, total
                             delivery.deliver(targets, route, frames, 0, len(frames), done)
+                            targets, route, enqueue, special = nobody, NO_ROUTE, None, False
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
+                            following = get(key := buf[at : at + width])
                             continue
                         at -= length
-                        count -= 1
+                        total -= 1
                         ending = wrong_length(buf, at, length)
                         break
                     if at + 1 == end:  # nothing has come of the next one
@@ -387,7 +379,7 @@ class Broker:
                         if answers:
                             delivery.answer(peer, answers)
                         buf = b"\n" + data
-                        end = len(buf)
+                        end, find = len(buf), buf.find
                     if index.work > budget and not (budget := self._allow()):
                         more = True
                         break
@@ -398,15 +390,15 @@ class Broker:
                         )
                         if not runs:
                             break
-                        if count:
-                            first, done = start, count
-                            start, count = at + 1, 0
-                            total += done
+                        if total > begun:
+                            first, done = start, total - begun
+                            start, begun = at + 1, total
                             delivery.deliver(targets, route, buf, first, start, done)
+                            targets, route, enqueue, special = nobody, NO_ROUTE, None, False
                         route, width = NO_ROUTE, 0
                         for found, chunk, done, at in runs:
                             start = at + 1
-                            total += done
+                            total = begun = total + done
                             if not found.enqueues:
                                 continue
                             if not found.enqueued:
@@ -415,8 +407,8 @@ class Broker:
                             if found.enqueue is not None:
                                 found.enqueue(chunk)
                                 continue
-                            for enqueue in found.enqueues:
-                                enqueue(chunk)
+                            for put in found.enqueues:
+                                put(chunk)
                             credit -= found.cost
                             if credit < 0 or index.work > budget:
                                 break
@@ -440,21 +432,23 @@ class Broker:
                             break
                         following = learn(key, name, size)
                         new = following.targets
-                        if new is not targets or special or index.work > budget:
+                        if new is not targets or (special and following is not route):
                             break
                         route, length = following, following.length
                         following = None
                         at += length
-                        count += 1
+                        total += 1
+                        if index.work > budget:
+                            break
                         match = match_header(buf, at)
                     if following is None and at > before:
                         continue
                     if following is None:
-                        if count:
-                            first, done = start, count
-                            start, count = at + 1, 0
-                            total += done
-                            delivery.deliver(targets, route, buf, first, at + 1, done)
+                        if total > begun:
+                            first, done = start, total - begun
+                            start, begun = at + 1, total
+                            delivery.deliver(targets, route, buf, first, start, done)
+                            targets, route, enqueue, special = nobody, NO_ROUTE, None, False
                         budget -= _STEP
                         try:
                             stop, missing = self._commands.carry_out(peer, buf, at + 1)
@@ -476,48 +470,72 @@ class Broker:
                         ):
                             more = True
                             break
+                        following = get(key := buf[at : at + width])
                         continue
 
-                if following.targets is not targets or special:
-                    first, done = start, count
-                    start, count = at + 1, 0
-                    if done:
-                        total += done
-                        if special:
-                            delivery.deliver(targets, route, buf, first, start, done)
-                            if index.work > budget and not (budget := self._allow()):
-                                more = True
-                                break
-                        elif targets.enqueues:
-                            if not targets.enqueued:
-                                touched.append(targets)
-                            targets.enqueued += done
-                            if targets.enqueue is not None:
-                                targets.enqueue(buf[first:start])
+                # Hot loop: known headers, all of one width.
+                width = following.width
+                while following is not None:
+                    if following is route:  # the same receivers and lengths: run on
+                        ahead = at + _PROBE * length
+                        if buf[ahead : ahead + width] == key:
+                            step = equal_headers(buf, at, key, length)
+                            at += step * length
+                            total += step
+                        else:
+                            first = at
+                            last = min(end, at + _STRIDE * length)
+                            for at in range(first, last, length):
+                                if get(buf[at : at + width]) is not route:
+                                    break
                             else:
-                                chunk = buf[first:start]
-                                for enqueue in targets.enqueues:
-                                    enqueue(chunk)
-                                credit -= targets.cost
-                                if credit < 0 or (
-                                    index.work > budget and not (budget := self._allow())
+                                at += length
+                            total += (at - first) // length
+                    else:
+                        if following.targets is not targets or special:
+                            if enqueue is not None:
+                                if not targets.enqueued:
+                                    touched.append(targets)
+                                targets.enqueued += total - begun
+                                begun = total
+                                enqueue(buf[start : (start := at + 1)])
+                            else:
+                                first, done = start, total - begun
+                                start, begun = at + 1, total
+                                if special:
+                                    delivery.deliver(targets, route, buf, first, start, done)
+                                elif targets.enqueues:
+                                    if not targets.enqueued:
+                                        touched.append(targets)
+                                    targets.enqueued += done
+                                    chunk = buf[first:start]
+                                    for put in targets.enqueues:
+                                        put(chunk)
+                                    credit -= targets.cost
+                                if (special or targets.enqueues) and (
+                                    credit < 0
+                                    or (index.work > budget and not (budget := self._allow()))
                                 ):
                                     more = True
                                     break
-                    targets = following.targets
-                    special = targets.special
-                route = following
-                length, width = route.length, route.width
-                at += length
-                count += 1
+                                special = False
+                            targets = following.targets
+                            enqueue = targets.enqueue
+                            if enqueue is None:
+                                special = targets.special
+                        route, length = following, following.length
+                        at += length
+                        total += 1
+                    following = get(key := buf[at : at + width])
+                if more:
+                    break
         except Unfinished:
             more = True  # whom the next name goes to takes more than a turn to find out
         except Exception as error:  # noqa: BLE001  (raised below, when what came before is sent)
             fault = error
 
-        if count:
-            delivery.deliver(targets, route, buf, start, at + 1, count)
-            total += count
+        if total > begun:
+            delivery.deliver(targets, route, buf, start, at + 1, total - begun)
         self.counters.messages_in += total
         if delivery.sampler is not None and total:
             delivery.sampler.read(peer, buf, total)

@@ -354,8 +354,8 @@ class Delivery:
     ) -> None:
         """Send to as many peers as the turn has time for; fill ``later`` with the others.
 
-        Peers that were given the same chunks are given the same bytes object. Chunks are told
-        apart by their ids: all of them existed before the first one can go away.
+        Peers that were given the same chunks are given the same bytes object. These are looked for
+        by the first and the last chunk and their number: none goes away before it is compared.
 
         Args:
             touched: whose peers were given something.
@@ -363,10 +363,10 @@ class Delivery:
             many: whether who renders messages is to be sent them in pieces, and so later.
         """
         over = self.turn.over
-        joined: dict[tuple[int, ...], bytes] = {}
+        joined: dict[tuple[int, int, int], tuple[list[bytes], bytes]] = {}
         looks, late = _SENDS, False
         for targets in touched:
-            handed = targets.handed
+            handed, alone = targets.handed, targets.enqueue is not None
             for peer in targets.peers:
                 peer.messages_out += handed
                 pending = peer.pending
@@ -374,9 +374,14 @@ class Delivery:
                     continue
                 if len(pending) == 1:
                     data = pending[0]
+                elif alone:  # it has a chunk that nobody else was given
+                    data = b"".join(pending)
                 else:
-                    ids = tuple(map(id, pending))
-                    data = joined.get(ids) or joined.setdefault(ids, b"".join(pending))
+                    key = id(pending[0]), id(pending[-1]), len(pending)
+                    same = joined.get(key)
+                    if same is None or same[0] != pending:
+                        same = joined[key] = pending[:], b"".join(pending)
+                    data = same[1]
                 pending.clear()
                 renders = peer.render
                 if late or (many and renders):

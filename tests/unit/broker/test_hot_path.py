@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
+from pubsubd.access.rules import AclRule
 from pubsubd.protocol.limits import READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.protocol.wire import equal_headers
 from pubsubd.routing.outbox import Pieces
+from tests.rights import rules_in
 from tests.tables import Table
 
 
@@ -215,3 +218,47 @@ def test_limits_are_settings_that_the_broker_obeys() -> None:
         (b"x", b"abc"),
         ("error", "payload-too-large"),
     ]
+
+
+def test_new_names_that_are_refused_and_look_alike_are_each_counted() -> None:
+    table = Table("pub", "a")
+    table.say("a", b"sub x\n")
+    rules_in(table.broker, AclRule(("*",), ("x",), ("x",)))
+    long = b"n" * 300  # longer than what is remembered of what is refused
+    refused = b"".join(b"pub %b%d 1 x\n" % (long, i) for i in range(10))
+    table.say("pub", refused + b"pub x 1 y\n" + refused + b"pub x 1 z\n")
+    assert table.hears("a") == b"pub x 1 y\npub x 1 z\n"
+    assert table.broker.counters.errors["not-allowed"] == 20
+    assert table.broker.counters.messages_in == 2
+
+
+def test_known_headers_of_many_widths_are_not_matched_again() -> None:
+    counted = Counted(a=b"n")
+    broker, matched = counted.table.broker, []
+    match_header = broker.match_header
+
+    def match(buf: bytes, at: int) -> re.Match[bytes] | None:
+        matched.append(at)
+        return match_header(buf, at)
+
+    broker.match_header = match
+    frames = b"".join(b"pub n%d 1 x\n" % (10 ** (i % 5)) for i in range(1_000))
+    counted.publish(frames)
+    assert len(matched) < 50
+    assert counted.table.hears("a") == frames
+
+
+def test_receivers_of_the_same_many_runs_share_one_bytes_object() -> None:
+    table = Table("pub", "a", "b", "c", "d")
+    got: dict[str, list[bytes]] = {name: [] for name in "abcd"}
+    for name, chunks in got.items():
+        table.peers[name].send = chunks.append
+    for name, subs in {"a": b"nm", "b": b"nm", "c": b"nmo", "d": b"nm"}.items():
+        table.say(name, b"".join(b"sub %c\n" % one for one in subs))
+    table.say("d", b"sub p\n")
+    runs = [b"pub n 1 a\n", b"pub o 1 b\n", b"pub p 1 c\n", b"pub m 1 d\n", b"pub n 1 e\n"]
+    table.say("pub", b"".join(runs))
+    assert got["a"] == [b"".join(runs[i] for i in (0, 3, 4))]
+    assert got["a"][0] is got["b"][0]
+    assert got["c"] == [b"".join(runs[i] for i in (0, 1, 3, 4))]
+    assert got["d"] == [b"".join(runs[i] for i in (0, 2, 3, 4))]
