@@ -346,6 +346,15 @@ class Daemon:
         # The clock that clock_getcpuclockid(3) gives for a process on Linux.
         return time.clock_gettime((~self.pid << 3) | 2)
 
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Let it do nothing in a block, so that all said meanwhile is there when it looks."""
+        self.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
+
     # Its end
 
     def signal(self, number: int = signal.SIGTERM) -> None:

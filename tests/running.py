@@ -76,7 +76,7 @@ async def linked() -> AsyncIterator[tuple[int, int]]:
             config = daemon.Config(
                 port=0,
                 hub_port=None,
-                mesh=daemon.MeshOptions(name="m", node=node, peers=peers, heartbeat=0.1),
+                mesh=daemon.MeshOptions(name="m", node=node, peers=peers, heartbeat=1.0),
             )
             ports = await nursery.start(daemon.run, config)
             return int(ports["line"]["port"])

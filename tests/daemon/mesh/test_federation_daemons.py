@@ -12,7 +12,7 @@ import pytest
 from tests.daemons import DEADLINE, Daemon, Line, wait_until
 from tests.hubs import Lines, message_b
 
-BEAT = "0.2"
+BEAT = "1"
 
 
 def actors(line: Line) -> dict[str, int | None]:

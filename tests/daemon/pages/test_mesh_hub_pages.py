@@ -31,7 +31,7 @@ def examples() -> list[list[tuple[str, str]]]:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Daemon, Daemon]]:
     directory = tmp_path_factory.mktemp("two")
-    flags = ("--hub-mesh", "chat/", "--mesh-heartbeat", "0.2")
+    flags = ("--hub-mesh", "chat/", "--mesh-heartbeat", "1")
     near = Daemon(directory / "h", "--node", "h", *flags)
     to = f"127.0.0.1:{near.address[1]}"
     far = Daemon(directory / "i", "--node", "i", "--peer", to, *flags)

@@ -29,11 +29,11 @@ def told(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
     """What a daemon with a link tells: every family has samples."""
     directory = tmp_path_factory.mktemp("mesh")
     tls = ("--mesh-tls", f"--mesh-tls-ca={certificates.ca}")
-    daemons = [Daemon(directory / "a", "--node", "a", "--mesh-heartbeat", "0.2", *tls)]
+    daemons = [Daemon(directory / "a", "--node", "a", "--mesh-heartbeat", "1", *tls)]
     try:
         to = "{}:{}".format(*daemons[0].address)
         daemons.append(
-            Daemon(directory / "b", "--node", "b", "--mesh-heartbeat", "0.2", "--peer", to)
+            Daemon(directory / "b", "--node", "b", "--mesh-heartbeat", "1", "--peer", to)
         )
         wait_until(
             lambda: scrape(daemons[0]).samples["pubsubd_mesh_link_round_trip_seconds"],

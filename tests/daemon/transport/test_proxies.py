@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import signal
 import socket
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -102,10 +101,9 @@ def test_a_header_that_cannot_be_read_ends_the_connection(
 def test_a_header_that_does_not_come_is_not_waited_for(start: Start, dial: Dial) -> None:
     daemon = start(TRUST, "--handshake-timeout=0.1")
     silent, typist = dial(daemon), dial(daemon)
-    daemon.signal(signal.SIGSTOP)  # or the beginning could come too late for one
-    slow = dial(daemon)
-    slow.say(V1[:20])
-    daemon.signal(signal.SIGCONT)
+    with daemon.standing_still():  # or the beginning could come too late for one
+        slow = dial(daemon)
+        slow.say(V1[:20])
     typist.say(b"\r\n")
     assert error_codes(slow.hear_end()) == ["bad-proxy-header"]
     for line in (silent, typist):

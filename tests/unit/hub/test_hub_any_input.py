@@ -72,7 +72,7 @@ def test_any_messages_are_carried_out_or_refused(said: list[tuple[str, Any]]) ->
             for heard in room.hears(one):
                 assert isinstance(heard, dict), heard
         for topic, data in room.hears("lin"):
-            assert topic.decode().split() == [topic.decode()]
+            assert not set(topic) & set(b" \r\n")  # other white space is as good as letters
             json.loads(data) if data.startswith(b'{"type"') else None
     room.tick(4_000)
     room.say("cat", {"type": "ping"})
