@@ -9,56 +9,30 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from .hubwires import HUB, Hub, Tunnel, WebSocketWire, compact, named_id
 from .links import BenchError, Link, connect
 from .meter import Meter
 from .probe import percentiles
 from .protocols import Nats, Want
-from .runners import Reading, Runner, pair
+from .runners import PairRunner, Reading, Runner
 from .servers import Door, Fleet, Server
 from .traffic import MIB, Plan, Rig
 from .websocket import TEXT, Frames, client_frame
 
 
-class BesideHubRunner(Runner):
-    """``without`` and ``with``: the line port without a hub port, and beside one.
-
-    To the hub port `idle` actors are connected, that say nothing.
-    """
+class BesideHubRunner(PairRunner):
+    """The line port beside a hub port, to which `idle` actors are connected that say nothing."""
 
     def __init__(self, fleet: Fleet, name: str, plan: Plan, idle: int) -> None:
-        self.server = fleet.get(name, "hub")
-        self._idle: list[Link] = []
-        self._rigs: list[Rig] = []
-        self._turn = 0
-        try:
-            self._rigs.append(Rig(fleet.get(name, "no-hub"), plan))
-            self._rigs.append(Rig(self.server, plan))
-            self._idle.extend(connect(self.server.door(HUB)) for _ in range(idle))
-        except BaseException:
-            self.close()
-            raise
+        self._count = idle
+        hub = fleet.get(name, "hub")
+        super().__init__(lambda: Rig(fleet.get(name, "no-hub"), plan), lambda: Rig(hub, plan), hub)
 
-    def prepare(self, seconds: float) -> None:
-        for rig in self._rigs:
-            rig.verify()
-            rig.run(seconds)
-
-    def run(self, seconds: float) -> Reading:
-        samples = {}
-        self._turn ^= 1  # every other round starts with the other one
-        for which in (self._turn, 1 - self._turn):
-            self._rigs[which].run(seconds / 10)
-            samples[which] = self._rigs[which].run(seconds)
-        return pair(samples[0], samples[1], {})
-
-    def close(self) -> None:
-        for rig in self._rigs:
-            rig.close()
-        for link in self._idle:
-            link.close()
+    def connect_idle(self) -> Iterator[Link]:
+        door = self.server.door(HUB)
+        return (connect(door) for _ in range(self._count))
 
 
 Step = tuple[Link, bytes, Link, bytes]  # who sends what, who receives what for it

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -224,45 +224,60 @@ class ChurnRunner(BesideRunner):
         return sample, {"changes": changes}
 
 
-class IdleSubstringsRunner(Runner):
-    """``without`` and ``with`` on two instances, one of which holds the idle substrings."""
+class PairRunner(RigsRunner):
+    """``without`` and ``with``: the same beside something that is idle, on another instance."""
+
+    def __init__(
+        self, without: Callable[[], Rig], beside: Callable[[], Rig], loaded: Server
+    ) -> None:
+        super().__init__(loaded, {"without": without, "with": beside})
+        self._idle: list[Link] = []
+        self._turn = 0
+        try:
+            for link in self.connect_idle():
+                self._idle.append(link)
+        except BaseException:
+            self.close()
+            raise
+
+    def connect_idle(self) -> Iterator[Link]:
+        """What is idle."""
+        raise NotImplementedError
+
+    def run(self, seconds: float) -> Reading:
+        samples = {}
+        self._turn ^= 1  # every other round starts with the other one
+        for metric in ("without", "with")[:: 1 if self._turn else -1]:
+            self._rigs[metric].run(seconds / 10)
+            samples[metric] = self._rigs[metric].run(seconds)
+        return pair(samples["without"], samples["with"], {})
+
+    def close(self) -> None:
+        super().close()
+        for link in self._idle:
+            link.close()
+
+
+class IdleSubstringsRunner(PairRunner):
+    """Beside substrings that match nothing."""
 
     CONNECTIONS = 100  # redis searches a list per connection when it subscribes
 
     def __init__(
         self, fleet: Fleet, name: str, plan: Plan, loaded_plan: Plan, texts: Sequence[bytes]
     ) -> None:
-        self.server = fleet.get(name, "loaded")
-        self._idle: list[Link] = []
-        self._rigs: list[Rig] = []
-        try:
-            self._rigs.append(Rig(fleet.get(name), plan))
-            self._rigs.append(Rig(self.server, loaded_plan))
-            for k in range(self.CONNECTIONS):
-                link = Link(self.server)
-                self._idle.append(link)
-                link.subscribe([Want("contains", text) for text in texts[k :: self.CONNECTIONS]])
-        except BaseException:
-            self.close()
-            raise
+        self._texts = texts
+        loaded = fleet.get(name, "loaded")
+        super().__init__(
+            lambda: Rig(fleet.get(name), plan), lambda: Rig(loaded, loaded_plan), loaded
+        )
 
-    def prepare(self, seconds: float) -> None:
-        for rig in self._rigs:
-            rig.verify()
-            rig.run(seconds)
-
-    def run(self, seconds: float) -> Reading:
-        plain, loaded = self._rigs
-        plain.run(seconds / 10)
-        without = plain.run(seconds)
-        loaded.run(seconds / 10)
-        return pair(without, loaded.run(seconds), {})
-
-    def close(self) -> None:
-        for rig in self._rigs:
-            rig.close()
-        for link in self._idle:
-            link.close()
+    def connect_idle(self) -> Iterator[Link]:
+        for k in range(self.CONNECTIONS):
+            link = Link(self.server)
+            yield link
+            wanted = self._texts[k :: self.CONNECTIONS]
+            link.subscribe([Want("contains", text) for text in wanted])
 
 
 class SubscribeManyRunner(Runner):

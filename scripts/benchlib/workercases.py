@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from .cases import Case, Target, mixed, new_names, one_name
 from .handshakes import HandshakesRunner
 from .hubwires import HUB, WebSocketWire
 from .meter import Cores, process_seconds
 from .report import Result, judge
-from .runners import Reading, Runner
-from .servers import Fleet
+from .runners import Reading, RigsRunner, Runner
+from .servers import Fleet, Server
 from .traffic import KIB, Plan, Rig
 
 
@@ -49,38 +50,24 @@ class WorkersRunner(Runner):
         return Reading(values, cores)
 
 
-class MessagesRunner(WorkersRunner):
+class MessagesRunner(WorkersRunner, RigsRunner):
     """Messages of a plan, on the line port, or in the protocol of a hub port."""
 
     def __init__(
         self, fleet: Fleet, variant: str, plan: Plan, wire: WebSocketWire | None = None
     ) -> None:
-        super().__init__(fleet, variant)
-        self._rigs: dict[str, Rig] = {}
-        try:
-            for metric, server in self._servers.items():
-                door = None if wire is None else server.door(wire)
-                self._rigs[metric] = Rig(server, plan, door, door)
-        except BaseException:
-            self.close()
-            raise
-
-    def settle(self) -> None:
-        for rig in self._rigs.values():
-            rig.settle()
-
-    def prepare(self, seconds: float) -> None:
-        for rig in self._rigs.values():
-            rig.verify()
-            rig.run(seconds)
+        WorkersRunner.__init__(self, fleet, variant)
+        rigs = {metric: partial(_rig, one, plan, wire) for metric, one in self._servers.items()}
+        RigsRunner.__init__(self, self.server, rigs)
 
     def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
         sample = self._rigs[metric].run(seconds)
         return sample.messages, sample.seconds, sample.cores
 
-    def close(self) -> None:
-        for rig in self._rigs.values():
-            rig.close()
+
+def _rig(server: Server, plan: Plan, wire: WebSocketWire | None) -> Rig:
+    door = None if wire is None else server.door(wire)
+    return Rig(server, plan, door, door)
 
 
 class GreetingsRunner(WorkersRunner):
