@@ -304,7 +304,7 @@ class Router:
             targets: Targets | CopyTargets | None = None
             for substring, alone in self._plain:
                 if substring in name:
-                    if targets is not None:
+                    if targets is not None or alone is None:
                         targets = None
                         break
                     targets = alone

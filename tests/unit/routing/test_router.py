@@ -351,6 +351,20 @@ def test_a_peer_receives_once_whatever_it_subscribes() -> None:
     assert router.subscriptions == 5
 
 
+@pytest.mark.parametrize("first", ["a", "ab", "abc"])
+@pytest.mark.parametrize("second", ["c", "bd", "abc"])
+def test_a_new_name_reaches_all_whose_subscriptions_match_however_many_each_has(
+    first: str, second: str
+) -> None:
+    router = Router()
+    ears = {one: Ear() for one in "abcd"}
+    for substring, who in ((b"x", first), (b"y", second)):
+        for one in who:
+            router.subscribe(ears[one], substring)
+    wanted = {ears[one] for one in first + second}
+    assert receivers(learn(router, b"x.y").targets) == (wanted, set())
+
+
 def test_those_who_come_to_a_crowd_or_leave_it_are_told_apart_from_those_who_stay() -> None:
     router = Router()
     ears = [Ear() for _ in range(5)]
