@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, cast
 
 from pubsubd.broker.delivery import NO_ROUTE
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pubsubd.routing.wildcards import Pattern
     from pubsubd.siblings.siblings import Siblings
 
+_WHOSE = itemgetter(0, 1)  # speaker and whether it is vouched for
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _STEP = 16  # keys followed between two looks at the clock
 
@@ -45,6 +48,7 @@ class Sibling(InternalEnd):
         out: whether nothing more comes of its clients.
         left: whether the link has ended.
         messages_in: received so far.
+        enqueue, send: take messages of this worker's own clients, for :meth:`ship` to send.
     """
 
     remote = False
@@ -74,6 +78,7 @@ class Sibling(InternalEnd):
         self._shipped = 0  # messages, so far
         self.marked = 0  # the last mark that has come back
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
+        self.enqueue = self.send = self._taker()
         self._frames = frames.Frames()
         self._next: tuple[int, list[memoryview]] | None = None  # the next frame, if it was taken
         self._work: Iterator[None] | None = None  # what is left of the present one
@@ -86,49 +91,44 @@ class Sibling(InternalEnd):
 
     # Out
 
-    def enqueue(self, chunk: bytes) -> None:
-        """Take a run of frames of this worker's own clients."""
-        siblings = self._siblings
-        if not siblings.closed:
-            if not self._runs:
-                siblings.touched.append(self)
-            delivery = siblings.delivery
-            self._runs.append((delivery.speaker, delivery.vouching, chunk))
+    def _taker(self) -> Callable[[bytes | Pieces], None]:
+        """Return what takes runs, and large frames, of this worker's own clients; called for each.
 
-    def send(self, data: bytes | Pieces) -> None:
-        """Take one large frame."""
-        siblings = self._siblings
-        if not siblings.closed:
-            if not self._runs:
-                siblings.touched.append(self)
-            delivery = siblings.delivery
-            self._runs.append((delivery.speaker, delivery.vouching, data))
+        A run may be a single message, so this takes half the time of a method.
+        """
+        siblings, delivery = self._siblings, self._siblings.delivery
+        touched, runs = siblings.touched, self._runs
+
+        def take(chunk: bytes | Pieces) -> None:
+            if not siblings.closed:
+                if not runs:
+                    touched.append(self)
+                runs.append((delivery.speaker, delivery.vouching, chunk))
+
+        return take
 
     def ship(self) -> None:
         """Send what was taken: one batch for each sender."""
-        runs, self._runs = self._runs, []
-        at = 0
-        while at < len(runs):
-            speaker, vouching, first = runs[at]
-            relayed = speaker is not None and speaker.relayed
-            forwarded = relayed and _is_forwarded(first)
-            chunks: list[bytes] = []
-            while at < len(runs) and runs[at][0] is speaker and runs[at][1] is vouching:
-                data = runs[at][2]
-                if relayed and _is_forwarded(data) is not forwarded:
-                    break
-                chunks += data.parts if isinstance(data, Pieces) else (data,)
-                at += 1
-            flags, label = (frames.VOUCHED if vouching else 0), b""
-            if speaker is not None:
-                label = address(speaker).encode()
-                if relayed and speaker.vouched:
-                    flags |= frames.VOUCHED
-                if forwarded:  # a topic that is the copy's original is for all who want that
-                    flags |= frames.RELAYED
-            count = self._messages_out - self._shipped  # of all batches, told with the first
-            self._shipped = self._messages_out
-            self._send(frames.batch(flags, count, label, chunks))
+        runs = self._runs[:]
+        self._runs.clear()
+        for (speaker, vouching), group in groupby(runs, key=_WHOSE):
+            data = [run[2] for run in group]
+            if speaker is None or not speaker.relayed:
+                self._ship(speaker, frames.VOUCHED if vouching else 0, data)
+                continue
+            flags = frames.VOUCHED if vouching or speaker.vouched else 0
+            for forwarded, part in groupby(data, key=_is_forwarded):
+                # A topic that is the copy's original is for all who want that.
+                self._ship(speaker, flags | (frames.RELAYED if forwarded else 0), list(part))
+
+    def _ship(self, speaker: Peer | None, flags: int, data: list[bytes | Pieces]) -> None:
+        label = b"" if speaker is None else address(speaker).encode()
+        chunks: list[bytes] = []
+        for one in data:
+            chunks += one.parts if isinstance(one, Pieces) else (one,)
+        count = self._messages_out - self._shipped  # of all batches, told with the first
+        self._shipped = self._messages_out
+        self._send(frames.batch(flags, count, label, chunks))
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""
