@@ -38,7 +38,8 @@ class Interests:
     Args:
         router: the worker's.
         is_sibling: tells whether a receiver is another worker.
-        changed: called with a receiver that has subscribed something.
+        subscribed: called with a receiver that has subscribed something.
+        woken: called when there is something to tell.
 
     Attributes:
         lost: whether a key has lost its last subscriber, until who is told that sets it back.
@@ -48,10 +49,11 @@ class Interests:
         self,
         router: Router,
         is_sibling: Callable[[Receiver], bool],
-        changed: Callable[[Receiver], None],
+        subscribed: Callable[[Receiver], None],
+        woken: Callable[[], None],
     ) -> None:
         self._is_sibling = is_sibling
-        self._subscribed = changed
+        self._subscribed, self._woken = subscribed, woken
         self._tables: dict[str, SubscriptionTable[Any]] = {
             "s": router.by_substring,
             "n": router.by_name,
@@ -98,6 +100,7 @@ class Interests:
             self._counted[key] = None
         if by > 0:
             self._subscribed(peer)
+        self._woken()
 
     def _change(self, kind: str, key: Any, told: bool) -> None:
         """Note that a key has come or gone, of which ``told`` says whether it was there."""
@@ -139,6 +142,7 @@ class Interests:
                             self.rendering.add(peer)
             for key in before.symmetric_difference(counts):
                 self._change(kind, key, key in before)
+        self._woken()
 
     @property
     def pending(self) -> bool:

@@ -62,6 +62,7 @@ class Siblings:
         told: name -> what is called when a sibling tells something under that name.
         introductions: return frames that tell a new sibling what others have been told.
         farewells: return steps that forget what a sibling has told that is gone.
+        changes: tell others what has changed, if anything has.
         draining: whether this worker ends.
         on_out: called when a sibling has nothing more of its clients to send.
         on_gone: each called with the number of a worker whose link has ended.
@@ -90,6 +91,7 @@ class Siblings:
         self.told: dict[bytes, Hear] = {}
         self.introductions: list[Callable[[], Iterator[bytes]]] = [self._introduce]
         self.farewells: list[Callable[[Sibling], Iterator[None]]] = []
+        self.changes: list[Callable[[], None]] = []
         self.questions = Questions(self)
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
@@ -99,7 +101,7 @@ class Siblings:
         self._introducing: dict[Sibling, Iterator[bytes]] = {}
         self._in_mesh = broker.router.bundle is not None
         self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
-        self.interests = Interests(broker.router, is_sibling, self._subscribed)
+        self.interests = Interests(broker.router, is_sibling, self._subscribed, woken)
         self._alike_from = 0  # the mark after which siblings send what is lost no more
         self._others_ship = self.delivery.ship
         self.delivery.outbound = (
@@ -213,7 +215,6 @@ class Siblings:
     def _subscribed(self, receiver: Receiver) -> None:
         if isinstance(receiver, Peer):
             self.settle(receiver)
-        self.woken()
 
     def _ping(self, peer: Peer, data: bytes) -> bytes:
         self.settle(peer)
@@ -254,6 +255,8 @@ class Siblings:
             self._tell_all(frames.WANT, self.interests.changes())
             if self.interests.pending:
                 return True
+        for change in self.changes:
+            change()
         if self._next is not None:
             held, self._next = self._next, None
             self._mark += 1

@@ -64,6 +64,7 @@ def test_the_last_subscriber_takes_the_interest_along(two):
     sibling = two[0].links[1][0]
     assert sibling.substrings == {b"a"}
     worker.leave("eve")
+    assert worker.woken
     two.settle()
     assert not sibling.substrings
     two[0].say("ann", b"pub a 1 x\n")

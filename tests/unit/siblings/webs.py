@@ -24,6 +24,7 @@ class Ends:
     """
 
     siblings: Siblings
+    woken: bool
     links: dict[int, tuple[Sibling, deque[bytes]]]
 
     def link(self, number: int) -> None:
@@ -40,12 +41,20 @@ class Ends:
 
 
 class Worker(Table, Ends):
-    """One worker, with named peers."""
+    """One worker, with named peers.
+
+    Attributes:
+        woken: whether it has something to tell that it has not been asked for.
+    """
 
     def __init__(self, workers: Workers, number: int) -> None:
         super().__init__(clock=lambda: workers.now)
-        self.siblings = Siblings(self.broker, number, lambda: workers.now)
+        self.woken = False
+        self.siblings = Siblings(self.broker, number, lambda: workers.now, self._wake)
         self.links = {}
+
+    def _wake(self) -> None:
+        self.woken = True
 
     def join(self, name: str) -> None:
         """Let a peer come whose output is held as that of a connection is."""
@@ -112,6 +121,7 @@ class Workers:
         worker = self.all[number]
         while worker.siblings.act() or worker.siblings.questions.work():
             pass
+        worker.woken = False
         moved = False
         for other, (_, queue) in list(worker.links.items()):
             while queue:
