@@ -29,6 +29,7 @@ from pubsubd.access import tokens
 from pubsubd.cli import group
 from pubsubd.hub import (
     actors,
+    catalogue,
     connection,
     federation,
     protocol,
@@ -411,7 +412,7 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"as its length plus {registry.PER_CAPABILITY} bytes",
         f"of all actors {registry.ALL_DETAILS // limits.MIB} MiB",
         f"pattern {search.MAX_PATTERN:,} characters",
-        f"take over {registry.MATCH_TIME * 1000:g} milliseconds of processor time to match",
+        f"take over {catalogue.MATCH_TIME * 1000:g} milliseconds of processor time to match",
         f"token {tokens.MAX_TOKEN:,} characters",
         f"topics in one Synap command {commands.MAX_TOPICS_AT_ONCE:,}",
         f"topics of one Synap subscriber {subscribers.MAX_TOPICS:,}, or",
