@@ -104,12 +104,12 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--check",
     is_flag=True,
-    help="Check the settings, and the files and addresses in them, and end.",
+    help="Check the settings, and the files and addresses in them, without serving.",
 )
 @click.option(
     "--as-user",
     metavar="NAME",
-    help="With --check: check what this user can read and use, as the service's; needs root.",
+    help="With --check: check as this user, such as the service's; needs root.",
 )
 @_options
 @click.pass_context

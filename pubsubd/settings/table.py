@@ -68,7 +68,7 @@ SECTIONS: tuple[tuple[str, tuple[Setting, ...]], ...] = (
                 "host",
                 lists("HOST", single=True, empty=True),
                 ("127.0.0.1",),
-                "Name or address to listen on, * for all; may be repeated. An empty one: no TCP.",
+                "Name or address to listen on, * for all; may be repeated; empty for no TCP.",
                 """\
 Name or address to listen on.
 May be given several times, and as a list in the file.
@@ -137,7 +137,7 @@ in
                 "ports_file",
                 texts("PATH"),
                 None,
-                "Write the actual addresses, as JSON, to this file once they accept.",
+                "Once ready, write the actual addresses to this file, as JSON.",
                 """\
 Write the actual addresses to this file once all of them accept connections.
 See
@@ -150,12 +150,12 @@ in
                 "workers",
                 workers(),
                 1,
-                "Processes that share the connections; auto for one a processor.",
+                "Processes that share the connections; auto for one per core.",
                 """\
 Processes that share the connections, 1 to 256, or
 .Cm auto
-for one for each processor that the daemon may use.
-They are one daemon to its clients: see
+for one per core that the daemon may use.
+To clients they are one daemon: see
 .Sx WORKERS
 in
 .Xr pubsubd 8 .
@@ -232,13 +232,13 @@ Time spent waiting for a password to be checked does not count.
                 "trusted_proxies",
                 networks(),
                 (),
-                "A network of proxies that say whom they speak for; may be repeated.",
+                "A network of proxies that report their clients' addresses; may be repeated.",
                 """\
 Network, such as
 .Li 10.0.0.0/8 ,
-or address of proxies that say for whom they speak, by the PROXY protocol or, on hub
+or address of proxies that report their clients' addresses, by the PROXY protocol or, on hub
 ports, in the headers X-Forwarded-For and Forwarded.
-Others that say so are not believed.
+Such reports from others are ignored.
 See
 .Xr pubsubd-proxy 7 .
 May be given several times.
@@ -432,7 +432,7 @@ Each takes some 300 bytes.
                 "max_connections",
                 counts(),
                 _LIMITS.max_connections,
-                "Open connections, or fewer if there are not as many file descriptors.",
+                "Most open connections, if there are enough file descriptors.",
                 """\
 Most connections open at the same time.
 The daemon raises its soft limit of file descriptors as far as the hard limit
@@ -495,7 +495,7 @@ How long publishers wait for a consumer that takes nothing at all.
                 "stall_budget",
                 times(zero=True),
                 _LIMITS.stall_budget,
-                "How long, in 10 s, publishers wait for one consumer.",
+                "How long publishers wait for one consumer in any 10 seconds.",
                 """\
 How long, in any 10 seconds, publishers wait for one consumer.
 """,
@@ -505,10 +505,9 @@ How long, in any 10 seconds, publishers wait for one consumer.
                 "request_rate",
                 numbers(),
                 _LIMITS.request_rate,
-                "Requests a second of one connection; 0 for any number.",
+                "Most requests per second from one connection; 0 for no limit.",
                 """\
-Requests a second that one connection may make, in bursts of ten times as many; 0 for
-any number.
+Most requests per second from one connection, in bursts of ten times as many; 0 for no limit.
 A request is what the daemon answers itself, such as
 .Li //pubsubd/stats
 or Synap's
@@ -522,9 +521,9 @@ Requests over the limit get an error.
                 "message_rate",
                 numbers(),
                 _LIMITS.message_rate,
-                "Messages a second read of one connection; 0 for any number.",
+                "Most messages per second from one connection; 0 for no limit.",
                 """\
-Messages a second read from one connection, in the long run; 0 for any number.
+Most messages per second that are read from one connection, in the long run; 0 for no limit.
 The rest wait, unread, at the client.
 """,
                 live=True,
@@ -534,9 +533,9 @@ The rest wait, unread, at the client.
                 "byte_rate",
                 numbers(),
                 _LIMITS.byte_rate,
-                "Bytes a second read of one connection; 0 for any number.",
+                "Most bytes per second from one connection; 0 for no limit.",
                 """\
-Bytes a second read from one connection, in the long run; 0 for any number.
+Most bytes per second that are read from one connection, in the long run; 0 for no limit.
 The rest wait, unread, at the client.
 """,
                 live=True,
@@ -601,10 +600,10 @@ for the hub port.
                 "hub_rate",
                 numbers(),
                 _HUB.rate,
-                "hub:* messages a minute of one connection; 0 for any number.",
+                "Most hub:* messages per minute from one connection; 0 for no limit.",
                 """\
 .Li hub:*
-messages a minute that one connection may send, in the long run; 0 for any number.
+messages per minute that one connection may send, in the long run; 0 for no limit.
 """,
                 live=True,
                 listener="hub",
@@ -613,7 +612,7 @@ messages a minute that one connection may send, in the long run; 0 for any numbe
                 "hub_burst",
                 counts(),
                 _HUB.burst,
-                "hub:* messages at once of one connection.",
+                "Most hub:* messages at once from one connection.",
                 """\
 .Li hub:*
 messages that one connection may send at once.
@@ -885,9 +884,9 @@ bytes.
                 "hub_mesh",
                 lists("TOPIC"),
                 ("direct:",),
-                "Carry hub topics that begin so, # for all; may be repeated.  [default: direct:]",
+                "Carry hub topics that begin so to other daemons, # for all; may be repeated.",
                 """\
-Carry topics of the hub port that begin like this to the other daemons of the mesh;
+Carry topics of the hub port that begin with this text to the other daemons of the mesh;
 .Li #
 is for all topics.
 May be given several times.
@@ -916,7 +915,7 @@ For links that other daemons dial, set
                 "mesh_tls_ca",
                 texts("FILE"),
                 None,
-                "Authorities to trust then.  [default: those of the system]",
+                "Authorities to trust when dialling.  [default: those of the system]",
                 """\
 PEM file of authorities that are trusted to certify the daemons that this one dials.
 This file, the certificate and the key below are read at the start and at each reload.
@@ -946,7 +945,7 @@ The default is the same file.
                 "discover",
                 choices("linked", "any", metavar="[any]"),
                 None,
-                "Link to daemons that linked daemons report, or that any client does.",
+                "Link to daemons that linked daemons report, or with any, that any client reports.",
                 """\
 Link to daemons that others report:
 .Cm linked
@@ -1028,7 +1027,7 @@ Time between two edge lists.
                 "export_detail",
                 spans(),
                 86_400.0,
-                "Time for which every edge list is kept; of older days one per hour is.",
+                "Time for which every edge list is kept; of older days, one per hour.",
                 """\
 Time for which every edge list is kept, such as
 .Li 12h
