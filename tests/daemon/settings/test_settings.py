@@ -38,11 +38,11 @@ Dial = Callable[..., Line]
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str], Path]:
     """Write a settings file."""
-    path = tmp_path / "pubsubd.toml"
+    path, new = tmp_path / "pubsubd.toml", tmp_path / "new"
 
     def write_one(text: str) -> Path:
-        path.write_text(text, encoding="utf-8")
-        return path
+        new.write_text(text, encoding="utf-8")
+        return new.replace(path)  # a daemon may be reading it
 
     return write_one
 
