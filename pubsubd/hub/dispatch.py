@@ -67,7 +67,7 @@ def take(hub: Hub, connection: HubConnection, raw: bytes) -> bool:
     if not isinstance(kind, str):
         hub.signals[connection].invalid()
     elif kind.startswith("hub:"):
-        if kind == "hub:publish" and (sample := _sample(connection, raw, text)):
+        if kind in ("hub:publish", "hub:send") and (sample := _sample(connection, raw, text)):
             connection.template = remember(hub.signals[connection], message, sample)
         handle(hub.signals[connection], message)
     elif kind.startswith("__") or (len(value) == 3 and "id" in value and "payload" in value):

@@ -121,7 +121,6 @@ class Streams(Protocol):
         self,
         node: str,
         pair: tuple[str, str],
-        key: str,
         body: bytes,
         *,
         ask: bool,
@@ -282,20 +281,18 @@ class Federation:
         return True
 
     def send(
-        self, node: str, key: str, delivery: r.Delivery, *, ask: bool, answer: Delivered | None
+        self, node: str, pair: tuple[str, str], body: bytes, *, ask: bool, answer: Delivered | None
     ) -> bool:
         """Send a message to an actor of another daemon; return False if too many are under way.
 
         Args:
             node: the daemon.
-            key: the actor.
-            delivery: the message.
+            pair: sender and receiver.
+            body: the message, a delivery without ``to``.
             ask: whether the sender waits for the answer.
             answer: called with what has become of it; not if False is returned.
         """
-        body = _encode(delivery)
-        pair = delivery.sender, key
-        return self._streams.send(node, pair, key, body, ask=ask, answer=answer)
+        return self._streams.send(node, pair, body, ask=ask, answer=answer)
 
     def displace(self, node: str, key: str, user: str | None, answer: Answer) -> None:
         """Ask another daemon to end the registration of an address, for a client who is ``user``.

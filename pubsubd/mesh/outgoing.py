@@ -60,12 +60,12 @@ class _Letter:
         at: when it was sent first; ``sent``: when it was sent last.
         after: the number of the letter before it.
         pair: sender and receiver.
-        wanted, key, body: see the module.
+        wanted, body: see the module.
         answer: called with what has become of it.
         size: bytes that it takes.
     """
 
-    __slots__ = ("after", "answer", "at", "body", "key", "pair", "sent", "size", "wanted")
+    __slots__ = ("after", "answer", "at", "body", "pair", "sent", "size", "wanted")
 
     def __init__(
         self,
@@ -73,7 +73,6 @@ class _Letter:
         after: int,
         pair: tuple[str, str],
         wanted: str,
-        key: str,
         body: bytes,
         answer: Answer | None,
     ) -> None:
@@ -81,7 +80,6 @@ class _Letter:
         self.after = after
         self.pair = pair
         self.wanted = wanted
-        self.key = key
         self.body = body
         self.answer = answer
         self.size = len(body) + _WEIGHT
@@ -154,7 +152,6 @@ class Outgoing:
         self,
         node: str,
         pair: tuple[str, str],
-        key: str,
         body: bytes,
         *,
         ask: bool,
@@ -164,8 +161,7 @@ class Outgoing:
 
         Args:
             node: the daemon.
-            pair: sender and receiver.
-            key: the receiver's address.
+            pair: the addresses of the sender and of the receiver.
             body: the message.
             ask: whether ``answer`` waits.
             answer: called once with what has become of it; not if False is returned.
@@ -174,14 +170,13 @@ class Outgoing:
         size = len(body) + _WEIGHT
         if out.size + size > MAX_EACH or self.size + size > MAX_UNCONFIRMED:
             return False
-        advert = self._state.table.adverts.get(node)
-        if not out.unconfirmed and advert is not None and advert.incarnation != out.incarnation:
-            out = self._open(node)  # it has been started anew
+        if not out.unconfirmed:
+            advert = self._state.table.adverts.get(node)
+            if advert is not None and advert.incarnation != out.incarnation:
+                out = self._open(node)  # it has been started anew
         now, unconfirmed = self._state.now(), out.unconfirmed
         number = out.number = out.number + 1
-        letter = _Letter(
-            now, out.latest.get(pair, 0), pair, "ask" if ask else "tell", key, body, answer
-        )
+        letter = _Letter(now, out.latest.get(pair, 0), pair, "ask" if ask else "tell", body, answer)
         if not unconfirmed:
             self._sending[node] = None
             out.pause, out.again = AGAIN, now + AGAIN + self._state.spread
@@ -208,7 +203,9 @@ class Outgoing:
 
     def _post(self, node: str, out: _Out, number: int, letter: _Letter) -> None:
         floor = next(iter(out.unconfirmed))
-        words = f"send {out.stream} {number} {floor} {letter.after} {letter.wanted} {letter.key}"
+        words = (
+            f"send {out.stream} {number} {floor} {letter.after} {letter.wanted} {letter.pair[1]}"
+        )
         self._letters.send(node, words, letter.body)
 
     def _resolve(self, out: _Out, number: int, at: int | None) -> None:

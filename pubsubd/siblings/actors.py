@@ -111,8 +111,7 @@ class Streams:
     def send(
         self,
         node: str,
-        _pair: tuple[str, str],
-        key: str,
+        pair: tuple[str, str],
         body: bytes,
         *,
         ask: bool,
@@ -125,7 +124,7 @@ class Streams:
                 return False
             serial = self._serial = self._serial + 1
             self._waiting[serial] = node, answer
-        self._letters.send(node, f"send {serial} {key}", body)
+        self._letters.send(node, f"send {serial} {pair[1]}", body)
         return True
 
     def _take(self, node: str, words: list[str], body: bytes) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from pubsubd.broker.peer import Peer
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
-from pubsubd.hub.handover import Halves, hand
+from pubsubd.hub.handover import Alike, Halves, encode, put, write
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import dress
 from pubsubd.hub.signal.base import Signal
@@ -32,24 +33,125 @@ _GUARDED = ("authToken", "renewalToken", "jwt")  # metadata that is never passed
 _MARKS = ("broadcast", "publication", "topic")  # and metadata that only the hub sets
 
 
-def send(signal: Signal, message: m.Incoming, payload: m.Send) -> None:
+class _Single:
+    """A message to one actor.
+
+    Attributes:
+        target: the actor, as the sender has called it.
+        key: its address.
+        id: of the message, as it is delivered.
+        sender: the address of the sender.
+    """
+
+    __slots__ = ("_delivery", "id", "key", "sender", "target")
+
+    def __init__(self, signal: Signal, message: m.Incoming, payload: m.Send) -> None:
+        self.target, self.key = _receiver(message, payload)
+        self._delivery = _delivery(signal, message, payload, {})
+        self.id, self.sender = self._delivery.id, self._delivery.sender
+
+    def write(self, to: str, wrapped: bool) -> bytes:
+        """Return it as a JSON text for its receiver, with addresses in that one's form."""
+        return write(self._delivery, to, wrapped)
+
+    def write_elsewhere(self) -> bytes:
+        """Return it as a JSON text for the daemon of its receiver."""
+        return encode(self._delivery)
+
+
+class Outline:
+    """Messages to one actor that differ in their data, their id and their time alone.
+
+    It is the one of them that :meth:`begin` was called for.
+
+    Args:
+        signal: the sender.
+        message: one of them.
+        payload: of that one.
+
+    Attributes:
+        target, key, id, sender: as of :class:`_Single`.
+
+    Raises:
+        RefusedError: they are not legal.
+    """
+
+    __slots__ = (
+        "_correlated",
+        "_delivery",
+        "_forms",
+        "_now",
+        "_texts",
+        "id",
+        "key",
+        "sender",
+        "target",
+    )
+
+    def __init__(self, signal: Signal, message: m.Incoming, payload: m.Send) -> None:
+        self.target, self.key = _receiver(message, payload)
+        self._delivery = _delivery(signal, message, payload, {})
+        ask = message.pattern == "ask" and bool(text_of(message.id))
+        self._correlated = ask and text_of(message.correlation_id) is None  # it is the id then
+        self._forms: dict[bool | None, Alike] = {}
+        self._texts = b"", b""  # data and id as sent
+        self._now = 0
+        self.id = self.sender = ""
+
+    def begin(self, signal: Signal, message: m.Incoming, data: bytes) -> None:
+        """Be the message that has this data."""
+        self.id = new_id()
+        self.sender = signal.sender_of(message)
+        self._texts = data, encode(text_of(message.id) or "")[1:-1]
+        self._now = signal.connection.hub.now()
+
+    def write(self, to: str, wrapped: bool) -> bytes:
+        """As of :class:`_Single`."""
+        return self._write(to, dress(self.sender, wrapped), wrapped)
+
+    def write_elsewhere(self) -> bytes:
+        """As of :class:`_Single`."""
+        return self._write("", self.sender, None)
+
+    def _write(self, to: str, sender: str, wrapped: bool | None) -> bytes:
+        form = self._forms.get(wrapped)
+        if form is None:
+            one = self._delivery
+            if wrapped is not None:
+                via = {**one.metadata, "via": dress(m.HUB, wrapped)}
+                one = msgspec.structs.replace(one, metadata=via)
+            form = self._forms[wrapped] = Alike(one, correlated=self._correlated)
+        data, original = self._texts
+        texts = self.id.encode(), encode(sender)[1:-1], to.encode()
+        return form.write(*texts, data, original, self._now, original)
+
+
+def send(signal: Signal, message: m.Incoming, payload: m.Send | Outline) -> None:
     """Deliver a message to one actor."""
+    # Hot path: scripts/bench mesh-send.
     _check_right(signal, SEND)
-    hub, in_a = signal.connection.hub, signal.dialect == "A"
+    hub = signal.connection.hub
+    one = payload if isinstance(payload, Outline) else _Single(signal, message, payload)
+    hub.broker.delivery.flush()  # what was published before stays before it
+    actor = hub.registry.get(one.key, hub.ticks())
+    if actor is None and (node := signal.elsewhere(one.key)) is not None:
+        _send_elsewhere(signal, message, node, one)
+        return
+    address = "" if actor is None else actor.address
+    if actor is None or not put(hub, actor, one.write(address, address.startswith("@("))):
+        _tell_unknown(signal, message, one.target)
+    elif message.pattern == "ask" and signal.dialect == "A":
+        ack = r.DeliveryAck(message_id=text_of(message.id) or one.id, delivered_at=hub.now())
+        signal.reply(message, "hub:delivery_ack", ack)
+
+
+def _receiver(message: m.Incoming, payload: m.Send) -> tuple[str, str]:
+    """Return the actor that a message is for, as the sender calls it, and its address."""
     target = payload.to or text_of(message.to) or ""
     key = canonical(target)
     if key is None:
         raise RefusedError("internal_error", "to is required" if not target else "to is no address")
-    delivery = _delivery(signal, message, payload, {})
-    actor = hub.registry.get(key, hub.ticks())
-    if actor is None and (node := signal.elsewhere(key)) is not None:
-        _send_elsewhere(signal, message, node, key, target, delivery)
-        return
-    if actor is None or not hand(hub, actor, delivery):
-        _tell_unknown(signal, message, target)
-    elif message.pattern == "ask" and in_a:
-        ack = r.DeliveryAck(message_id=text_of(message.id) or delivery.id, delivered_at=hub.now())
-        signal.reply(message, "hub:delivery_ack", ack)
+    return target, key
 
 
 @dataclass(slots=True)
@@ -88,10 +190,8 @@ class _Sent:
             signal.reply(message, "hub:delivery_ack", ack)
 
 
-def _send_elsewhere(
-    signal: Signal, message: m.Incoming, node: str, key: str, target: str, delivery: r.Delivery
-) -> None:
-    """Send a message to an actor of another daemon, which the sender has called ``target``.
+def _send_elsewhere(signal: Signal, message: m.Incoming, node: str, one: _Single | Outline) -> None:
+    """Send a message to an actor of another daemon.
 
     What becomes of it matters for an ask; in B also for a tell, if the actor is not there.
     """
@@ -99,8 +199,10 @@ def _send_elsewhere(
     assert federation is not None
     ask, sent = message.pattern == "ask", None
     if ask or signal.dialect != "A":
-        sent = _Sent(signal, message, target, text_of(message.id) or delivery.id)
-    if not federation.send(node, key, delivery, ask=ask, answer=sent):
+        asked = msgspec.structs.replace(message)  # those like it are read into the same one
+        sent = _Sent(signal, asked, one.target, text_of(message.id) or one.id)
+    pair = one.sender, one.key
+    if not federation.send(node, pair, one.write_elsewhere(), ask=ask, answer=sent):
         text = f"too many messages to the daemon {node} are under way"
         raise RefusedError("rate_limited", text, {"retryAfter": 1})
 
@@ -121,6 +223,7 @@ def broadcast(signal: Signal, message: m.Incoming, payload: m.Broadcast) -> None
     """Deliver a message to all actors, in steps: to those of all daemons, in a mesh."""
     _check_right(signal, BROADCAST)
     delivery = _delivery(signal, message, payload, {"broadcast": True})
+    signal.connection.hub.broker.delivery.flush()  # what was published before stays before it
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
     federation = signal.federation(payload.scope)
     across = federation is not None
@@ -200,7 +303,6 @@ def _delivery(
     correlation = text_of(message.correlation_id)
     if correlation is None and message.pattern == "ask":
         correlation = original or None
-    signal.connection.hub.broker.delivery.flush()  # what was published before stays before it
     return r.Delivery(
         id=new_id(),
         sender=signal.sender_of(message),

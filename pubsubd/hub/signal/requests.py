@@ -13,7 +13,7 @@ from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown, text_of
-from pubsubd.hub.templates import Sample, Template
+from pubsubd.hub.templates import CarryOut, Sample, Template
 from pubsubd.hub.topics import TopicError
 
 _encode = msgspec.json.Encoder().encode
@@ -43,13 +43,13 @@ REQUESTS: dict[str, tuple[Carry, type[Struct], str]] = {
 """Type -> function, type of the payload, and the capability that a token must have for it."""
 
 
-def handle(signal: Signal, message: m.Incoming, payload: Struct | None = None) -> None:
+def handle(signal: Signal, message: m.Incoming, payload: Any = None) -> None:
     """Carry out one message whose type begins with ``hub:``.
 
     Args:
         signal: of the connection that has sent it.
         message: it.
-        payload: its payload, if that has been read.
+        payload: what carries it out takes, if that has been read.
     """
     kind = message.type
     assert isinstance(kind, str)
@@ -73,24 +73,53 @@ def handle(signal: Signal, message: m.Incoming, payload: Struct | None = None) -
 
 
 def remember(signal: Signal, message: m.Incoming, sample: Sample) -> Template | None:
-    """Return the template of a hub:publish."""
+    """Return the template of a hub:publish or hub:send."""
     try:
-        payload = read_payload(message.payload, m.Publish)
+        if message.type == "hub:publish":
+            return _remember_publish(signal, message, sample)
+        return _remember_send(signal, message, sample)
     except RefusedError:
         return None
+
+
+def _remember_publish(signal: Signal, message: m.Incoming, sample: Sample) -> Template | None:
+    payload = read_payload(message.payload, m.Publish)
     key = "data" if bytes(payload.data) else "message"
 
     def publish(data: bytes, id_: str, time: int) -> None:
-        if id_:
-            message.id = id_
-        if time:
-            message.timestamp = float(time)
+        _fill(message, id_, time)
         setattr(payload, key, Raw(data))
         handle(signal, message, payload)
 
+    return _template(message, sample, key, getattr(payload, key), publish)
+
+
+def _remember_send(signal: Signal, message: m.Incoming, sample: Sample) -> Template | None:
+    payload = read_payload(message.payload, m.Send)
+    outline = messaging.Outline(signal, message, payload)
+
+    def send(data: bytes, id_: str, time: int) -> None:
+        _fill(message, id_, time)
+        outline.begin(signal, message, data)
+        handle(signal, message, outline)
+
+    return _template(message, sample, "data", payload.data, send)
+
+
+def _fill(message: m.Incoming, id_: str, time: int) -> None:
+    """Make a message the one that has this id and time; empty and 0 if it has none."""
+    if id_:
+        message.id = id_
+    if time:
+        message.timestamp = float(time)
+
+
+def _template(
+    message: m.Incoming, sample: Sample, key: str, data: Raw, carry_out: CarryOut
+) -> Template | None:
     return sample.template(
-        (key, bytes(getattr(payload, key))),
+        (key, bytes(data)),
         ("id", _encode(text_of(message.id))),
         ("timestamp", message.timestamp),
-        publish,
+        carry_out,
     )

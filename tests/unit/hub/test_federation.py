@@ -92,6 +92,22 @@ def test_an_ask_is_answered_by_the_daemon_that_delivered(mesh: tuple[Web, Wings]
     assert (answer["payload"], answer["correlationId"]) == (2, "7")
 
 
+def test_asks_that_are_alike_are_each_answered_for_themselves(mesh: tuple[Web, Wings]) -> None:
+    web, wings = mesh
+    enter_a(wings["b"])
+    for number in range(10, 30):  # none of which has been answered before the last one
+        asked = send_a("x/cid", "y" * number, id=f"{number}", pattern="ask", timestamp=number)
+        wings["b"].say("amy", asked)
+    web.run(0.5)
+    heard = wings["c"].hears("cid")
+    assert [(one["correlationId"], len(one["payload"])) for one in heard] == [
+        (f"{number}", number) for number in range(10, 30)
+    ]
+    acks = wings["b"].hears("amy")
+    assert sorted(one["correlationId"] for one in acks) == [one["correlationId"] for one in heard]
+    assert {one["type"] for one in acks} == {"hub:delivery_ack"}
+
+
 def test_a_tell_gets_no_answer_in_a_and_crosses_no_other_link(mesh: tuple[Web, Wings]) -> None:
     web, wings = mesh
     enter_a(wings["b"])

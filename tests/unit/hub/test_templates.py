@@ -62,7 +62,24 @@ def synap(data: Any, id_: str, _time: float, more: Any) -> Any:
     } | more
 
 
+def send_a(data: Any, id_: str, time: float, more: Any) -> Any:
+    payload = {"to": "@(x/cat)", "type": "x", "data": data}
+    said = message_a("hub:send", payload, id=id_, timestamp=time, pattern="ask")
+    return said | {"metadata": {"100%": ["%b", None], "via": "y"}} | more
+
+
+def send_b(data: Any, id_: str, time: float, more: Any) -> Any:
+    payload = {"to": "x/cat", "type": "x", "data": data}
+    return message_b("hub:send", payload, timestamp=time, correlationId="c") | {"id": id_} | more
+
+
+def send_nobody(data: Any, id_: str, time: float, more: Any) -> Any:
+    payload = {"to": "x/nobody", "type": "x", "data": data}
+    return message_a("hub:send", payload, id=id_, timestamp=time, pattern="ask") | more
+
+
 DIALECTS = [hub_a, hub_b, envelope, synap]
+SENDS = [send_a, send_b, send_nobody]
 
 
 def hall() -> Room:
@@ -71,6 +88,7 @@ def hall() -> Room:
     room.join("ann", "cat")
     room.say("ann", message_a("hub:connect", metadata=connect_a()))
     room.say("cat", {"command": "pubsub.subscribe", "payload": {"topics": ["t", "t:a-1", "t:b-2"]}})
+    room.say("cat", message_b("hub:register", {"actorAddress": "x/cat"}, me="x/cat"))
     for name in ("ann", "cat"):
         room.hears(name)
     return room
@@ -96,7 +114,7 @@ def write(dialect: Any, style: Any, *parts: Any) -> bytes:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(
-    st.sampled_from(DIALECTS),
+    st.sampled_from([*DIALECTS, *SENDS]),
     st.sampled_from(STYLES),
     others,
     st.lists(st.tuples(data, ids, times), min_size=2, max_size=5),
@@ -104,6 +122,8 @@ def write(dialect: Any, style: Any, *parts: Any) -> bytes:
     st.integers(0, 300),
 )
 @example(hub_a, STYLES[0], {}, [("x", "a-1", 1), ("y", "b-2", 5)], b"", 0)
+@example(send_a, STYLES[1], {}, [("x", "a-1", 1), ("y%", "b-2", 5), ({"a": 1}, "c-3", 7)], b"", 0)
+@example(send_nobody, STYLES[0], {}, [("x", "a-1", 1), ("y", "b-2", 5)], b"", 0)
 @example(synap, STYLES[1], {}, [({"a": 1}, "a-1", 1), ({"a": 2}, "b-2", 5)], b'"', 80)
 def test_messages_mean_the_same_as_if_each_were_read(
     dialect: Any, style: Any, more: Any, parts: list[Any], hurt: bytes, at: int
@@ -132,6 +152,30 @@ def test_a_message_like_the_one_before_is_not_read_again(
     assert len(reads) == 1
     texts = [message["message"] for message in room.hears("cat")]
     assert [len(text if isinstance(text, str) else text["data"]) for text in texts] == [*range(20)]
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("dialect", [send_a, send_b])
+def test_a_message_to_an_actor_like_the_one_before_is_not_read_again(
+    dialect: Any, style: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, reads = hall(), []
+
+    def count(text: bytes) -> Any:
+        reads.append(text)
+        return read(text)
+
+    monkeypatch.setattr(dispatch, "read", count)
+    for number in range(20):
+        said = write(dialect, style, "y" * number, f"id-{number:02}", 10 + number, {})
+        room.say_raw("ann", said + b"\n")
+    assert len(reads) == 1
+    heard = room.hears("cat")
+    assert [len(one["payload"]) for one in heard] == [*range(20)]
+    ids = [f"id-{number:02}" for number in range(20)]
+    assert [one["metadata"]["originalMessageId"] for one in heard] == ids
+    assert [one["correlationId"] for one in heard] == (ids if dialect is send_a else ["c"] * 20)
+    assert len({one["id"] for one in heard}) == 20
 
 
 def test_after_some_that_are_unlike_another_message_is_remembered() -> None:

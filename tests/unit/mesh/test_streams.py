@@ -69,7 +69,7 @@ class Office:
 
         answer = Told(take)
         body = b"%b %d" % (sender.encode(), number)
-        sent = self.streams.send(to, (sender, key), key, body, ask=number % 7 == 0, answer=answer)
+        sent = self.streams.send(to, (sender, key), body, ask=number % 7 == 0, answer=answer)
         self.mesh.letters.post()
         return sent
 
@@ -221,7 +221,7 @@ def test_a_fault_of_one_who_is_told_ends_that_one_alone() -> None:
         raise RuntimeError
 
     told = Told(fail)
-    near.streams.send("b", ("x/ann", "x/bob"), "x/bob", b"x/ann 1", ask=True, answer=told)
+    near.streams.send("b", ("x/ann", "x/bob"), b"x/ann 1", ask=True, answer=told)
     near.send("b", 2)
     web.run(0.1)
     assert near.told.keys() == {2}
