@@ -180,8 +180,9 @@ class HubCore:
         try:
             self.broker.delivery.flush()
         finally:
-            for connection in list(self.touched):
-                self.spare(connection, connection.flush)
+            if self.touched:
+                for connection in list(self.touched):
+                    self.spare(connection, connection.flush)
 
     def spare(self, connection: Connection, call: Callable[[], object]) -> bool:
         """Do something to a connection; return False if that failed, which ends the connection."""

@@ -37,6 +37,9 @@ class LineReader:
         if stop < 0:
             self._keep(data)
             return []
+        if stop == len(data) - 1 and not self._rest and not self._skipped and stop <= self._max:
+            line = data[:stop].removesuffix(b"\r")  # one whole line, as most come
+            return [line] if line else []
         found: list[bytes | TooLarge] = []
         at = 0
         if self._rest or self._skipped:

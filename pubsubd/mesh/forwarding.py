@@ -75,6 +75,7 @@ class Forwarding:
         self._advertised: tuple[bytes, ...] = ()
         self._covered: dict[bytes, bool] = {}  # name -> whether what is advertised covers it
         self._sequence = 0
+        self._origin = -1, b""  # this daemon as an origin, and its incarnation
         self._windows: dict[bytes, tuple[str, Window]] = {}  # origin -> its id, and what has come
         self._origins: dict[str, bytes] = {}  # id -> the origin that has a window
         self._groups: WeakValueDictionary[frozenset[str], Group] = WeakValueDictionary()
@@ -213,9 +214,11 @@ class Forwarding:
         elif next_hops:
             self._sequence += 1
             state.counters.originated += 1
-            origin = b"%b@%d" % (state.node.encode(), state.incarnation)
+            if self._origin[0] != state.incarnation:
+                origin = b"%b@%d" % (state.node.encode(), state.incarnation)
+                self._origin = state.incarnation, origin
             mark = b" " + VOUCHED if vouched else b""
-            frame = _frame(origin, self._sequence, TTL, count, mark, chunks, size)
+            frame = _frame(self._origin[1], self._sequence, TTL, count, mark, chunks, size)
             for link in next_hops:
                 self._send(link, frame, count)
         group.messages = 0
@@ -264,9 +267,9 @@ class Forwarding:
             for next_hop in next_hops:
                 self._send(next_hop, frame, count)
         if count == 1 and name.startswith(wire.HUB) and self.letters is not None:
-            size = first.end() - 1 + int(digits) + 1  # of the frame, if it is whole
-            if self.letters.take_one(node, name, frames, size):
-                return self.letters.work()
+            begin = first.end() - 1  # of the letter
+            if self.letters.holds_one(name, frames, begin + int(digits) + 1):
+                return self.letters.take_one(node, frames, begin)
         near = direct is not targets or len(direct.peers) > (group is not None)
         if near or state.now() < self._unsettled or self._is_covered(name):
             link.speak_for(node, mark != b"")

@@ -33,6 +33,7 @@ WINDOW = 16_384
 MAX_FAILED = 1_000
 """Letters of a daemon that could not be delivered and are told of until it knows."""
 
+_NEVER = float("inf")
 _WEIGHT = 512  # bytes that a letter takes besides its text
 _STREAMS = 1_024  # above, those of daemons that are forgotten are dropped
 
@@ -87,7 +88,7 @@ class _In:
         self.news: list[int] = []
         self.held: dict[int, tuple[int, str, str, bytes]] = {}
         self.count = 0
-        self.confirm = float("inf")
+        self.confirm = _NEVER
 
 
 class Incoming:
@@ -129,6 +130,9 @@ class Incoming:
             return self._skipping(node, one, floor, (number, after, wanted, key, body))
         if one.failed:
             one.failed = {failed: None for failed in one.failed if failed >= floor}
+        if number == one.done + 1 and after <= one.done and not one.held:
+            self._hand(node, one, number, wanted, key, body)
+            return None
         return self._judge(node, one, number, after, wanted, key, body)
 
     def _begin(self, node: str, life: tuple[int, int], done: int) -> _In:
@@ -184,7 +188,8 @@ class Incoming:
                 wanted = "ask"
             if number == one.done + 1:
                 one.done = number
-                self._advance(one)
+                if one.later:
+                    self._advance(one)
             else:
                 one.later.add(number)
                 if there:
@@ -236,7 +241,7 @@ class Incoming:
         one.count += 1
         if wanted == "ask" or one.count >= AT_ONCE:
             self._at_once[node] = None
-        elif one.confirm == float("inf"):
+        elif one.confirm == _NEVER:
             one.confirm = self._state.now() + CONFIRM
             self._confirming[node] = None
             self._wake(one.confirm)
@@ -268,7 +273,7 @@ class Incoming:
         failed = [number for number in failed if number <= one.done]
         words = f"got {one.life[1]} {first} {one.done} {int(self._state.wall() * 1000)}"
         body = b"%b\n%b" % (_join(failed), _join(one.news)) if failed or one.news else b""
-        one.count, one.confirm = 0, float("inf")
+        one.count, one.confirm = 0, _NEVER
         one.told, one.doubted = one.done, one.done + 1
         one.unsaid = [number for number in one.unsaid if number > one.done]
         one.news = []

@@ -332,18 +332,16 @@ class Decoder:
 
     Attributes:
         size: bytes that are held.
+        stopped: whether there may be whole messages that were not asked for yet.
     """
 
     def __init__(self, max_payload: int) -> None:
         self._max_payload = max_payload
         self._parts: list[bytes | bytearray] = []
         self._missing = 1
+        self._name = b""  # of the last message, which is legal
         self.size = 0
-
-    @property
-    def stopped(self) -> bool:
-        """Whether there may be whole messages that were not asked for yet."""
-        return not self._missing
+        self.stopped = False
 
     @property
     def incomplete(self) -> bool:
@@ -360,7 +358,7 @@ class Decoder:
         Raises:
             ProtocolError: the stream is not this protocol, or a frame is over the limit.
         """
-        if not data and self._missing:
+        if not data and not self.stopped:
             return []
         parts = self._parts
         if not self.size:
@@ -379,10 +377,10 @@ class Decoder:
             return []
         buf = b"".join(parts)
         found: list[tuple[bytes, bytes]] = []
-        at, end, self._missing = 0, len(buf), 1
+        at, end, self._missing, self.stopped = 0, len(buf), 1, False
         while at < end:
             if len(found) == most:
-                self._missing = 0
+                self._missing, self.stopped = 0, True
                 break
             start = find_header_end(buf, at)
             verb, ended = buf[at : at + 4].lower(), start < 0 and find_line_end(buf, at) >= 0
@@ -391,7 +389,9 @@ class Decoder:
             if start < 0:
                 break
             name, digits = parse_header(buf[at:start])
-            check_name(name)
+            if name != self._name or not name:
+                check_name(name)
+                self._name = name
             size = parse_length(digits)
             check_size(size, self._max_payload)
             stop = start + size
