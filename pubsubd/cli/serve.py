@@ -25,7 +25,8 @@ from pubsubd.daemon.warnings import expiries, listening, readable_users, sandbox
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.settings.config import Config
 from pubsubd.settings.load import Settings, describe_restart, load
-from pubsubd.settings.table import SETTINGS, Setting
+from pubsubd.settings.setting import Setting
+from pubsubd.settings.table import SETTINGS
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 

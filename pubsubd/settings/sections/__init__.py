@@ -1,0 +1,1 @@
+"""The settings, by sections of the manual page."""
