@@ -431,7 +431,8 @@ class Connection:
         took = thread_time() - cpu if cpu else 0.0
         if took > LONG_TURN:
             self._paused = now + min(PAUSE * took, MAX_PAUSE)
-        if self._new and more and took > _UNKNOWN / 2:  # it was short, and the next one is whole
+        ended = more or self._broker.delivery.unsent  # before its work, or before all was sent
+        if self._new and ended and took > _UNKNOWN / 2:  # it was short, and the next one is whole
             self._new = False
             return _BUSY
         # A quarter, as a cheap turn may meet a collection of garbage or a cache that is cleared.

@@ -567,6 +567,34 @@ async def test_turns_are_short_until_one_has_ended_before_its_work(
     assert len(lengths) > 20 or short > 1
 
 
+async def test_turns_are_no_longer_short_when_one_has_not_sent_to_all_receivers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the same clocks."""
+    lengths: list[float] = []
+
+    class Recorded(Turn):
+        def begin(self) -> None:
+            lengths.append(self.length)
+            super().begin()
+
+    monkeypatch.setattr(session, "thread_time", itertools.count(0.001, 0.001).__next__)
+    monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
+    monkeypatch.setattr(session, "EAGER", 0.0)
+    async with gather(LIMITS) as crowd:
+        receivers = [crowd.join() for _ in range(60)]
+        for receiver in receivers:
+            await receiver.send_all(b"sub n\n")
+            await ask(receiver)
+        publisher = crowd.join()
+        crowd.server.broker.delivery.turn = Recorded(itertools.count(0.0, TURN / 40).__next__)
+        for _ in range(3):
+            await publisher.send_all(b"pub n 1 x\n")
+            for receiver in receivers:
+                assert await receiver.receive_some(100) == b"pub n 1 x\n"
+    assert lengths.count(0.001) == 1
+
+
 @pytest.mark.parametrize(
     ("took", "pause"),
     [(LONG_TURN / 2, None), (2 * LONG_TURN, 2 * LONG_TURN * PAUSE), (9.0, MAX_PAUSE)],
