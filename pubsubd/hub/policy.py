@@ -9,6 +9,7 @@ subscribers with a connection or without one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Protocol
 
 from pubsubd.access.rules import Permission
 from pubsubd.broker.broker import Broker
@@ -16,6 +17,34 @@ from pubsubd.broker.peer import Peer
 from pubsubd.hub.topic_table import TopicTable
 from pubsubd.hub.topics import ForbiddenError, TopicError, shown
 from pubsubd.protocol.limits import HubLimits
+
+
+class Elsewhere(Protocol):
+    """What the clients of other workers of this daemon have."""
+
+    @property
+    def topics(self) -> int:
+        """Topics that are subscribed there, and not here."""
+
+    def subscribers(self, name: bytes) -> int:
+        """Return how many subscribe a topic there."""
+
+    def count(self, what: str) -> int:
+        """Return how many ``wildcards``, ``subscribers`` or ``detached`` there are there."""
+
+
+class Nowhere:
+    """There are no other workers."""
+
+    topics = 0
+
+    def subscribers(self, _name: bytes) -> int:
+        """Return 0."""
+        return 0
+
+    def count(self, _what: str) -> int:
+        """Return 0."""
+        return 0
 
 
 class Policy:
@@ -29,6 +58,7 @@ class Policy:
     Attributes:
         limits: of this port; another object after a reload.
         wildcards: patterns subscribed on this port.
+        elsewhere: what other workers have, which the limits count, too.
     """
 
     def __init__(self, broker: Broker, topics: TopicTable, limits: HubLimits) -> None:
@@ -36,6 +66,7 @@ class Policy:
         self._topics = topics
         self.limits = limits
         self.wildcards = 0
+        self.elsewhere: Elsewhere = Nowhere()
 
     # Rights
 
@@ -73,18 +104,21 @@ class Policy:
         new = 0
         for name in names:
             topic = self._topics.get(name)
-            if topic is None or not topic.subscribers:
+            subscribers = self.elsewhere.subscribers(name)
+            if topic is not None:
+                subscribers += topic.subscribers
+            if not subscribers:
                 new += 1
-            elif topic.subscribers >= most:
+            elif subscribers >= most:
                 raise TopicError(f"over {most} subscribers of topic {shown(name)}")
-        if new > max(self._topics.room, 0):
+        if new and new > self._topics.room - self.elsewhere.topics:
             raise TopicError(f"over {self.limits.max_topics} topics")
 
     def check_patterns(self, count: int) -> None:
         """Raise :class:`TopicError` if the limits do not allow so many more patterns."""
         self._check_total(count)
         most = self.limits.max_wildcards
-        if count and self.wildcards + count > most:
+        if count and self.wildcards + self.elsewhere.count("wildcards") + count > most:
             raise TopicError(f"over {most} wildcard subscriptions")
 
     def check_own_patterns(self, total: int, whose: str) -> None:

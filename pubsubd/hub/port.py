@@ -77,6 +77,16 @@ class Hub(HubCore):
         self.topics.resize(limits.max_topics, limits.topic_idle)
 
     @property
+    def counts(self) -> dict[str, Callable[[], int]]:
+        """Return what other workers count for their limits; see :class:`.policy.Elsewhere`."""
+        subscribers = self.synap.subscribers
+        return {
+            "wildcards": lambda: self.policy.wildcards,
+            "subscribers": lambda: len(subscribers),
+            "detached": lambda: subscribers.detached,
+        }
+
+    @property
     def state(self) -> str:
         """Whether the daemon serves: ``ok``, or ``full``, ``ending`` or ``failing``.
 

@@ -30,6 +30,7 @@ from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import TURN
 from pubsubd.protocol.wire import frame, quote
 from pubsubd.siblings.actors import Actors
+from pubsubd.siblings.elsewhere import Elsewhere
 from pubsubd.siblings.live import install as show_whole
 from pubsubd.siblings.live import install_mesh as show_mesh
 from pubsubd.siblings.questions import telling_errors
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from pubsubd.daemon.reload import Prepared, Reloader
     from pubsubd.daemon.scraping import Scraping
     from pubsubd.daemon.status import Status
-    from pubsubd.hub.core import HubCore
+    from pubsubd.hub.port import Hub
     from pubsubd.settings.config import Config, MeshOptions
     from pubsubd.siblings.sibling import Sibling
     from pubsubd.transport.listen import BoundSocket
@@ -130,7 +131,7 @@ class Worker:
         if self._mesh is not None:
             self._join_mesh(self._mesh, reloader)
         if reloader.hub is not None:
-            _list_all(siblings, reloader.hub)
+            _make_whole(siblings, reloader.hub)
             reloader.hub.settle = siblings.settle
         if reloader.hub is not None and self._mesh is None:  # else it has those of the mesh
             actors = Actors(siblings, time.time)
@@ -462,8 +463,9 @@ class Worker:
         log.debug("event=worker-ended pid=%d", os.getpid())
 
 
-def _list_all(siblings: Siblings, hub: HubCore) -> None:
-    """Let lists of topics be those of all workers."""
+def _make_whole(siblings: Siblings, hub: Hub) -> None:
+    """Let limits and lists of topics be those of all workers."""
+    hub.policy.elsewhere = Elsewhere(siblings, hub.counts)
 
     def ask(name: bytes, data: bytes) -> Steps[list[bytes]]:
         return list((yield from siblings.ask(name, data)).got.values())

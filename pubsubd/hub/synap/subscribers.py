@@ -86,6 +86,11 @@ class Subscribers(dict[str, Subscriber]):
             self._nowhere[targets] = count
         return count
 
+    @property
+    def detached(self) -> int:
+        """Subscribers without a connection."""
+        return len(self._detached)
+
     def of(self, connection: SynapConnection) -> Subscriber | None:
         """Return the subscriber of a connection, if it has one."""
         return self._by_connection.get(connection)
@@ -123,10 +128,11 @@ class Subscribers(dict[str, Subscriber]):
             raise invalid(f"This connection is subscriber {shown(own.id)} already")
         subscriber = own or (self.find(id_, who) if id_ is not None else None)
         if subscriber is None:
-            limits = self._hub.limits
-            if len(self) >= limits.max_subscribers:
+            limits, elsewhere = self._hub.limits, self._hub.policy.elsewhere
+            if len(self) + elsewhere.count("subscribers") >= limits.max_subscribers:
                 raise invalid(f"over {limits.max_subscribers} subscribers")
-            if connection is None and len(self._detached) >= limits.max_detached:
+            detached = self.detached + elsewhere.count("detached")
+            if connection is None and detached >= limits.max_detached:
                 raise invalid(f"over {limits.max_detached} subscribers without a connection")
         elif connection is not None and subscriber.connection not in (None, connection):
             raise invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")

@@ -36,7 +36,7 @@ from tests.hubs import Lines, message_b
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon of two workers that the tests of this file share."""
-    daemon = Daemon(tmp_path_factory.mktemp("pair"), "--workers", "2")
+    daemon = Daemon(tmp_path_factory.mktemp("pair"), "--workers=2", "--hub-max-wildcards=1")
     yield daemon
     daemon.stop()
 
@@ -303,6 +303,9 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
         heard = [clients[name].hear() for name in ("ann", "ann", "bob")]
         assert {one["type"] for one in heard} == {"n", "hub:delivery_ack"}
         assert heard[2]["from"] == "x/ann"
+        for name, answer in (("ann", "hub:subscribed"), ("bob", "hub:error")):  # one is the limit
+            clients[name].say(message_b("hub:subscribe", {"topic": "w/+"}, me=f"x/{name}"))
+            assert clients[name].hear()["type"] == answer
         line = dial(pair)
         line.say(b"pub news 5 plain\n")
         assert clients["bob"].hear()["from"] == clients["ann"].hear()["from"] == f"tcp/{line.label}"

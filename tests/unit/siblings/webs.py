@@ -9,6 +9,7 @@ from typing import Any
 
 from pubsubd.routing.outbox import Pieces
 from pubsubd.siblings.actors import Actors
+from pubsubd.siblings.elsewhere import Elsewhere
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import Siblings
 from tests.hubs import Room, message_b
@@ -75,13 +76,14 @@ class Worker(Table, Ends):
 class HubWorker(Room, Ends):
     """One worker, with connections of the hub port."""
 
-    def __init__(self, workers: Workers, number: int) -> None:
-        super().__init__(rate=0.0)
+    def __init__(self, workers: Workers, number: int, **limits: Any) -> None:
+        super().__init__(rate=0.0, **limits)
         self.siblings = Siblings(self.broker, number, lambda: workers.now)
         self.links = {}
         actors = Actors(self.siblings, lambda: self.now + workers.now)
         self.hub.settle = self.siblings.settle
         self.hub.join(actors, actors.letters, actors.streams)
+        self.hub.policy.elsewhere = Elsewhere(self.siblings, self.hub.counts)
 
     def register(self, name: str, **more: Any) -> Any:
         """Let a connection come and register ``x/NAME`` in dialect B; return the answer."""
