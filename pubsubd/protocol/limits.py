@@ -91,6 +91,24 @@ at a time was measured to take 49 µs from publisher to subscriber instead of 65
 ALONE = 0.000_3
 """Seconds for which what is found so is read at once, without looking at other connections."""
 
+LEFT_OUT = 7
+"""Times at most that it is not looked out for, after as many looks in vain: they take more of the
+processor than those that find something save."""
+
+MUCH = 16 * KIB
+"""Bytes of a read from which on its connection lets others be read first, if there are any."""
+
+SOON = 0.000_15
+"""Seconds of a pass of the loop after which those who have much to say wait for the next one.
+
+One who says little then waits for one read of theirs, not for one of each. Beside 10 publishers
+that say as much as they can, the 99th percentile of a message's time was measured to be a third of
+what it was, and their rate a tenth less.
+"""
+
+ALTERNATELY = 0.01
+"""Seconds, since another connection has spoken, for which they wait so."""
+
 MESH_LOOK_OUT = 0.000_19
 """As :data:`LOOK_OUT`, in a daemon that takes part in a mesh: nearly :data:`EAGER`, as the next
 message may have to come from another daemon. One message at a time was measured to take 48 µs over

@@ -31,11 +31,14 @@ from pubsubd.broker.rate import Pace
 from pubsubd.protocol.errors import CLOSES, GOODBYE, HUB_CLOSES, MESH_CLOSES, ProtocolError
 from pubsubd.protocol.limits import (
     ALONE,
+    ALTERNATELY,
     EAGER,
+    LEFT_OUT,
     LINK_STALL,
     LONG_TURN,
     MAX_DRAIN_INPUT,
     MAX_PAUSE,
+    MUCH,
     PAUSE,
     READ_SIZE,
     TURN,
@@ -353,27 +356,34 @@ class Connection:
         peer, server = self.peer, self._server
         wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
         protocol, recv, receive = self._protocol, self._sock.recv, self._protocol.receive
-        counters, lane = self._broker.counters, server.lane
+        counters, lane, crowd = self._broker.counters, server.lane, server.crowd
         asleep, took = float("-inf"), _HEAVY
-        began, at_once = 0.0, False
+        began, at_once, much = 0.0, False, False
+        misses = skip = 0  # looks for input in vain in a row, and how many are left out for that
         while not server.draining:
             if at_once:
                 awake = perf_counter()
             else:
                 await wait_readable(descriptor)
                 began = awake = perf_counter()
-            if self._heavy or awake > lane.late:
-                cost = self._heavy or min(took, _HEAVY)
-                if awake < self._paused:
-                    await self.pause(self._paused - awake)
-                if not lane.enter(cost):
-                    await lane.wait(cost)
-                if self._new:
-                    self._broker.delivery.turn.length = _UNKNOWN
-                awake = perf_counter()
+            if self._heavy or awake > lane.soon or (much and crowd.queued):
+                if self._heavy or awake > lane.late:
+                    cost = self._heavy or min(took, _HEAVY)
+                    if awake < self._paused:
+                        await self.pause(self._paused - awake)
+                    if not lane.enter(cost):
+                        await lane.wait(cost)
+                    if self._new:
+                        self._broker.delivery.turn.length = _UNKNOWN
+                    awake = perf_counter()
+                elif much and awake - server.changed < ALTERNATELY:
+                    await crowd.wait(took)
+                    awake = perf_counter()
             cpu = thread_time() if self._heavy or awake < self._watched else 0.0
-            eager = awake - asleep < EAGER and server.latest is self
-            server.latest = self
+            if server.latest is self:
+                eager = awake - asleep < EAGER
+            else:
+                eager, server.latest, server.changed = False, self, awake
             at_once = False
             try:
                 data = recv(protocol.wanted)
@@ -387,10 +397,11 @@ class Connection:
             if server.pressed:
                 server.pressed.clear()  # by nobody who could wait for them
             more = receive(data)
-            peer.bytes_in += len(data)
+            size = len(data)
+            peer.bytes_in += size
             peer.messages_in += counters.messages_in - messages
             asleep = perf_counter()
-            took = asleep - awake
+            took, much = asleep - awake, size > MUCH
             if self._heavy or took > _HEAVY:
                 self._heavy = self._weigh(asleep, cpu, more)
             if more or server.pressed:
@@ -398,12 +409,19 @@ class Connection:
             if peer.ending is not None:
                 return
             if peer.listener.limits.paced:
-                await self._keep_pace(len(data), peer.messages_in - carried)
+                await self._keep_pace(size, peer.messages_in - carried)
                 asleep = perf_counter()
             elif more:
                 asleep = perf_counter()
             if eager and not lane.queued:
-                at_once = self.look_out() and asleep - began < ALONE
+                if skip:
+                    skip -= 1
+                else:
+                    at_once = bool(self.look_out())
+                    misses = 0 if at_once else min(2 * misses + 1, LEFT_OUT)
+                    skip = misses
+                if asleep - began >= ALONE:
+                    at_once = False
         else:
             return
         if protocol.listening:

@@ -22,7 +22,7 @@ from typing import NoReturn
 
 import trio
 
-from pubsubd.protocol.limits import TURN
+from pubsubd.protocol.limits import SOON, TURN
 
 _ASIDE = TURN / 2  # seconds of a pass for those who cost little
 _FEW = 100
@@ -35,13 +35,14 @@ class Lane(trio.abc.Instrument):
         clock: seconds, as exact as can be had.
 
     Attributes:
-        late: by the clock, when the present pass has taken a turn's time.
+        soon, late: by the clock, when the present pass has taken :data:`SOON
+            <pubsubd.protocol.limits.SOON>`, and a turn's time.
         queued: how many wait for a turn, or have just been let on to one.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self.late = float("inf")
+        self.soon = self.late = float("inf")
         self.queued = 0
         self._noted = True  # that a pass has begun since the last step of the task
         self._running = False  # without its task, it holds nobody back
@@ -64,7 +65,8 @@ class Lane(trio.abc.Instrument):
         """Note when a pass begins: trio calls this after it has looked for input."""
         self._noted = True
         self._spent, self._next = self._next, 0.0
-        self.late = self._clock() + TURN
+        now = self._clock()
+        self.soon, self.late = now + SOON, now + TURN
 
     def enter(self, cost: float) -> bool:
         """Go on at once, if this pass has room for it and nobody waits.
@@ -152,7 +154,7 @@ class Lane(trio.abc.Instrument):
         finally:
             with suppress(KeyError):
                 trio.lowlevel.remove_instrument(self)
-            self.late = float("inf")
+            self.soon = self.late = float("inf")
             self._running, self._idle = False, None
             for number in list(self._waiting):
                 self._let_on(number)

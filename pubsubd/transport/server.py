@@ -19,6 +19,7 @@ from pubsubd.broker.peer import Peer
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import LOOK_OUT, TURN, Limits
 from pubsubd.transport.checker import Checker
+from pubsubd.transport.crowd import Crowd
 from pubsubd.transport.lane import Lane
 from pubsubd.transport.tasks import Tasks, guarded
 
@@ -84,7 +85,9 @@ class Server:
         lane: where turns that take long wait for one another.
         connections: those that run.
         now: the trio time at which the last :meth:`sweep` began, for those whom it looks at.
+        crowd: where those who have much to say wait for one another.
         latest: the connection that read last.
+        changed: by :func:`time.perf_counter`, since when it is that one.
         look_out: seconds for which one looks out for input, see
             :data:`~pubsubd.protocol.limits.LOOK_OUT`.
         pressed: connections that the present read has filled more than half.
@@ -118,7 +121,9 @@ class Server:
         self.connections: set[Member] = set()
         self.pressed: list[Consumer] = []
         self.now = trio.current_time()
+        self.crowd = Crowd()
         self.latest: Member | None = None
+        self.changed = 0.0
         self.look_out = LOOK_OUT
         self.writers = 0
         self.draining = False

@@ -29,8 +29,11 @@ from pubsubd.hub.port import Hub
 from pubsubd.hub.protocol import HubProtocol
 from pubsubd.protocol.errors import ConfigError, FailedError
 from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, PAUSE, TURN, HubLimits, Limits
+from pubsubd.protocol.limits import MUCH as LARGE_READ
 from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.transport import connection as session
+from pubsubd.transport import crowd as crowds
+from pubsubd.transport import lane
 from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.protocol import MakeProtocol
@@ -436,7 +439,12 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[str] = []
-    monkeypatch.setattr(Connection, "look_out", lambda self: looks.append(self.peer.label))
+
+    def look_out(connection: Connection) -> bool:
+        looks.append(connection.peer.label)
+        return True
+
+    monkeypatch.setattr(Connection, "look_out", look_out)
     async with gather(LIMITS) as crowd:
         one, other = crowd.join(), crowd.join()
         monkeypatch.setattr(session, "EAGER", float("inf"))
@@ -453,6 +461,62 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
         await ask(one)
         await ask(one)
         assert looks == ["peer0", "peer0"]
+
+
+async def test_who_looks_out_in_vain_does_so_less_and_less(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[bool] = []
+    found = False
+
+    def look_out(_connection: Connection) -> bool:
+        looks.append(found)
+        return found
+
+    monkeypatch.setattr(Connection, "look_out", look_out)
+    monkeypatch.setattr(session, "EAGER", float("inf"))
+    async with gather(LIMITS) as crowd:
+        one = crowd.join()
+        for _ in range(1 + 100):
+            await ask(one)
+        assert 12 <= len(looks) <= 15  # after 1, 3, 7, 7 ... that are left out
+        found = True
+        for _ in range(8 + 100):
+            await ask(one)
+        assert len(looks) >= 100  # as before, once it was not in vain
+
+
+async def test_who_has_much_to_say_waits_for_those_who_have_not_while_there_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits = 0
+    real = crowds.Crowd.wait
+
+    async def wait(self: crowds.Crowd, cost: float) -> None:
+        nonlocal waits
+        waits += 1
+        await real(self, cost)
+
+    monkeypatch.setattr(crowds.Crowd, "wait", wait)
+    monkeypatch.setattr(lane, "SOON", -1.0)  # each pass has taken long already
+    much = b"pub x %d " % LARGE_READ + b"x" * LARGE_READ + b"\n"
+    async with gather(LIMITS) as crowd:
+        one, other = crowd.join(), crowd.join()
+        for _ in range(5):
+            await ask(one)
+            await ask(other)
+        assert waits == 0
+        monkeypatch.setattr(session, "ALTERNATELY", 0.0)
+        for _ in range(5):
+            await one.send_all(much)
+            await ask(one)
+        assert waits == 0
+        monkeypatch.setattr(session, "ALTERNATELY", float("inf"))
+        for _ in range(5):
+            await one.send_all(much)
+            await ask(one)
+        assert waits > 0
+        assert crowd.server.crowd.queued == 0
 
 
 class _Passes(trio.abc.Instrument):
@@ -472,6 +536,7 @@ async def test_input_that_is_looked_out_for_is_read_without_a_pass_for_a_moment(
     ping, passes, at = b"pub //pubsubd/ping 1 x\n", _Passes(), list[int]()
     monkeypatch.setattr(session, "EAGER", float("inf"))
     monkeypatch.setattr(session, "ALONE", alone)
+    monkeypatch.setattr(session, "LEFT_OUT", 0)
     async with gather(LIMITS) as crowd:
         client = crowd.join()
 

@@ -1,0 +1,60 @@
+"""Lets connections that have much to say take turns, so that others need not wait for all of them.
+
+trio looks for input once in a pass of its loop, and then runs every task that has some. Of those
+whose last read was large, as many go on in one pass as take :data:`~pubsubd.protocol.limits.SOON`,
+and the others wait here, in order. The lane is for turns that take ten times as long; waiting here
+costs a tenth of that.
+
+Invariants:
+
+- While somebody waits, somebody else is on the way, who lets the next one go when it goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import trio
+
+from pubsubd.protocol.limits import SOON
+
+
+class Crowd:
+    """Those who have much to say.
+
+    Attributes:
+        queued: how many of them are on the way to their turn in the next pass.
+    """
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self._waiting: deque[trio.lowlevel.Task] = deque()
+
+    async def wait(self, cost: float) -> None:
+        """Wait for a pass that has room, which is never the present one.
+
+        Args:
+            cost: seconds that the turn is likely to take.
+        """
+        if self.queued and (self.queued + 1) * cost > SOON:
+            task = trio.lowlevel.current_task()
+            self._waiting.append(task)
+
+            def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
+                self._waiting.remove(task)
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abort)
+            self._pass_on()
+            return
+        self.queued += 1
+        try:
+            await trio.lowlevel.checkpoint()
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._waiting:
+            trio.lowlevel.reschedule(self._waiting.popleft())
+        else:
+            self.queued -= 1
