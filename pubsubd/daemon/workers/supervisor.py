@@ -34,7 +34,6 @@ from typing import Any, Protocol
 import trio
 
 from pubsubd.broker.faults import Faults
-from pubsubd.daemon.check import check
 from pubsubd.daemon.ports_file import write_now
 from pubsubd.daemon.reload import prepare
 from pubsubd.daemon.run import describe_addresses
@@ -42,6 +41,7 @@ from pubsubd.daemon.status import describe_settings
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.daemon.warnings import inherited, warnings
 from pubsubd.daemon.workers.channel import Channel
+from pubsubd.daemon.workers.rereading import Rereading
 from pubsubd.daemon.workers.worker import own_config, run_worker
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import Limits
@@ -65,9 +65,6 @@ SILENT = 30.0
 TWICE = 0.05
 """Seconds in which a second signal to end counts as the first one: some send it to the process and
 to its group."""
-
-READ_TIMEOUT = 30.0
-"""Seconds that reading the settings, and putting them into force, may take at a reload."""
 
 _STATUS = 10.0  # seconds between two lines of status
 _TICK = 1.0  # seconds between two looks at the clock
@@ -131,11 +128,8 @@ class Supervisor:
         self._numbers = itertools.count(1)
         self._serving = self._ending = False
         self._ended_at = 0.0
-        self._reading: tuple[int, int, float] | None = None  # process, pipe, deadline
-        self._read = b""
-        self._asked: set[int] = set()  # workers that put settings into force
+        self._rereading = Rereading(self._selector, self._deliver, self._end_reload)
         self._reload_wanted = False
-        self._deadline = 0.0
         self._failed = False
         self._older = ""
         self._told_at = 0.0
@@ -244,11 +238,12 @@ class Supervisor:
                 worker.heard = now
         if now - self._told_at >= min(_STATUS, (self._notifier.watchdog or _STATUS) / 3):
             self._tell(now)
-        if self._reload_wanted and self._serving and not self._ending and self._reading is None:
-            self._reload()
-        if self._reading is not None and now > self._reading[2]:
-            self._stop_reading()
-            self._end_reload("the files have not been read, or put into force, in time")
+        able = self._serving and not self._ending
+        if self._reload_wanted and able and not self._rereading.under_way:
+            self._reload_wanted = False
+            self._notifier.reloading()
+            self._rereading.begin(self._settings, self._bound)
+        self._rereading.look(now)
         self._look_at_listeners(now)
 
     def _tell(self, now: float) -> None:
@@ -387,7 +382,7 @@ class Supervisor:
             elif what == "link":
                 self._pass_link(worker, more, found[1][0])
             elif what in ("reloaded", "failed"):
-                self._note_reloaded(worker, more[0] if more else None)
+                self._rereading.note(worker.number, more[0] if more else None)
         if channel.lost:
             self._selector.unregister(channel.sock)
             channel.close()
@@ -418,8 +413,7 @@ class Supervisor:
         lost, worker.open = sum(worker.open.values()), Counter()
         if self._ending:
             return
-        if worker.number in self._asked:
-            self._note_reloaded(worker, None)  # it will start with what holds now
+        self._rereading.note(worker.number, None)  # it will start with what holds now
         how = _how(code)
         if not self._serving:
             raise FailedError(f"worker {worker.number} has ended, {how}, before it served")
@@ -515,63 +509,8 @@ class Supervisor:
 
     # Reload
 
-    def _reload(self) -> None:
-        """Read the settings in a process of its own: a disk may be slow, and files large."""
-        self._reload_wanted = False
-        self._notifier.reloading()
-        ours, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            self._read_settings(theirs)
-        os.close(theirs)
-        os.set_blocking(ours, False)
-        self._reading, self._read = (pid, ours, time.monotonic() + READ_TIMEOUT), b""
-        self._selector.register(ours, selectors.EVENT_READ, self._take_settings)
-
-    def _read_settings(self, pipe: int) -> None:
-        """Read and check the settings, and write what comes of it; never returns."""
-        try:
-            for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(one, signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
-            result: tuple[Settings | None, str, list[str]]
-            try:
-                settings = self._settings.reload()
-                prepared = check(settings.config, self._bound)
-                result = settings, "", warnings(prepared, inherited(self._bound))
-            except ConfigError as error:
-                result = None, str(error), []
-            except Exception as error:  # noqa: BLE001  (whatever it is, the daemon goes on)
-                result = None, f"an unexpected failure: {error!r:.200}", []
-            with open(pipe, "wb") as file:
-                pickle.dump(result, file)
-        finally:
-            os._exit(0)
-
-    def _stop_reading(self) -> None:
-        """End the process that reads settings, if it has not ended."""
-        if self._reading is None or not self._reading[0]:
-            return
-        process, pipe, deadline = self._reading
-        self._selector.unregister(pipe)
-        os.close(pipe)
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        self._reading = 0, -1, deadline
-
-    def _take_settings(self, pipe: Any) -> None:
-        data = os.read(pipe, 1 << 20)
-        self._read += data
-        if data:
-            return
-        self._stop_reading()
-        try:
-            settings, error, texts = pickle.loads(self._read)
-        except Exception:  # noqa: BLE001  (it was killed, and has written nothing)
-            settings, error, texts = None, "the process that reads them has ended", []
-        if settings is None:
-            self._end_reload(error)
-            return
+    def _deliver(self, settings: Settings, texts: list[str]) -> set[int]:
+        """Let settings that have been read hold, and return which workers put them into force."""
         self._settings = settings
         self._limits = _limits(settings.config)
         for text in texts:
@@ -579,22 +518,13 @@ class Supervisor:
         if settings.config.log_level is not None:
             log.setLevel(settings.config.log_level.upper())
         packed = pickle.dumps(settings.config)
-        for worker in self._workers:
-            if worker.channel is not None:
-                self._asked.add(worker.number)
-                descriptor = os.memfd_create("settings")
-                os.write(descriptor, packed)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-                self._say(worker, "settings", descriptor=descriptor)
-
-    def _note_reloaded(self, worker: _Worker, error: str | None) -> None:
-        if worker.number not in self._asked:
-            return
-        self._asked.discard(worker.number)
-        if error is not None:
-            self._end_reload(f"worker {worker.number}: {error}")
-        elif not self._asked:
-            self._end_reload("")
+        workers = [worker for worker in self._workers if worker.channel is not None]
+        for worker in workers:
+            descriptor = os.memfd_create("settings")
+            os.write(descriptor, packed)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            self._say(worker, "settings", descriptor=descriptor)
+        return {worker.number for worker in workers}
 
     def _end_reload(self, error: str) -> None:
         """Tell what has come of a reload."""
@@ -603,8 +533,6 @@ class Supervisor:
             self._report({"event": "reload-failed", "detail": error})
         else:
             self._report({"event": "reloaded"}, logging.INFO)
-        self._reading = None
-        self._asked.clear()
         self._notifier.ready()
 
     # The end
@@ -614,8 +542,7 @@ class Supervisor:
         connections = sum(sum(worker.open.values()) for worker in self._workers)
         log.info("event=draining connections=%d", connections)
         self._notifier.stopping()
-        self._stop_reading()
-        self._reading = None
+        self._rereading.stop()
         self._ending, self._ended_at = True, time.monotonic()
         for index, bound in enumerate(self._bound):
             if self._serving and not bound.inherited:
