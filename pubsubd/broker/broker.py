@@ -76,6 +76,7 @@ _PROBE = 8  # frames ahead; an equal header there promises a long run of equal o
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
+_LUCK = 4  # headers that may not have the width of the one before the last one
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -330,14 +331,20 @@ class Broker:
         touched, find = delivery.touched, buf.find
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
+        other, luck = width, _LUCK
         key = buf[:width]
         following = get(key)
         try:
             while True:
-                # A known header of another width than the last one ends at its third space.
+                # A known header of another width may have that of the one before the last one.
+                # Otherwise it ends at its third space.
                 if following is None and at + 5 < end and scan is None:
-                    gap = find(b" ", at + 5, at + MAX_LINE)
-                    following = get(key := buf[at : find(b" ", gap + 1, gap + _DIGITS) + 1])
+                    if luck > 0:
+                        following = get(key := buf[at : at + other])
+                        luck += -1 if following is None else 1
+                    if following is None:
+                        gap = find(b" ", at + 5, at + MAX_LINE)
+                        following = get(key := buf[at : find(b" ", gap + 1, gap + _DIGITS) + 1])
 
                 if following is None:
                     if at >= end:  # the last frame is not whole yet
@@ -474,9 +481,10 @@ class Broker:
                         continue
 
                 # Hot loop: known headers, all of one width.
-                width = following.width
+                other, width = width, following.width
                 while following is not None:
                     if following is route:  # the same receivers and lengths: run on
+                        length = route.length
                         ahead = at + _PROBE * length
                         if buf[ahead : ahead + width] == key:
                             step = equal_headers(buf, at, key, length)
@@ -523,10 +531,11 @@ class Broker:
                             enqueue = targets.enqueue
                             if enqueue is None:
                                 special = targets.special
-                        route, length = following, following.length
-                        at += length
+                        route = following
+                        at += route.length
                         total += 1
                     following = get(key := buf[at : at + width])
+                length = route.length
                 if more:
                     break
         except Unfinished:
