@@ -1,13 +1,10 @@
 """One connection, whatever is spoken on it: sockets and waiting around a protocol.
 
-One task a connection reads and, at the end, takes leave; a second one writes, but lives
-only while something waits that the socket would not take. Whoever delivers to a
-connection, this task or another, calls :meth:`Connection._send`, which never waits, and so
-is also where an overrun is noticed: a writer that is stuck could not.
+One task a connection reads and, at the end, takes leave. Writing is the base class's,
+:class:`~pubsubd.transport.output.Output`.
 
 Invariants:
 
-- ``outbox`` is empty or a writer runs.
 - Every ending passes the end of :meth:`Connection.run`: leave the broker, say why, close.
 """
 
@@ -34,7 +31,6 @@ from pubsubd.protocol.limits import (
     ALTERNATELY,
     EAGER,
     LEFT_OUT,
-    LINK_STALL,
     LONG_TURN,
     MAX_DRAIN_INPUT,
     MAX_PAUSE,
@@ -44,26 +40,21 @@ from pubsubd.protocol.limits import (
     TURN,
 )
 from pubsubd.protocol.wire import show_address
-from pubsubd.routing.outbox import Hold, Pieces
+from pubsubd.transport.output import Output
 from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Consumer, Server
-from pubsubd.transport.stall_budget import StallBudget
 from pubsubd.transport.tasks import contain, guarded
 from pubsubd.transport.tls import TlsSocket
 
 log = logging.getLogger("pubsubd")
 
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
-_MOST_PIECES = 64  # in one send; the system allows 1,024
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _UNKNOWN = 0.001  # seconds of a first turn: a thousand may come at once, and nobody knows of what
 _BUSY = 0.6 * TURN  # seconds: too much for a pass that lets others on, but not for ever
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
 _ENDING = 0.000_3  # seconds that the end of a connection takes besides
-_WRITING = 0.000_25  # seconds of a send of a writer; 20 of them in one pass hold nobody up
-_MANY = 20
-_GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
 
 KEEPALIVE = (60, 15, 4)
 """Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""
@@ -103,7 +94,7 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
 
 
-class Connection:
+class Connection(Output):
     """A connection, from its socket to its peer.
 
     Attributes:
@@ -115,53 +106,27 @@ class Connection:
 
     __slots__ = (
         "_awaited",
-        "_broker",
-        "_counters",
-        "_dropped",
         "_ended",
-        "_given_up",
-        "_gone",
-        "_half",
         "_heavy",
-        "_lot",
-        "_moved",
         "_new",
         "_paces",
         "_paused",
-        "_protocol",
         "_scope",
-        "_server",
-        "_sock",
-        "_stall_budget",
-        "_tls",
         "_watched",
-        "_writing",
         "heard",
         "leaving",
         "listening",
-        "peer",
         "proxied",
     )
 
     def __init__(
         self, server: Server, sock: socket.socket | TlsSocket, label: str, make: MakeProtocol
     ) -> None:
-        self._server = server
-        self._broker = server.broker
-        self._counters = server.broker.counters
-        self._sock = sock
-        self._tls = sock if isinstance(sock, TlsSocket) else None
+        super().__init__(server, sock)
         self._scope = trio.CancelScope()
         self._awaited: Sequence[Consumer] = ()
-        self._lot: trio.lowlevel.ParkingLot | None = None
-        self._stall_budget: StallBudget | None = None
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
-        self._given_up = False
-        self._dropped = 0  # messages, since the backlog was empty
         self._ended = False  # the peer has shut down its sending side
-        self._gone = False  # no send is tried any more
-        self._writing = False
-        self._moved = 0.0
         self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
         self._new = True  # no turn of it has ended before its work: until then they are short
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
@@ -559,207 +524,6 @@ class Connection:
 
     def _say_goodbye(self) -> None:
         self.end("shutting-down", "the daemon is ending")
-
-    # Writing
-
-    def _send(self, data: bytes | Pieces) -> None:
-        """Send whole frames, now or later; the broker calls this once a read."""
-        peer = self.peer
-        if self._gone or peer.ending is not None:
-            return
-        outbox, size = peer.outbox, len(data)
-        self._counters.bytes_out += size
-        peer.bytes_out += size
-        if not outbox.size:
-            try:
-                if outbox.held is not None and not outbox.held.over:
-                    sent = 0
-                elif isinstance(data, bytes):
-                    sent = self._sock.send(data)
-                else:
-                    sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self._lose(error)
-                return
-            if sent == size and self._tls is None:
-                return
-            self._keep(data, sent)
-        elif outbox.size > self._protocol.max_pending:
-            self._overrun(data)
-            return
-        else:
-            outbox.put(data if isinstance(data, bytes) else data.whole())
-        if outbox.size > self._half and not self._given_up:
-            self._server.pressed.append(self)
-
-    def _say(self, data: bytes) -> None:
-        """Send the last words, or queue what the socket does not take, whatever the limit."""
-        outbox = self.peer.outbox
-        if outbox.size:
-            outbox.put(data)
-            return
-        try:
-            held = outbox.held is not None and not outbox.held.over
-            sent = 0 if held else self._sock.send(data)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError as error:
-            self._lose(error)
-            return
-        self._keep(data, sent)
-
-    def _keep(self, data: bytes | Pieces, sent: int) -> None:
-        """Queue ``data``, of which so many bytes are sent, and let the rest be written."""
-        outbox = self.peer.outbox
-        unsent = sent < len(data)
-        if unsent:
-            outbox.put(data if isinstance(data, bytes) else data.whole(), sent)
-        if unsent or (self._tls is not None and self._tls.pending):
-            self._moved = trio.current_time()
-            if not self._writing:
-                self._writing = True
-                faults = self._broker.faults
-                self._server.nursery.start_soon(contain, faults, self, self._write)
-
-    async def _write(self) -> None:
-        """Send what waits until nothing does; one such task a connection, and only then."""
-        outbox, server = self.peer.outbox, self._server
-        server.writers += 1
-        try:
-            while outbox.size or (self._tls is not None and self._tls.pending):
-                await trio.lowlevel.wait_writable(self._sock)
-                held = None if outbox.held is None or outbox.held.over else outbox.held
-                if held is not None:
-                    await self._wait_held(held)
-                elif server.writers > _MANY and not server.lane.enter(_WRITING):
-                    await server.lane.wait(_WRITING)
-                if self._gone:
-                    break
-                if held is not None:
-                    continue
-                try:
-                    sent = self._sock.send(outbox.head())
-                except (BlockingIOError, InterruptedError):
-                    continue
-                if sent:
-                    outbox.sent(sent)
-                self._moved = trio.current_time()
-                if outbox.size <= self._half:
-                    self._wake()
-        except (OSError, trio.ClosedResourceError) as error:
-            self._lose(error)
-        finally:
-            server.writers -= 1
-            self._writing = False
-            self._given_up = False
-            self._wake()
-            if self._dropped:
-                self._server.report_drops(self.peer, self._dropped)
-                self._dropped = 0
-
-    async def _wait_held(self, held: Hold) -> None:
-        event = trio.Event()
-        held.then(event.set)
-        await event.wait()
-        self._moved = trio.current_time()
-
-    def _lose(self, error: Exception) -> None:
-        """Take note that the peer is gone: nothing can be sent to it any more."""
-        if not self._gone:
-            self._gone = True
-            peer, code = self.peer, getattr(error, "errno", 0) or 0
-            peer.lost = errno.errorcode.get(code, type(error).__name__)
-            if self._server.may_log(logging.DEBUG):
-                log.debug(
-                    "event=lost connection=%d peer=%s error=%s", peer.number, peer.label, peer.lost
-                )
-            self.interrupt()
-
-    # Slow consumers
-
-    def _overrun(self, data: bytes | Pieces) -> None:
-        """Act on a message that came while the backlog was over its limit."""
-        server, peer = self._server, self.peer
-        waiting = peer.outbox.size
-        if peer.link is not None:  # a batch can be lost; what keeps the mesh together cannot
-            if isinstance(data, Pieces):
-                peer.link.dropped += 1
-            elif waiting > 2 * self._protocol.max_pending:
-                self.end("slow-consumer", f"{waiting} bytes were waiting on a link")
-            else:
-                peer.outbox.put(data)
-            return
-        if server.on_backpressure is not None:
-            server.on_backpressure(peer, waiting)
-        if server.limits.slow_consumer == "drop":
-            whole = data if isinstance(data, bytes) else data.whole()
-            count = self._protocol.count_frames(whole)
-            self._dropped += count
-            peer.dropped += count
-            self._broker.counters.dropped += count
-            return
-        peer.outbox.cut(self._protocol.end_of_frame)
-        self.end(
-            "slow-consumer", f"{waiting} bytes were waiting, over {self._protocol.max_pending}"
-        )
-
-    async def wait_relief(self, begun: float) -> None:
-        """Wait, as a publisher, until this consumer's backlog is half its limit or less.
-
-        ``begun`` is the trio time since when the publisher waits, for this consumer or for
-        another one that the same read has filled: they are all waited for at once.
-
-        Returns earlier when it is given up on: nothing drains for ``stall_timeout``, or it
-        has been waited for ``stall_budget`` already. It is not waited for again until its
-        backlog has been empty.
-        """
-        limits = self._server.limits
-        if limits.slow_consumer != "throttle" and self not in self._server.siblings:
-            await trio.lowlevel.checkpoint()
-            return
-        stall, budget = limits.stall_timeout, True
-        if self.peer.link is not None:  # it is waited for as long as it is alive
-            stall, budget = LINK_STALL, False
-        if self._stall_budget is None:
-            self._stall_budget = StallBudget(limits.stall_budget, limits.stall_window)
-        if self._lot is None:
-            self._lot = trio.lowlevel.ParkingLot()
-        waited, least = begun, begun + min(_GRACE, stall)
-        while (
-            self.peer.outbox.size > self._half
-            and not self._gone
-            and not self._given_up
-            and self.peer.ending is None
-        ):
-            now = trio.current_time()
-            self._stall_budget.spend(waited, now)
-            waited = now
-            endless = self._server.draining or not budget
-            left = float("inf") if endless else self._stall_budget.left(now)
-            stalled_at = max(least, self._moved + stall)
-            if left <= 0 or now >= stalled_at:
-                self._given_up = True
-                self._wake()
-                break
-            until = min(now + left, stalled_at)
-            with trio.move_on_at(until):
-                await self._lot.park()
-            now = trio.current_time()
-            if now - until > stall / 4:  # this process did not run: the silence may be ours
-                waited, least = now, now + stall
-        await trio.lowlevel.checkpoint_if_cancelled()
-
-    async def _wait_drained(self) -> None:
-        if self._lot is None:
-            self._lot = trio.lowlevel.ParkingLot()
-        while self._writing and not self._gone:
-            await self._lot.park()
-
-    def _wake(self) -> None:
-        if self._lot is not None:
-            self._lot.unpark_all()
 
     # The end
 
