@@ -260,6 +260,9 @@ class Output:
             now = trio.current_time()
             self._stall_budget.spend(waited, now)
             waited = now
+            held = self.peer.outbox.held
+            if held is not None and not held.over:  # it is not the consumer that is slow
+                self._moved = now
             endless = self._server.draining or not budget
             left = float("inf") if endless else self._stall_budget.left(now)
             stalled_at = max(least, self._moved + stall)

@@ -250,6 +250,32 @@ async def test_a_publisher_waits_once_for_all_the_consumers_it_has_stalled(
         assert all(waiting > LIMITS.max_pending for _, waiting in crowd.told)
 
 
+async def test_who_may_not_be_sent_anything_yet_is_waited_for(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with gather(LIMITS) as crowd, trio.open_nursery() as nursery:
+        stream, publisher, held = crowd.join(), crowd.join(), Hold()
+        await stream.send_all(b"sub big\n")
+        await ask(stream)
+        (consumer,) = (one for one in crowd.server.connections if one.peer.substrings)  # type: ignore[attr-defined]
+        consumer.peer.outbox.held = held  # type: ignore[attr-defined]
+
+        async def publish() -> None:
+            for _ in range(10):
+                await publisher.send_all(b"pub big 30000 " + b"x" * 30_000 + b"\n")
+                await ask(publisher)
+
+        nursery.start_soon(publish)
+        await trio.sleep(4.5 * LIMITS.stall_timeout)
+        held.release()
+        heard = b""
+        while len(heard) < 10 * len(b"pub big 30000 " + b"x" * 30_000 + b"\n"):
+            part = await stream.receive_some(65_536)
+            assert part
+            heard += part
+        assert not crowd.server.broker.counters.closed
+
+
 async def test_a_publisher_that_logs_in_waits_first_for_those_that_the_same_read_has_filled(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
