@@ -176,22 +176,35 @@ class Sibling(InternalEnd):
 
     def receive(self, data: bytes) -> bool:
         """Work off what was read; whether work is left that ``receive(b"")`` goes on with."""
-        turn = self._siblings.delivery.turn
+        siblings = self._siblings
+        turn = siblings.delivery.turn
         turn.begin()
         if data:
             self._frames.feed(data)
         while self.peer.ending is None:
             if self._work is not None:
-                for _ in self._work:
-                    if turn.over():
-                        return True
-                self._work = None
+                if self._go_on(self._work, turn.over):
+                    return True
             elif turn.over():
                 return True
             found, self._next = self._next or self._frames.take(), None
             if found is None:
                 return False
-            self._work = self._take(*found)
+            try:
+                self._work = self._take(*found)
+            except Exception as error:  # noqa: BLE001  (it costs what the frame has told)
+                siblings.broker.faults.note(error, self.label)
+        return False
+
+    def _go_on(self, work: Iterator[None], over: Callable[[], bool]) -> bool:
+        """Go on with a frame until the turn is over; return whether something is left of it."""
+        try:
+            for _ in work:
+                if over():
+                    return True
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._siblings.broker.faults.note(error, self.label)
+        self._work = None
         return False
 
     def _take(self, kind: int, views: list[memoryview]) -> Iterator[None] | None:

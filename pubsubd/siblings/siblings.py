@@ -65,6 +65,7 @@ class Siblings:
         changes: tell others what has changed, if anything has.
         draining: whether this worker ends.
         on_out: called when a sibling has nothing more of its clients to send.
+        on_lost: called with the number of a worker when the link to it has ended.
         on_gone: each called with the number of a worker whose link has ended.
         on_introduced: called when a sibling has told all its keys.
         woken: see the arguments.
@@ -86,6 +87,7 @@ class Siblings:
         self.closed = False
         self.draining = False
         self.on_out: Callable[[Sibling], None] = lambda _sibling: None
+        self.on_lost: Callable[[int], None] = lambda _number: None
         self.on_gone: list[Callable[[int], None]] = []
         self.on_introduced: Callable[[], None] = lambda: None
         self.told: dict[bytes, Hear] = {}
@@ -138,6 +140,7 @@ class Siblings:
         """Take note that a link has ended."""
         if self.others.get(sibling.number) is sibling:
             self._forget(sibling)
+            self.on_lost(sibling.number)
         return ()
 
     def _forget(self, sibling: Sibling) -> None:

@@ -123,6 +123,7 @@ class Supervisor:
         self._signals: list[int] = []
         self._faults = Faults()
         self._bound: list[BoundSocket] = []
+        self._unlinked: set[tuple[int, int]] = set()  # pairs of workers whose link has ended
         self._accepting: set[int] = set()  # indexes of the sockets that are looked at
         self._paused_until = 0.0
         self._numbers = itertools.count(1)
@@ -236,6 +237,11 @@ class Supervisor:
                 log.error("event=worker-silent worker=%d pid=%d", worker.number, worker.pid)
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.heard = now
+        unlinked, self._unlinked = self._unlinked, set()
+        for pair in unlinked:
+            if all(self._workers[one].ready for one in pair) and not self._ending:
+                log.error("event=link-lost workers=%d,%d", *pair)
+                self._link(*(self._workers[one] for one in pair))
         if now - self._told_at >= min(_STATUS, (self._notifier.watchdog or _STATUS) / 3):
             self._tell(now)
         able = self._serving and not self._ending
@@ -307,6 +313,14 @@ class Supervisor:
                 expected = len(others) if self._serving else len(self._workers) - 1
                 self._say(one, "siblings", expected)
 
+    def _link(self, worker: _Worker, other: _Worker) -> None:
+        """Give two workers the ends of a new link."""
+        ends = socket.socketpair()
+        for one, number, end in zip(
+            (worker, other), (other.number, worker.number), ends, strict=True
+        ):
+            self._say(one, "sibling", number, descriptor=end.detach())
+
     def _become(self, number: int, channel: socket.socket) -> None:
         """Be a worker, in a new process; never returns."""
         status = 1
@@ -377,6 +391,8 @@ class Supervisor:
                     self._report(told, logging.INFO)
                 else:
                     self._note_ready()
+            elif what == "unlinked":
+                self._unlinked.add((worker.number, more[0]))
             elif what == "number":
                 self._say(worker, "numbers", [next(self._numbers)])
             elif what == "link":

@@ -122,6 +122,7 @@ class Worker:
         siblings = Siblings(broker, self._number, trio.current_time, self._wake)
         self._siblings = siblings
         siblings.on_introduced = self._note_introduced
+        siblings.on_lost = self._report_lost
         server.on_close = self._note_close
         server.on_read_out = siblings.say_out
         server.on_event = lambda event: siblings.tell(_EVENT, json.dumps(event).encode())
@@ -206,6 +207,11 @@ class Worker:
         guess, _, address = data.partition(b" ")
         self._server.broker.access.note_failure(address.decode(), guess=guess == b"1")
         return None
+
+    def _report_lost(self, number: int) -> None:
+        """Ask for another link to a worker, if that lives; one of the two does so."""
+        if number > self._number:
+            self._channel.say("unlinked", number)
 
     def _note_introduced(self) -> None:
         siblings = self._siblings

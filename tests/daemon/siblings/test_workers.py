@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
 import resource
 import signal
+import socket
+import struct
 import sys
 import time
 import urllib.request
@@ -31,6 +34,10 @@ from tests.daemons import (
 )
 from tests.forks import run
 from tests.hubs import Lines, message_b
+
+LIBC = ctypes.CDLL(None)
+PIDFD_GETFD = 438
+"""The number of the system call, on all machines."""
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +170,53 @@ def test_a_worker_that_stands_still_is_named_and_holds_up_no_answer(
             assert (name, json.loads(data)["silent"]) == ("//pubsubd/stats", [1])
     finally:
         os.kill(stopped, signal.SIGCONT)
+
+
+def test_workers_whose_link_has_ended_are_given_another(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2")
+    lines = across(daemon, dial, 2)
+    for line in lines:
+        line.say(b"sub a\n")
+        line.ping()
+    for link in links(daemon, workers(daemon)[0]):
+        with link:
+            link.shutdown(socket.SHUT_RDWR)
+    daemon.wait_log("event=link-lost workers=0,1")
+    for one, other in (lines, lines[::-1]):
+
+        def crosses(one: Line = one, other: Line = other) -> bool:
+            one.say(b"pub a 1 x\n")
+            one.ping()
+            return b"pub a 1 x\n" in other.ping()
+
+        wait_until(crosses, "messages cross again")
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def links(daemon: Daemon, worker: int) -> Iterator[socket.socket]:
+    """Yield the sockets of a worker that only it and another worker have."""
+    known = {os.readlink(path) for path in Path(f"/proc/{daemon.pid}/fd").iterdir()}
+    process = os.pidfd_open(worker)
+    try:
+        for path in Path(f"/proc/{worker}/fd").iterdir():
+            what = os.readlink(path)
+            if not what.startswith("socket:") or what in known:
+                continue
+            copied = LIBC.syscall(PIDFD_GETFD, process, int(path.name), 0)
+            if copied < 0:
+                pytest.skip("descriptors of other processes cannot be had here")
+            sock = socket.socket(fileno=copied)
+            made_by, _, _ = struct.unpack(
+                "iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
+            if sock.type == socket.SOCK_STREAM and made_by == daemon.pid:
+                yield sock
+            else:
+                sock.close()
+    finally:
+        os.close(process)
 
 
 def _hear_until(line: Line, text: bytes) -> bytes:

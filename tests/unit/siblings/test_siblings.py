@@ -365,3 +365,23 @@ def test_messages_do_not_wait_for_answers_and_late_questions_are_left_out(two):
     two.now += PATIENCE
     assert not questions.work()
     assert asked == []
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "in steps"])
+def test_what_fails_of_a_siblings_telling_costs_that_and_not_the_link(two, late):
+    def fail(*_: object) -> Iterator[None]:
+        raise RuntimeError("on purpose")
+
+    def fail_later(*_: object) -> Iterator[None]:
+        yield
+        raise RuntimeError("on purpose")
+
+    two[1].siblings.told[b"x"] = fail_later if late else fail
+    two[1].say("bob", b"sub n\n")
+    two.settle()
+    two[0].siblings.tell(b"x", b"")
+    two[0].say("ann", b"pub n 1 x\n")
+    two.settle()
+    assert two[1].hears("bob") == b"pub n 1 x\n"
+    assert sum(two[1].broker.faults.counts.values()) == 1
+    assert list(two[1].siblings.others) == [0]
