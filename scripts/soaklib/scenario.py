@@ -25,6 +25,7 @@ class Setting:
         only: patterns of the parts to be done, of a scenario that has parts; all if there are none.
         seconds: that each part goes on for, of a scenario that lets this be chosen; None for what
             is usual.
+        alone: whether nothing is done by many at once.
     """
 
     directory: Path
@@ -32,6 +33,7 @@ class Setting:
     rng: random.Random
     only: tuple[str, ...] = ()
     seconds: float | None = None
+    alone: bool = False
 
 
 @dataclass(frozen=True)

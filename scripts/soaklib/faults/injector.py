@@ -1,8 +1,8 @@
 """Inside the daemon: which functions run, and one exception in one of them.
 
 Started as ``python -c "from soaklib.faults.injector import main; main()" SOCKET PACKAGE
-ARGUMENT...``, it becomes the daemon, and a thread of it does what is said on a Unix socket, a
-line of JSON each:
+ARGUMENT...``, it becomes the daemon, and a thread of each of its processes does what is said on a
+Unix socket, SOCKET with a dot and the number of the process, a line of JSON each:
 
 ``watch``
     note which functions are called from now on
@@ -22,6 +22,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import os
 import runpy
 import socket
 import sys
@@ -104,10 +105,16 @@ def main() -> None:
     _, path, package, *arguments = sys.argv
     # What lives already would be out of the collector's sight, and so of ours.
     gc.freeze = lambda: None
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
-    listener.listen()
-    injector = Injector(package)
-    threading.Thread(target=injector.serve, args=(listener,), daemon=True).start()
+    serve = functools.partial(_serve, path, package)
+    os.register_at_fork(after_in_child=serve)
+    serve()
     sys.argv = [package, *arguments]
     runpy.run_module(package, run_name="__main__", alter_sys=True)
+
+
+def _serve(path: str, package: str) -> None:
+    """Begin to do what this process is told."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{path}.{os.getpid()}")
+    listener.listen()
+    threading.Thread(target=Injector(package).serve, args=(listener,), daemon=True).start()

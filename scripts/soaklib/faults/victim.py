@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import hmac
 import json
+import os
 import random
 import secrets
 import socket
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pubsubd.access.users import hash_password
-from soaklib.daemons import ROOT, Daemon, free_ports, listener
+from soaklib.daemons import ROOT, Daemon, family, free_ports, listener
 from soaklib.faults.doors import Doors
 from soaklib.faults.reloads import Reloads
 from soaklib.wires import PATIENCE, Address, Line, compact, wait_until
@@ -40,6 +41,7 @@ mesh_secret_file = "{secret}"
 mesh_heartbeat = 0.5
 export_edges = "{edges}"
 export_interval = 1
+workers = {workers}
 peer = {peers}
 [[acl]]
 who = ["*"]
@@ -70,10 +72,17 @@ class State:
 
 
 class Injected(Daemon):
-    """A daemon with an injector in it."""
+    """A daemon with an injector in each of its processes.
 
-    def __init__(self, directory: Path) -> None:
+    Attributes:
+        workers: how many it has.
+        processes: it, and if it has several workers, these.
+    """
+
+    def __init__(self, directory: Path, workers: int = 1) -> None:
         super().__init__(directory, start=False, addressed=False)
+        self.workers = workers
+        self.processes: list[int] = []
         self._path = directory / "injector"
 
     @property
@@ -87,16 +96,32 @@ class Injected(Daemon):
 
     def start(self, *, wait: bool = True) -> None:
         """As any other, with a log of its own."""
-        self._path.unlink(missing_ok=True)
+        for path in self._path.parent.glob(f"{self._path.name}.*"):
+            path.unlink()
         if self.log_file.exists():
             self.log_file.replace(self.log_file.with_name(f"log.{self.starts}"))
         super().start(wait=wait)
 
-    def tell(self, *words: object, patience: float = PATIENCE) -> Any:
-        """Say something to the injector and return its answer; OSError if there is none."""
+    def wait_ready(self) -> None:
+        """Wait until it accepts connections."""
+        super().wait_ready()
+        # One that reads settings comes and goes; workers are there before it is ready.
+        self.processes = sorted(family(self.pid)) if self.workers > 1 else [self.pid]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of its processes live."""
+        return self.alive and set(self.processes) <= set(family(self.pid))
+
+    def descriptors(self) -> int:
+        """How many file descriptors its processes have open."""
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in self.processes)
+
+    def tell(self, *words: object, process: int = 0, patience: float = PATIENCE) -> Any:
+        """Say something to an injector and return its answer; OSError if there is none."""
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(patience)
-            control.connect(str(self._path))
+            control.connect(f"{self._path}.{process or self.pid}")
             with control.makefile("rw", encoding="utf-8") as file:
                 file.write(json.dumps(words) + "\n")
                 file.flush()
@@ -119,9 +144,9 @@ class Town:
         doors: where the one under test listens.
     """
 
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, workers: int = 1) -> None:
         self._directory = directory
-        self.victim = Injected(directory / "d0")
+        self.victim = Injected(directory / "d0", workers)
         self.others = [Daemon(directory / f"d{i}", start=False) for i in (1, 2)]
         self.guest = Daemon(directory / "d3", start=False, addressed=False)
         self._made = certificates.make(directory)
@@ -196,6 +221,7 @@ class Town:
             edges=self._edges,
             peers=json.dumps(peers),
             user="ann",
+            workers=self.victim.workers,
         )
         text += listener("line", doors.line) + listener("hub", doors.hub)
         text += listener("unix", doors.unix)

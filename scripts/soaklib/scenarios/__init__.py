@@ -21,6 +21,7 @@ from . import (
     memory_max,
     reloading,
     upgrading,
+    worker_faults,
 )
 
 SCENARIOS: dict[str, Scenario] = {
@@ -38,6 +39,7 @@ SCENARIOS: dict[str, Scenario] = {
         loris,
         hostile,
         faults,
+        worker_faults,
     )
 }
 """Name -> scenario, in the order in which they are run."""

@@ -18,6 +18,7 @@ import contextlib
 import fnmatch
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -34,8 +35,9 @@ _NET = (
     "pubsubd.broker.faults.",
     "pubsubd.transport.tasks.",
 )
-# What raises there is caught, and told, by Python's logging and its TLS.
+# What raises there is caught, and told, by Python's logging and its TLS; the supervisor logs it.
 _TOLD = ("pubsubd.cli.logs.", "pubsubd.transport.trust._note:")
+_UNCOUNTED = ("pubsubd.daemon.workers.supervisor.", "pubsubd.daemon.workers.channel.")
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
@@ -103,21 +105,37 @@ def _clients(town: Town) -> tuple[list[Pub], list[Sub]]:
     return pubs, subs
 
 
-def run(setting: Setting, verdict: Verdict) -> None:
-    """Do it."""
-    town = Town(setting.directory, setting.rng.randrange(2**32))
+def run(setting: Setting, verdict: Verdict, workers: int = 1, part: Sequence[str] = ("*",)) -> None:
+    """Do it.
+
+    Args:
+        setting: how.
+        verdict: takes what is seen.
+        workers: of the daemon.
+        part: patterns of the functions that are tried if the setting names none.
+    """
+    town = Town(setting.directory, setting.rng.randrange(2**32), workers)
     try:
         town.start()
         with Worker(load, town.doors, *_clients(town), town.reloads()) as worker:
             worker.answer()
-            _Run(setting, verdict, town, worker).run()
+            _Run(setting, verdict, town, worker, setting.only or part).run()
     finally:
         town.kill()
 
 
 class _Run:
-    def __init__(self, setting: Setting, verdict: Verdict, town: Town, worker: Worker) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        verdict: Verdict,
+        town: Town,
+        worker: Worker,
+        only: Sequence[str],
+    ) -> None:
         self._setting, self._verdict = setting, verdict
+        self._only = only
+        self._where: dict[str, set[int]] = {}  # function -> which processes have called it
         self._town, self._load = town, worker
         self._rng = setting.rng
         self._kinds: list[str] = worker.ask("kinds")
@@ -137,11 +155,10 @@ class _Run:
         verdict = self._verdict
         verdict.note("functions that the daemon has called", len(callers))
         verdict.note("of these left out, as they catch", f"{len(net)} {sorted(net)}")
-        only = self._setting.only or ("*",)
         chosen = sorted(
             name
             for name in callers.keys() - set(net)
-            if any(fnmatch.fnmatch(_plain(name), one) for one in only)
+            if any(fnmatch.fnmatch(_plain(name), one) for one in self._only)
         )
         self._rng.shuffle(chosen)
         if self._setting.short:
@@ -159,18 +176,27 @@ class _Run:
         size = _TOGETHER if self._setting.short else 1
         groups = [self._kinds[at : at + size] for at in range(0, len(self._kinds), size)]
         for kinds in ([], *groups):
-            victim.tell("watch")
+            for process in victim.processes:
+                victim.tell("watch", process=process)
             for _ in range(2):  # a reload takes turns
                 load.ask("visit", kinds)
             if not kinds:
                 time.sleep(_WARM)
-            for name in victim.tell("called"):
+            for name in self._called():
                 if kinds or name not in callers:
                     callers.setdefault(name, []).extend(kinds)
             seen: Round = load.ask("check", 5.0)
             if found := wrong(seen, 0):
                 self._verdict.none(f"wrong without a fault, with {kinds}", len(found), found)
         return callers
+
+    def _called(self) -> set[str]:
+        """Return the functions that were called since they are watched; note where."""
+        victim = self._town.victim
+        for place, process in enumerate(victim.processes):
+            for name in victim.tell("called", process=process):
+                self._where.setdefault(name, set()).add(place)
+        return {name for name, places in self._where.items() if places}
 
     def _greet(self) -> None:
         """Take note that the daemon is new."""
@@ -239,21 +265,24 @@ class _Run:
     def _waits(self) -> list[str]:
         """Where the tasks of the daemon wait."""
         try:
-            waits: list[str] = self._town.victim.tell("waits", patience=5.0)
+            victim = self._town.victim
+            waits: set[str] = set()
+            for process in victim.processes:
+                waits.update(victim.tell("waits", process=process, patience=5.0))
         except (OSError, ValueError):
             return []
-        return sorted({text for text in waits if text.startswith("tasks.")})
+        return sorted(text for text in waits if text.startswith("tasks."))
 
     def _throw(self, name: str, kinds: list[str], patience: float) -> tuple[int, list[str]]:
         """Throw an exception in a function; return how often it has raised, and what is wrong."""
-        town, load = self._town, self._load
-        fired = 0
+        town, load, fired = self._town, self._load, 0
+        process = town.victim.processes[self._rng.choice(sorted(self._where[name]))]
         try:
             counted, down = town.counted(), town.links_down()
             load.ask("begin", self._some(kinds))
-            fired = town.victim.tell("arm", name, patience)["fired"]
+            fired = town.victim.tell("arm", name, patience, process=process)["fired"]
             load.ask("hold")
-            fired = max(fired, town.victim.tell("disarm"))
+            fired = max(fired, town.victim.tell("disarm", process=process))
             found = self._look(name, fired, counted, down)
         except (OSError, SoakError, ValueError) as error:
             found = [f"does not answer: {error!r}"]
@@ -262,6 +291,8 @@ class _Run:
                 wait_until(lambda: not town.victim.alive, "it ends", patience=0.5)
         if not town.victim.alive:
             return max(fired, 1), [f"the daemon has ended with {town.victim.process.returncode}"]
+        if not town.victim.whole:
+            return max(fired, 1), [*found, "a worker has ended"]
         return fired, found
 
     def _some(self, kinds: list[str]) -> list[str]:
@@ -281,7 +312,11 @@ class _Run:
         if not all(one.alive for one in (*town.others, town.guest)):
             found.append("another daemon has ended")
         found += self._wait_tasks()
-        if fired and counted == town.counted() is not None and not name.startswith(_TOLD):
+        if (
+            fired
+            and counted == town.counted() is not None
+            and not name.startswith(_TOLD + _UNCOUNTED)
+        ):
             found.append("it has not counted the fault")
         self._tried.late += sum(one.late for one in seen.streams if one.far)
         self._tried.memory[-1].append(town.victim.memory())

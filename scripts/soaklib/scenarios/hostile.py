@@ -72,7 +72,7 @@ def run(setting: Setting, verdict: Verdict) -> None:
     chosen = [
         (attack, count)
         for attack in ATTACKS.values()
-        for count in ((1, MANY) if attack.crowd and not setting.short else (1,))
+        for count in ((1, MANY) if attack.crowd and not setting.alone else (1,))
         if not setting.only
         or any(fnmatch.fnmatch(_name(attack, count), one) for one in setting.only)
     ]
@@ -100,7 +100,7 @@ def strike(setting: Setting, verdict: Verdict, attack: Attack, count: int) -> fl
     """Do one attack; return the longest wait, in milliseconds."""
     times = _SHORT if setting.short else _LONG
     if setting.seconds is not None:
-        times = replace(times, quiet=min(times.quiet, setting.seconds), attack=setting.seconds)
+        times = replace(times, quiet=min(times.quiet, setting.seconds / 4), attack=setting.seconds)
     name = _name(attack, count)
     directory = setting.directory / name.replace(" ", "-")
     faults: list[str] = []

@@ -337,7 +337,7 @@ def test_a_program_is_told_over_a_socket_which_function_has_to_raise(
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             with socket.socket(socket.AF_UNIX) as control:
-                control.connect(path)
+                control.connect(f"{path}.{process.pid}")
                 file = control.makefile("rw")
 
                 def ask(*words: object) -> Any:
