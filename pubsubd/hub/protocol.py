@@ -258,8 +258,6 @@ class HubProtocol(HubConnection):
                     continue  # one looks at the clock after some of these
             else:
                 break
-            if not self._waiting:
-                break  # most reads are one message
             if over() or not left or index.work > budget or peer.job is not None:
                 more = True
                 break
