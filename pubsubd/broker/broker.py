@@ -74,6 +74,7 @@ from pubsubd.routing.targets import CopyTargets, Denied, Route, Targets
 _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon command
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
+_FAR = 1_024  # the most of them, when it has been in vain so far
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
 _LUCK = 4  # headers that may not have the width of the one before the last one
@@ -331,7 +332,7 @@ class Broker:
         touched, find = delivery.touched, buf.find
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
-        other, luck = width, _LUCK
+        other, luck, stride = width, _LUCK, _STRIDE
         key = buf[:width]
         following = get(key)
         try:
@@ -484,20 +485,24 @@ class Broker:
                 other, width = width, following.width
                 while following is not None:
                     if following is route:  # the same receivers and lengths: run on
-                        length = route.length
+                        length, step = route.length, 1
                         ahead = at + _PROBE * length
                         if buf[ahead : ahead + width] == key:
                             step = equal_headers(buf, at, key, length)
+                        if step > _PROBE:  # else it was a few names in turn
                             at += step * length
                             total += step
+                            stride = _STRIDE
                         else:
                             first = at
-                            last = min(end, at + _STRIDE * length)
+                            last = min(end, at + stride * length)
                             for at in range(first, last, length):
                                 if get(buf[at : at + width]) is not route:
+                                    stride = _STRIDE
                                     break
                             else:
                                 at += length
+                                stride = min(2 * stride, _FAR)
                             total += (at - first) // length
                     else:
                         if following.targets is not targets or special:

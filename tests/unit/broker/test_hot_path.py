@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import re
+from typing import Any
 
 import pytest
 
 from pubsubd.access.rules import AclRule
+from pubsubd.broker import broker
 from pubsubd.protocol.limits import READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.protocol.wire import equal_headers
 from pubsubd.routing.outbox import Pieces
@@ -76,6 +78,26 @@ def test_a_thousand_names_in_turn_cost_one_lookup_a_frame_and_one_put_together()
     frames = b"".join(b"pub n%04d 16 %016d\n" % (i % 1_000, i) for i in range(8_000))
     counted.publish(frames)
     assert counted.routes.lookups < 8_000 * 1.05
+    assert counted.puts["a"] == 1
+    assert counted.table.hears("a") == frames
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 8, 16])
+@pytest.mark.parametrize("same", [1, 2])
+def test_a_few_names_in_turn_are_seldom_compared_in_vain(
+    monkeypatch: pytest.MonkeyPatch, period: int, same: int
+) -> None:
+    counted, compared = Counted(a=b"n"), []
+
+    def compare(*args: Any) -> int:
+        compared.append(args)
+        return equal_headers(*args)
+
+    monkeypatch.setattr(broker, "equal_headers", compare)
+    frames = b"".join(b"pub n%02d 16 %016d\n" % (i // same % period, i) for i in range(8_000))
+    counted.publish(frames)
+    assert len(compared) < 2 * 20
+    assert counted.routes.lookups < (20 if period == 1 else 8_000 * 1.05)
     assert counted.puts["a"] == 1
     assert counted.table.hears("a") == frames
 
