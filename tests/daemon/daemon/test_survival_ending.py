@@ -89,11 +89,12 @@ def test_what_a_throttled_publisher_had_sent_is_all_delivered_to_a_slow_reader(
     def read() -> None:
         heard.append(_hear_slowly(reader, 0.0003))
 
-    with Background(read):
-        with Background(publisher.say, SAID):
-            wait_until(lambda: control.stats()["backlog_bytes"] > 2 * MIB, "there is a backlog")
-            daemon.signal()
-        publisher.shut()
+    with Background(publisher.say, SAID) as said:
+        wait_until(lambda: control.stats()["backlog_bytes"] > 2 * MIB, "there is a backlog")
+        daemon.signal()
+        with Background(read):
+            said.join()
+            publisher.shut()
     _check_all_delivered(heard[0])
     for line in (reader, publisher, control):
         line.close()
