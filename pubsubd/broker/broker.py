@@ -313,6 +313,8 @@ class Broker:
             match_header, max_payload = self.match_relayed, _ANY_SIZE
             if not peer.sibling:
                 get, learn = router.relays.get, router.learn_relayed
+            elif len(buf) >= self.scan_from:
+                scan = self.scan
         elif publish_filter is not None:
             get, learn, max_payload = (
                 publish_filter.get,

@@ -132,6 +132,21 @@ def test_frames_in_the_usual_form_are_all_scanned_and_others_are_not(scan: Scan)
     assert pair.scanned == 5_000
 
 
+def test_what_comes_from_another_worker_is_scanned(scan: Scan) -> None:
+    pair = Pair(scan, Limits(max_payload=100))
+    for table in (pair.with_it, pair.without):
+        bob = table.peers["bob"]
+        bob.relayed = bob.sibling = True
+    pair.say("ann", b"sub n\nsub //fwd/n\n")
+    pair.say("eve", b"sub n1\n")
+    frames = b"".join(b"pub n%d %d %b\n" % (i % 97, i % 200, b"x" * (i % 200)) for i in range(999))
+    for _ in range(3):
+        pair.scanned = 0
+        pair.say("bob", frames)
+    assert pair.scanned == 999
+    pair.say("bob", b"pub //n/1 1 x\n" * 9 + frames + b"pub //fwd/n/1 1 x\n" * 9)
+
+
 def test_a_subscription_counts_from_the_next_frame_on(scan: Scan) -> None:
     pair = Pair(scan, Limits())
     frames = b"".join(b"pub n%d 1 x\n" % i for i in range(9))
