@@ -301,13 +301,7 @@ class Supervisor:
             self._say(worker, "numbers", [next(self._numbers) for _ in range(_STOCK)])
         others = [one for one in self._workers if one.alive and one is not worker]
         for other in others:
-            ends = socket.socketpair()
-            for end in ends:
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_AT_ONCE)
-            for one, number, end in zip(
-                (worker, other), (other.number, worker.number), ends, strict=True
-            ):
-                self._say(one, "sibling", number, descriptor=end.detach())
+            self._link(worker, other)
         if self._serving or len(others) == len(self._workers) - 1:
             for one in [worker] if self._serving else self._workers:
                 expected = len(others) if self._serving else len(self._workers) - 1
@@ -316,9 +310,9 @@ class Supervisor:
     def _link(self, worker: _Worker, other: _Worker) -> None:
         """Give two workers the ends of a new link."""
         ends = socket.socketpair()
-        for one, number, end in zip(
-            (worker, other), (other.number, worker.number), ends, strict=True
-        ):
+        numbers = other.number, worker.number
+        for one, number, end in zip((worker, other), numbers, ends, strict=True):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_AT_ONCE)
             self._say(one, "sibling", number, descriptor=end.detach())
 
     def _become(self, number: int, channel: socket.socket) -> None:
