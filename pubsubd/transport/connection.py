@@ -201,7 +201,8 @@ class Connection(Output):
         # A fault may have left a subscription in part that leaving knows nothing of.
         whole = self.peer.ending is None or self.peer.ending.code != "internal-error"
         with trio.CancelScope(shield=True):
-            await self._server.lane.wait(_ENDING)  # thousands may end at once
+            if not self._server.lane.enter(_ENDING):  # thousands may end at once
+                await self._server.lane.wait(_ENDING)
             for step in steps:
                 for _ in range(2):
                     try:
