@@ -486,7 +486,38 @@ class Broker:
                 # Hot loop: known headers, all of one width.
                 other, width = width, following.width
                 while following is not None:
-                    if following is route:  # the same receivers and lengths: run on
+                    if following.targets is not targets or (special and following is not route):
+                        if enqueue is not None:
+                            if not targets.enqueued:
+                                touched.append(targets)
+                            targets.enqueued += total - begun
+                            begun = total
+                            enqueue(buf[start : (start := at + 1)])
+                        else:
+                            first, done = start, total - begun
+                            start, begun = at + 1, total
+                            if special:
+                                delivery.deliver(targets, route, buf, first, start, done)
+                            elif targets.enqueues:
+                                if not targets.enqueued:
+                                    touched.append(targets)
+                                targets.enqueued += done
+                                chunk = buf[first:start]
+                                for put in targets.enqueues:
+                                    put(chunk)
+                                credit -= targets.cost
+                            if (special or targets.enqueues) and (
+                                credit < 0
+                                or (index.work > budget and not (budget := self._allow()))
+                            ):
+                                more = True
+                                break
+                            special = False
+                        targets = following.targets
+                        enqueue = targets.enqueue
+                        if enqueue is None:
+                            special = targets.special
+                    elif following is route:  # the same receivers and lengths: run on
                         length, step = route.length, 1
                         ahead = at + _PROBE * length
                         if buf[ahead : ahead + width] == key:
@@ -506,41 +537,11 @@ class Broker:
                                 at += length
                                 stride = min(2 * stride, _FAR)
                             total += (at - first) // length
-                    else:
-                        if following.targets is not targets or special:
-                            if enqueue is not None:
-                                if not targets.enqueued:
-                                    touched.append(targets)
-                                targets.enqueued += total - begun
-                                begun = total
-                                enqueue(buf[start : (start := at + 1)])
-                            else:
-                                first, done = start, total - begun
-                                start, begun = at + 1, total
-                                if special:
-                                    delivery.deliver(targets, route, buf, first, start, done)
-                                elif targets.enqueues:
-                                    if not targets.enqueued:
-                                        touched.append(targets)
-                                    targets.enqueued += done
-                                    chunk = buf[first:start]
-                                    for put in targets.enqueues:
-                                        put(chunk)
-                                    credit -= targets.cost
-                                if (special or targets.enqueues) and (
-                                    credit < 0
-                                    or (index.work > budget and not (budget := self._allow()))
-                                ):
-                                    more = True
-                                    break
-                                special = False
-                            targets = following.targets
-                            enqueue = targets.enqueue
-                            if enqueue is None:
-                                special = targets.special
-                        route = following
-                        at += route.length
-                        total += 1
+                        following = get(key := buf[at : at + width])
+                        continue
+                    route = following
+                    at += route.length
+                    total += 1
                     following = get(key := buf[at : at + width])
                 length = route.length
                 if more:
