@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _WHOSE = itemgetter(0, 1)  # speaker and whether it is vouched for
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
+_FORGIVEN = frames.BATCH, frames.ASK, frames.ANSWER
 _STEP = 16  # keys followed between two looks at the clock
 
 
@@ -190,10 +191,11 @@ class Sibling(InternalEnd):
             found, self._next = self._next or self._frames.take(), None
             if found is None:
                 return False
+            self._kind = found[0]
             try:
                 self._work = self._take(*found)
-            except Exception as error:  # noqa: BLE001  (it costs what the frame has told)
-                siblings.broker.faults.note(error, self.label)
+            except Exception as error:  # noqa: BLE001  (see there)
+                self._forgive(error)
         return False
 
     def _go_on(self, work: Iterator[None], over: Callable[[], bool]) -> bool:
@@ -202,10 +204,21 @@ class Sibling(InternalEnd):
             for _ in work:
                 if over():
                     return True
-        except Exception as error:  # noqa: BLE001  (as above)
-            self._siblings.broker.faults.note(error, self.label)
+        except Exception as error:  # noqa: BLE001  (see there)
+            self._forgive(error)
         self._work = None
         return False
+
+    def _forgive(self, error: Exception) -> None:
+        """Go on without the messages, the question or the answer of a frame that has failed.
+
+        Of anything else the next frames are not right without it: so the link ends, and all is told
+        anew on the next one.
+        """
+        if self._kind not in _FORGIVEN:
+            raise error
+        self._speakers.clear()  # one of them may have read half of it
+        self._siblings.broker.faults.note(error, self.label)
 
     def _take(self, kind: int, views: list[memoryview]) -> Iterator[None] | None:
         siblings = self._siblings

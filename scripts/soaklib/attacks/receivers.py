@@ -7,7 +7,7 @@ import socket
 from soaklib.wires import KIB, MIB, Address, frame
 
 from .attack import attack
-from .bounds import PENDING
+from .bounds import PAYLOAD, PENDING
 from .parts import READ, repeated
 from .stage import Stage
 
@@ -42,7 +42,7 @@ def many_names(stage: Stage) -> None:
     stage.flood(stage.line, [said * 10])
 
 
-@attack("large-to-1000", "max_payload", crowd=True, table=2 * PENDING)
+@attack("large-to-1000", "max_payload", crowd=True, each=PAYLOAD, table=2 * PENDING)
 def large_to_many(stage: Stage) -> None:
     """Publishes 1 MiB to 1,000 clients that read."""
     stage.crowd(1_000, stage.line, lambda _: b"sub big\n")

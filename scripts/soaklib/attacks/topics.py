@@ -6,7 +6,7 @@ from soaklib.wires import MIB, compact, over
 
 from .actors import by_rate, hub_message, lines
 from .attack import attack
-from .bounds import HUB_PENDING, TOPIC, WILDCARD
+from .bounds import DEEP_WILDCARD, HUB_PENDING, TOPIC
 from .stage import PING, Stage
 
 
@@ -100,7 +100,7 @@ def subscribe_many(stage: Stage) -> None:
     stage.flood(stage.hub, [text])
 
 
-@attack("hub-wildcards", "hub:subscribe", "max_wildcards", crowd=True, table=10_000 * WILDCARD)
+@attack("hub-wildcards", "hub:subscribe", "max_wildcards", crowd=True, table=10_000 * DEEP_WILDCARD)
 def wildcards(stage: Stage) -> None:
     """Subscribes wildcards of 32 levels, until there are 10,000, on connections that stay."""
     for first in range(0, 10_000, 100):

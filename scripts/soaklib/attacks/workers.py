@@ -15,7 +15,7 @@ from soaklib.wires import KIB, MIB, Address, frame, reset
 
 from .actors import lines
 from .attack import attack
-from .bounds import ACTOR, CACHES, HUB_PENDING, PENDING, SUBSTRING
+from .bounds import ACTOR, CACHES, HUB_PENDING, PAYLOAD, PENDING, SUBSTRING
 from .parts import packed, repeated
 from .stage import PING, Stage
 
@@ -93,7 +93,14 @@ def names(stage: Stage) -> None:
     stage.flood(stage.line, parts, count=max(2, stage.count))
 
 
-@attack("workers-large", "max_payload", daemon="workers", crowd=True, table=4 * PENDING + 2 * _LINK)
+@attack(
+    "workers-large",
+    "max_payload",
+    daemon="workers",
+    crowd=True,
+    each=2 * PAYLOAD,
+    table=4 * PENDING + 2 * _LINK,
+)
 def large(stage: Stage) -> None:
     """Publishes 1 MiB to 300 clients of all workers."""
     stage.crowd(300, stage.line, lambda _: b"sub big\n")

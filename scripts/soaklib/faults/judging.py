@@ -15,13 +15,15 @@ def cost(seen: Round, links: int) -> int:
     return len(seen.lost) + links
 
 
-def wrong(seen: Round, fired: int, links: int = 0) -> list[str]:
+def wrong(seen: Round, fired: int, links: int = 0, *, told: bool = False) -> list[str]:
     """Return what is not as it should be.
 
     Args:
         seen: by the load.
         fired: how many faults there were.
         links: how many links between daemons have ended.
+        told: whether the fault is in what workers tell each other: the messages of a frame are lost
+            with it, or those of a moment, if the link had to be made again.
     """
     found = []
     lost = cost(seen, links)
@@ -31,18 +33,22 @@ def wrong(seen: Round, fired: int, links: int = 0) -> list[str]:
         found += seen.wrong
     found += seen.stuck
     found += [f"no new connection at {door}" for door in seen.shut]
-    found += [text for one in seen.streams for text in _wrong_of(one, excused=links > 0)]
+    found += [
+        text
+        for one in seen.streams
+        for text in _wrong_of(one, excused=links > 0, told=told and fired > 0)
+    ]
     return found
 
 
-def _wrong_of(one: Seen, *, excused: bool) -> Iterator[str]:
+def _wrong_of(one: Seen, *, excused: bool, told: bool) -> Iterator[str]:
     """Yield what is not as it should be of one stream.
 
     What a link had not delivered is lost with it; and while ways change, a message may overtake
     another one that goes by a longer way.
     """
     what = f"{one.sub}<{one.stream}"
-    if one.lost and not (excused and one.far):
+    if one.lost and not told and not (excused and one.far):
         yield f"{what} misses {one.lost}: {one.samples}"
     if one.doubled:
         yield f"{what} has {one.doubled} twice: {one.samples}"

@@ -38,6 +38,7 @@ _NET = (
 # What raises there is caught, and told, by Python's logging and its TLS; the supervisor logs it.
 _TOLD = ("pubsubd.cli.logs.", "pubsubd.transport.trust._note:")
 _UNCOUNTED = ("pubsubd.daemon.workers.supervisor.", "pubsubd.daemon.workers.channel.")
+_BETWEEN = ("pubsubd.siblings.", "pubsubd.daemon.workers.")  # workers
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
@@ -307,7 +308,7 @@ class _Run:
         back = self._wait_back()
         seen: Round = self._load.ask("check", 5.0)
         links = town.links_down() - down
-        found = back + wrong(seen, fired, links)
+        found = back + wrong(seen, fired, links, told=name.startswith(_BETWEEN))
         self._tried.twice += fired > 0 and cost(seen, links) > fired
         if not all(one.alive for one in (*town.others, town.guest)):
             found.append("another daemon has ended")

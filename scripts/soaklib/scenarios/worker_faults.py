@@ -2,7 +2,8 @@
 
 As "faults", with a daemon of two workers: it is thrown in the supervisor or in one of them, in the
 functions by which they know of each other, and pass connections, links and settings. It has to
-cost no more than there, and no worker.
+cost no more than there, and no worker; but messages from one worker to another may be lost, those
+of a read, or of the second in which the two are given another link.
 """
 
 from __future__ import annotations

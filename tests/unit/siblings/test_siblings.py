@@ -367,21 +367,32 @@ def test_messages_do_not_wait_for_answers_and_late_questions_are_left_out(two):
     assert asked == []
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["at once", "in steps"])
-def test_what_fails_of_a_siblings_telling_costs_that_and_not_the_link(two, late):
-    def fail(*_: object) -> Iterator[None]:
-        raise RuntimeError("on purpose")
-
-    def fail_later(*_: object) -> Iterator[None]:
-        yield
-        raise RuntimeError("on purpose")
-
-    two[1].siblings.told[b"x"] = fail_later if late else fail
+def test_what_fails_of_messages_costs_these_and_not_the_link(two):
     two[1].say("bob", b"sub n\n")
     two.settle()
-    two[0].siblings.tell(b"x", b"")
+    delivery = two[1].broker.delivery
+    deliver, delivery.deliver = delivery.deliver, broken
     two[0].say("ann", b"pub n 1 x\n")
     two.settle()
-    assert two[1].hears("bob") == b"pub n 1 x\n"
+    delivery.deliver = deliver
+    two[0].say("ann", b"pub n 1 y\n")
+    two.settle()
+    assert two[1].hears("bob") == b"pub n 1 y\n"
     assert sum(two[1].broker.faults.counts.values()) == 1
     assert list(two[1].siblings.others) == [0]
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "in steps"])
+def test_what_fails_of_anything_else_a_sibling_tells_ends_the_link(two, late):
+    def fail_later(*_: object) -> Iterator[None]:
+        yield
+        broken()
+
+    two[1].siblings.told[b"x"] = fail_later if late else broken
+    two[0].siblings.tell(b"x", b"")
+    with pytest.raises(RuntimeError):
+        two.settle()
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("on purpose")
