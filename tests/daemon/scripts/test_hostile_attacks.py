@@ -36,7 +36,7 @@ from soaklib.pings import EVERY, Waits, pings
 from soaklib.scenarios import hostile
 from soaklib.wires import MIB, Address
 from soaklib.workers import Worker
-from tests.daemons import DEADLINE, wait_until
+from tests.daemons import DEADLINE, ROOT, wait_until
 
 MESH = {"advert", "batch", "heartbeat", "letter", "trace"}
 """What a link carries."""
@@ -98,6 +98,14 @@ def test_each_attack_says_what_it_does_in_a_line() -> None:
         assert 20 < len(attack.text) < 100, attack.name
         known = {"plain", "mesh", "users", "tls", "proxied", "workers", "many-workers"}
         assert set(attack.daemon.split()) <= known
+
+
+def test_the_manual_tells_how_many_attacks_there_are() -> None:
+    page = (ROOT / "man/pubsubd-operations.7").read_text(encoding="utf-8")
+    crowds = sum(attack.crowd for attack in ATTACKS.values())
+    text = " ".join(page.split())
+    assert f"{len(ATTACKS)} attacks by one client" in text
+    assert f"{crowds} of them also by 100 connections" in text
 
 
 # What is seen
