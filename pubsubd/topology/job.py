@@ -159,6 +159,13 @@ def _of_a_small_job(size: float) -> dict[str, str]:
     return {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(1 + int(size) // _SHUFFLED),
+        # What follows from conditions takes longer to find out than it saves, and plans that
+        # nobody reads are written down: a tenth of all processor time.
+        "spark.sql.constraintPropagation.enabled": "false",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.debug.maxToStringFields": "1",
+        # Or one task would read all of a file of some MB.
+        "spark.sql.files.openCostInBytes": str(64 * 1024),
         # Or a job would list the files, if there are more than 32.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     }

@@ -91,7 +91,7 @@ PIVOTS = 512
 """The most pivots, where it is not exact; fewer if even they are more than :data:`WORK`."""
 
 _LEAST = 32  # pivots, whatever the work
-_BLOCK = 1 << 24  # numbers in a dense matrix: 128 MiB, of which there are six
+_BLOCK = 1 << 19  # numbers in a dense matrix: 4 MiB, of which there are six, and caches have those
 
 NATIVE_COST = 20.0
 """What networkit takes for one end of a link, in ends of a link here."""
