@@ -3,9 +3,12 @@
 ``python -m pubsubd.mesh.compaction DIR SECONDS`` is run every half hour by the daemon that exports
 to ``DIR``, as a process of the lowest priority: to read a day costs seconds of processor.
 
-- The file of an hour has all its rows. It is gzip of JSON lines, in another order.
+- The file of an hour has all its rows, in another order.
 - A day that was over ``SECONDS`` ago is thinned (:mod:`pubsubd.mesh.thinning`). Its windows of
   whole hours give the same links, daemons and events as before.
+
+Both are Parquet. They are gzip of JSON lines if pyarrow is not installed, or if a row has anything
+that a daemon does not write.
 
 The rules of :mod:`pubsubd.mesh.edge_files` hold, so whoever reads the directory sees each row once.
 Files that are superseded stay for :data:`GRACE`, for those who have listed them before. A crash at
@@ -16,7 +19,6 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import json
 import os
 import sys
 import time
@@ -31,18 +33,22 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 from pubsubd.mesh.edge_files import (
-    day_name,
     day_of_day,
-    hour_name,
     hour_of_hour,
     hour_of_list,
     is_part,
     late_name,
+    packed_name,
     superseded,
     whole_name,
     write_whole,
 )
-from pubsubd.mesh.edges import COLUMNS, EdgesError, write_parquet
+from pubsubd.mesh.edges import (
+    EdgesError,
+    parse_lines,
+    read_parquet_lines,
+    write_parquet_tables,
+)
 from pubsubd.mesh.thinning import thin
 
 GRACE = 1500.0
@@ -51,8 +57,10 @@ GRACE = 1500.0
 SETTLED = 120.0
 """Seconds after which nothing is written to an hour any more."""
 
-_SORTED = 32 * 2**20  # bytes of lines that are sorted together, so that equal ones are neighbours
-FAILURES = (OSError, EOFError, zlib.error)
+CHUNK = 32 * 2**20
+"""Bytes of lines that are held and sorted together, so that equal ones are neighbours."""
+
+FAILURES = (OSError, EOFError, zlib.error, EdgesError)
 """Failures to read or write a file."""
 
 
@@ -65,8 +73,8 @@ def compact(directory: Path, detail: float, now: float) -> None:
         now: seconds since the epoch.
 
     Raises:
-        OSError, EOFError, zlib.error: a file cannot be read, written or removed. The others were
-            compacted all the same, and no row is lost.
+        OSError, EOFError, zlib.error, EdgesError: a file cannot be read, written or removed. The
+            others were compacted all the same, and no row is lost.
     """
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -127,8 +135,7 @@ def _compact_hours(directory: Path, now: float) -> Iterator[Exception]:
     names = _names(directory)
     for hour, lists in _hours(names, now).items():
         try:
-            lines = _lines(directory, lists)
-            _write(directory / hour_name(hour), names, partial(_pack, lines))
+            _write(directory, hour, names, partial(_lines, directory, lists))
         except FAILURES as error:
             yield error
 
@@ -151,28 +158,40 @@ def _compact_days(directory: Path, until: float) -> Iterator[Exception]:
     for day, files in _days(names, until).items():
         try:
             lines = thin(_lines(directory, files))
-            try:
-                empty = dict.fromkeys(COLUMNS)  # those of an earlier version lack some
-                rows = (empty | json.loads(line) for line in lines)
-                _write(directory / day_name(day, "parquet"), names, partial(write_parquet, rows))
-            except EdgesError:  # pyarrow is not installed, or a row is not a daemon's
-                _write(directory / day_name(day, "jsonl.gz"), names, partial(_pack, lines))
+            _write(directory, day, names, lambda lines=lines: lines)  # type: ignore[misc]
         except FAILURES as error:
             yield error
 
 
-def _write(path: Path, known: Sequence[str], write: Callable[[BinaryIO], object]) -> None:
-    """Write a file that supersedes others, all of which are ``known``."""
-    if write_whole(path, write):
+def _write(
+    directory: Path, period: str, known: Sequence[str], lines: Callable[[], Iterable[bytes]]
+) -> None:
+    """Write the file of an hour or a day, which supersedes others, all of which are ``known``."""
+
+    def parquet(file: BinaryIO) -> None:
+        write_parquet_tables(map(parse_lines, _chunks(lines())), file)
+
+    def jsonl(file: BinaryIO) -> None:
+        with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+            packed.writelines(_chunks(lines()))
+
+    try:
+        made = write_whole(directory / packed_name(period, "parquet"), parquet)
+    except EdgesError:  # pyarrow is not installed, or a row is not a daemon's
+        made = write_whole(directory / packed_name(period, "jsonl.gz"), jsonl)
+    if made:
         # Or lists would be lost that were written meanwhile, after a clock was turned back.
-        for name in superseded(_names(path.parent)).difference(known):
+        for name in superseded(_names(directory)).difference(known):
             with suppress(FileNotFoundError):
-                path.with_name(name).rename(path.with_name(late_name(name)))
+                (directory / name).rename(directory / late_name(name))
 
 
 def _lines(directory: Path, names: Iterable[str]) -> Iterator[bytes]:
     """Yield the lines of files; the last line of a file may lack its end."""
     for name in names:
+        if name.endswith(".parquet"):
+            yield from read_parquet_lines(directory / name)
+            continue
         with _open(directory / name) as file:
             for line in file:
                 yield line if line.endswith(b"\n") else line + b"\n"
@@ -182,18 +201,17 @@ def _open(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path) if path.suffix == ".gz" else path.open("rb"))
 
 
-def _pack(lines: Iterable[bytes], file: BinaryIO) -> None:
-    """Write lines as gzip, sorted so that the reports of an end of a link follow each other."""
-    with gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
-        held: list[bytes] = []
-        size = 0
-        for line in chain(lines, [b""]):
-            held.append(line)
-            size += len(line)
-            if size >= _SORTED or not line:
-                held.sort(key=_without_time)
-                packed.writelines(held)
-                held, size = [], 0
+def _chunks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield lines, sorted so that the reports of an end of a link follow each other."""
+    held: list[bytes] = []
+    size = 0
+    for line in chain(lines, [b""]):
+        held.append(line)
+        size += len(line)
+        if size >= CHUNK or (not line and size):
+            held.sort(key=_without_time)
+            yield b"".join(held)
+            held, size = [], 0
 
 
 def _without_time(line: bytes) -> bytes:

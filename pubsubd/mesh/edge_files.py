@@ -2,13 +2,12 @@
 
 ======================================= =====================================================
 ``edges-<yyyymmdd>T<hhmmss.mmm>Z.jsonl`` one edge list
-``edges-<yyyymmdd>T<hh>Z.jsonl.gz``      all of an hour
-``edges-<yyyymmdd>Z.parquet``            what a day needs, see :mod:`pubsubd.mesh.compaction`;
-                                         ``.jsonl.gz`` where pyarrow is not installed
+``edges-<yyyymmdd>T<hh>Z.parquet``       all of an hour
+``edges-<yyyymmdd>Z.parquet``            what a day needs, see :mod:`pubsubd.mesh.compaction`
 ======================================= =====================================================
 
-All times are UTC. The order of the names is that of the times, and a file sorts after those that
-it supersedes.
+The last two end with ``.jsonl.gz`` where pyarrow is not installed. All times are UTC. The order of
+the names is that of the times, and a file sorts after those that it supersedes.
 
 Invariants:
 
@@ -34,9 +33,12 @@ from pubsubd.mesh.edges import Row, format_row
 STALE = 3600.0
 """Seconds after which a file that is not complete will not be any more."""
 
+PACKED = ("parquet", "jsonl.gz")
+"""Endings of the files of hours and days."""
+
 _LIST = re.compile(r"edges-([0-9]{8}T[0-9]{2})[0-9]{4}\.[0-9]{3}Z\.jsonl").fullmatch
 _LATE = re.compile(r"edges-[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-late\.jsonl").fullmatch
-_HOUR = re.compile(r"edges-([0-9]{8}T[0-9]{2})Z\.jsonl\.gz").fullmatch
+_HOUR = re.compile(r"edges-([0-9]{8}T[0-9]{2})Z\.(?:jsonl\.gz|parquet)").fullmatch
 _DAY = re.compile(r"edges-([0-9]{8})Z\.(?:jsonl\.gz|parquet)").fullmatch
 
 
@@ -97,14 +99,9 @@ def superseded(names: Iterable[str]) -> set[str]:
     return found
 
 
-def day_name(day: str, ending: str) -> str:
-    """Return the name of the file for a day: ``20261128``."""
-    return f"edges-{day}Z.{ending}"
-
-
-def hour_name(hour: str) -> str:
-    """Return the name of the file with all of an hour: ``20261128T06``."""
-    return f"edges-{hour}Z.jsonl.gz"
+def packed_name(period: str, ending: str) -> str:
+    """Return the name of the file for a day or an hour: ``20261128``, ``20261128T06``."""
+    return f"edges-{period}Z.{ending}"
 
 
 def list_name(now: float) -> str:
@@ -184,7 +181,7 @@ class Exporter:
     def _free_name(self, now: float) -> str:
         name = list_name(now)
         hour = hour_of_list(name) or ""
-        over = (hour_name(hour), *(day_name(hour[:8], one) for one in ("parquet", "jsonl.gz")))
+        over = (packed_name(one, end) for one in (hour, hour[:8]) for end in PACKED)
         late = any(os.path.lexists(self._directory / one) for one in over)
         return late_name(name) if late else name
 

@@ -19,7 +19,7 @@ import trio.testing
 
 from pubsubd.daemon import run as daemon
 from pubsubd.mesh import dial
-from pubsubd.mesh.edge_files import Exporter, hour_name, hour_of_list
+from pubsubd.mesh.edge_files import PACKED, Exporter, hour_of_list, packed_name
 from pubsubd.mesh.exporting import Export
 from pubsubd.mesh.handshakes import Handshakes
 from pubsubd.mesh.settings import read_settings
@@ -212,7 +212,7 @@ def test_edge_lists_are_written_and_those_of_past_hours_compacted(
     broken = Exporter(directory).write([row()], time.time() - 10 * 86_400)
     hour = hour_of_list(broken.name)
     assert hour
-    broken.rename(directory / hour_name(hour))
+    broken.rename(directory / packed_name(hour, "jsonl.gz"))
     one = start("--node", "a", "--export-edges", str(directory), "--export-interval", "0.05")
     start("--node", "b", "--peer", f"127.0.0.1:{one.address[1]}")
 
@@ -225,7 +225,8 @@ def test_edge_lists_are_written_and_those_of_past_hours_compacted(
     assert {(row["src"], row["dst"], row["state"]) for row in rows()} == {("b", "a", "up")}
     hour = hour_of_list(earlier.name)
     assert hour
-    wait_until((directory / hour_name(hour)).exists, "an hour is compacted")
+    made = [directory / packed_name(hour, ending) for ending in PACKED]
+    wait_until(lambda: any(one.exists() for one in made), "an hour is compacted")
     assert "Not a gzipped file" in one.wait_log("event=compaction-failed")
 
 

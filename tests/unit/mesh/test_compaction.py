@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
 import os
 import sys
@@ -17,12 +18,24 @@ import pytest
 from pubsubd.mesh import compaction
 from pubsubd.mesh.compaction import GRACE, SETTLED, compact, is_due
 from pubsubd.mesh.edge_files import Exporter, superseded
-from pubsubd.mesh.edges import COLUMNS, REQUIRED
+from pubsubd.mesh.edges import COLUMNS, REQUIRED, EdgesError, read_parquet_lines
 from tests.rows import row
 
 MIDNIGHT = datetime(2026, 11, 28, tzinfo=UTC).timestamp()
 HOUR, DAY = 3600.0, 86_400.0
 ALL = 1e9  # seconds: no day is thinned
+ENDINGS = ("parquet", "jsonl.gz")
+
+
+@pytest.fixture(params=ENDINGS, autouse=True)
+def ending(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What files of hours and days end with: with and without pyarrow."""
+    if request.param == "jsonl.gz":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    elif importlib.util.find_spec("pyarrow") is None:
+        pytest.skip("pyarrow is not installed")
+    ending: str = request.param
+    return ending
 
 
 def text(at: float) -> str:
@@ -43,10 +56,17 @@ def seen(directory: Path, listed: list[str] | None = None) -> Counter[str]:
     names = files(directory) if listed is None else listed
     found: Counter[str] = Counter()
     for name in sorted(set(names) - superseded(names)):
-        if not name.startswith("."):
+        if name.endswith("parquet"):
+            found += Counter(line.rstrip() for line in read_parquet_lines(directory / name))
+        elif not name.startswith("."):
             data = (directory / name).read_bytes()
             found += Counter((gzip.decompress(data) if name.endswith("gz") else data).splitlines())
     return found
+
+
+def packed(directory: Path, period: str = "2026*T*") -> list[Path]:
+    """The files of hours."""
+    return sorted(one for end in ENDINGS for one in directory.glob(f"edges-{period}Z.{end}"))
 
 
 @pytest.fixture
@@ -61,21 +81,21 @@ def set_age(path: Path, now: float, age: float) -> None:
     os.utime(path, (now - age, now - age))
 
 
-def test_the_lists_of_an_hour_become_a_file_and_are_removed_later(hour: Path) -> None:
+def test_the_lists_of_an_hour_become_a_file_and_are_removed_later(hour: Path, ending: str) -> None:
     before = seen(hour)
     now = MIDNIGHT + HOUR + SETTLED
     compact(hour, ALL, now - 1)  # a slow disk may still be writing one
     assert len(files(hour)) == 5
     compact(hour, ALL, now)
-    packed = hour / "edges-20261128T00Z.jsonl.gz"
+    made = hour / f"edges-20261128T00Z.{ending}"
     assert len(files(hour)) == 6
     assert seen(hour) == before
     for age, left in ((GRACE - 1, 6), (GRACE, 2)):
-        set_age(packed, now, age)
+        set_age(made, now, age)
         compact(hour, ALL, now)
         assert len(files(hour)) == left
         assert seen(hour) == before
-    assert files(hour) == [packed.name, "edges-20261128T010000.000Z.jsonl"]
+    assert files(hour) == [made.name, "edges-20261128T010000.000Z.jsonl"]
 
 
 def test_nothing_is_due_until_an_hour_is_over_and_after_it_is_done(hour: Path) -> None:
@@ -84,7 +104,7 @@ def test_nothing_is_due_until_an_hour_is_over_and_after_it_is_done(hour: Path) -
     assert is_due(hour, ALL, now)
     compact(hour, ALL, now)
     assert is_due(hour, ALL, now)  # the lists have to be removed
-    set_age(hour / "edges-20261128T00Z.jsonl.gz", now, GRACE)
+    set_age(packed(hour)[0], now, GRACE)
     compact(hour, ALL, now)
     assert not is_due(hour, ALL, now)
     assert is_due(hour, 0, MIDNIGHT + DAY + HOUR)
@@ -96,23 +116,23 @@ def test_who_has_listed_the_directory_before_finds_all_files(hour: Path) -> None
     assert seen(hour, listed) == before
 
 
-def test_an_hour_is_left_alone_while_a_list_of_it_is_being_written(hour: Path) -> None:
+def test_an_hour_is_left_alone_while_a_list_of_it_is_being_written(hour: Path, ending: str) -> None:
     part = hour / ".edges-20261128T005959.999Z.jsonl.part"
     part.touch()
     compact(hour, 0, MIDNIGHT + 2 * DAY)
-    assert "edges-20261128T00Z.jsonl.gz" not in files(hour)
+    assert f"edges-20261128T00Z.{ending}" not in files(hour)
     part.rename(hour / part.name[1:-5])
     compact(hour, ALL, MIDNIGHT + 2 * DAY)
-    assert "edges-20261128T00Z.jsonl.gz" in files(hour)
+    assert f"edges-20261128T00Z.{ending}" in files(hour)
 
 
 def test_a_list_that_appears_while_its_hour_is_compacted_is_not_lost(
-    hour: Path, monkeypatch: pytest.MonkeyPatch
+    hour: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = compaction.write_whole
 
     def write(path: Path, how: Any) -> bool:
-        if path.name.startswith("edges-20261128T00"):
+        if path.name == f"edges-20261128T00Z.{ending}":
             export(path.parent, MIDNIGHT + 7 * 60)  # a clock was turned back
         return real(path, how)
 
@@ -128,45 +148,80 @@ def days(directory: Path) -> Path:
     return directory
 
 
-def test_rows_of_an_earlier_version_lack_columns(tmp_path: Path, parquet: Any) -> None:
+def test_rows_of_an_earlier_version_lack_columns(tmp_path: Path, ending: str) -> None:
     old = {name: value for name, value in row().items() if name in REQUIRED}
     line = json.dumps(old).encode() + b"\n"
     Exporter(tmp_path).write_lines(line, MIDNIGHT)
     compact(tmp_path, 0, MIDNIGHT + 4 * DAY)
-    (one,) = parquet.read_table(tmp_path / "edges-20261128Z.parquet").to_pylist()
-    assert list(one) == list(COLUMNS)
-    assert one["version"] is None
+    assert files(tmp_path)[-1] == f"edges-20261128Z.{ending}"
+    (one,) = map(json.loads, seen(tmp_path))
+    assert {name: one.get(name) for name in COLUMNS} == dict.fromkeys(COLUMNS) | old
 
 
-@pytest.mark.usefixtures("parquet")
-def test_a_day_that_is_old_enough_becomes_a_parquet_file(tmp_path: Path, parquet: Any) -> None:
+def test_a_day_that_is_old_enough_becomes_a_file(tmp_path: Path, ending: str) -> None:
     now = MIDNIGHT + 4 * DAY
-    compact(days(tmp_path), 3 * DAY + 1, now)
-    assert not list(tmp_path.glob("*.parquet"))
-    compact(tmp_path, 3 * DAY, now)
-    (path,) = tmp_path.glob("*.parquet")
-    assert path.name == "edges-20261128Z.parquet"
-    rows = parquet.read_table(path).to_pylist()
-    assert sorted({f"{one['ts']:%H}" for one in rows}) == [f"{at:02d}" for at in range(0, 24, 3)]
-    assert len(rows) == 16
-    assert superseded(files(tmp_path)) >= {f"edges-20261128T{at:02d}Z.jsonl.gz" for at in (0, 21)}
-
-
-def test_without_pyarrow_a_day_is_json_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
     before = seen(days(tmp_path))
-    compact(tmp_path, DAY, MIDNIGHT + 4 * DAY)
-    assert "edges-20261128Z.jsonl.gz" in files(tmp_path)
+    compact(tmp_path, 3 * DAY + 1, now)
+    assert not packed(tmp_path, "20261128")
+    compact(tmp_path, 3 * DAY, now)
+    (path,) = packed(tmp_path, "20261128")
+    assert path.name == f"edges-20261128Z.{ending}"
+    assert seen(tmp_path) == before
+    assert superseded(files(tmp_path)) >= {
+        f"edges-20261128T{at:02d}Z.{ending}" for at in range(0, 24, 3)
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        json.dumps(row(since="yesterday")).encode(),
+        json.dumps(row(messages=1.5)).encode(),
+        json.dumps(row(observer=None)).encode(),
+        json.dumps(row(version="\xe4"), ensure_ascii=False).encode("latin-1"),
+        json.dumps(row()).encode()[:-9],
+    ],
+)
+def test_hours_that_parquet_does_not_take_are_kept_as_json_lines(
+    tmp_path: Path, line: bytes
+) -> None:
+    Exporter(tmp_path).write_lines(line + b"\n", MIDNIGHT)
+    before = seen(tmp_path)
+    compact(tmp_path, ALL, MIDNIGHT + 4 * DAY)
+    assert [one.name for one in packed(tmp_path)] == ["edges-20261128T00Z.jsonl.gz"]
     assert seen(tmp_path) == before
 
 
-@pytest.mark.usefixtures("parquet")
-def test_rows_that_parquet_does_not_take_are_kept_as_json_lines(tmp_path: Path) -> None:
-    Exporter(tmp_path).write([row(since="yesterday")], MIDNIGHT)
+def test_a_large_hour_is_compacted_piece_by_piece(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So memory does not grow with it."""
+    monkeypatch.setattr(compaction, "CHUNK", 1000)
+    for minute in range(9):
+        export(tmp_path, MIDNIGHT + 60 * minute, 7)
+    before = seen(tmp_path)
+    compact(tmp_path, ALL, MIDNIGHT + DAY)
+    assert packed(tmp_path)
+    assert seen(tmp_path) == before
+    if ending == "parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        assert parquet.read_metadata(packed(tmp_path)[0]).num_row_groups > 9
+
+
+def test_an_hour_in_parquet_waits_while_pyarrow_is_not_installed(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if ending != "parquet":
+        pytest.skip("about Parquet")
+    before = seen(days(tmp_path))
+    compact(tmp_path, ALL, MIDNIGHT + 4 * DAY)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(EdgesError, match="Parquet needs pyarrow"):
+            compact(tmp_path, 0, MIDNIGHT + 4 * DAY)
     compact(tmp_path, 0, MIDNIGHT + 4 * DAY)
-    assert files(tmp_path)[-1] == "edges-20261128Z.jsonl.gz"
+    assert len(packed(tmp_path, "202611[0-9][0-9]")) == 2
+    assert seen(tmp_path) == before
 
 
 def crash_at(step: int) -> Iterator[pytest.MonkeyPatch]:
@@ -188,14 +243,16 @@ def crash_at(step: int) -> Iterator[pytest.MonkeyPatch]:
 
 
 @pytest.mark.parametrize("step", range(0, 40, 3))
-def test_a_crash_at_any_point_is_healed_by_the_next_run(tmp_path: Path, step: int) -> None:
+def test_a_crash_at_any_point_is_healed_by_the_next_run(
+    tmp_path: Path, step: int, ending: str
+) -> None:
     days(tmp_path)
     before = seen(tmp_path)
     now = MIDNIGHT + 3 * DAY
     for _ in crash_at(step):
         try:
             compact(tmp_path, ALL, now)
-            for path in tmp_path.glob("*.gz"):
+            for path in packed(tmp_path):
                 set_age(path, now, GRACE)
             compact(tmp_path, ALL, now)
         except KeyboardInterrupt:
@@ -205,17 +262,17 @@ def test_a_crash_at_any_point_is_healed_by_the_next_run(tmp_path: Path, step: in
     Exporter(tmp_path).remove_old(now, 10 * DAY, 2**30)
     for _ in range(2):
         compact(tmp_path, ALL, now)
-        for path in tmp_path.glob("*.gz"):
+        for path in packed(tmp_path):
             set_age(path, now, GRACE)
     compact(tmp_path, ALL, now)
     assert seen(tmp_path) == before
-    assert {name.partition(".")[2] for name in files(tmp_path)} == {"jsonl.gz"}
+    assert {name.partition(".")[2] for name in files(tmp_path)} == {ending}
 
 
-def test_one_file_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+def test_one_file_that_cannot_be_read_costs_no_other(tmp_path: Path, ending: str) -> None:
     days(tmp_path)
-    (tmp_path / "edges-20261127T00Z.jsonl.gz").write_bytes(b"no gzip")
-    with pytest.raises(OSError, match="gzip"):
+    (tmp_path / f"edges-20261127T00Z.{ending}").write_bytes(b"no such file")
+    with pytest.raises((OSError, EdgesError), match=r"gzip|edges-20261127T00Z\.parquet: "):
         compact(tmp_path, 0, MIDNIGHT + 3 * DAY)
     assert len(list(tmp_path.glob("edges-2026112[89]Z.*"))) == 2
     assert not list(tmp_path.glob("edges-20261127Z.*"))

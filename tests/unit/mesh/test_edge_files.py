@@ -202,7 +202,9 @@ def test_an_old_file_that_cannot_be_removed_is_told(
 # Compacted files
 
 
-@pytest.mark.parametrize("compacted", [HOUR, DAY, "edges-20261128Z.jsonl.gz"])
+@pytest.mark.parametrize(
+    "compacted", [HOUR, DAY, HOUR.replace("jsonl.gz", "parquet"), "edges-20261128Z.jsonl.gz"]
+)
 def test_a_list_whose_time_was_compacted_gets_a_name_that_is_not_superseded(
     tmp_path: Path, compacted: str
 ) -> None:

@@ -54,9 +54,10 @@ def test_what_is_hidden_is_left_out(exported: Path) -> None:
     assert names(exported) == before
 
 
+@pytest.mark.usefixtures("parquet")
 def test_each_row_is_read_once_while_its_file_is_being_compacted(exported: Path) -> None:
     compact(exported / "a", 0, MIDNIGHT.timestamp() + 7200 + SETTLED)
-    assert names(exported)[:2] == ["a/edges-20261128T00Z.jsonl.gz", "a/edges-20261128T01Z.jsonl.gz"]
+    assert names(exported)[:2] == ["a/edges-20261128T00Z.parquet", "a/edges-20261128T01Z.parquet"]
     assert len(names(exported)) == 2 + 3
     assert len(list((exported / "a").iterdir())) == 2 + 3
 
