@@ -1,7 +1,8 @@
 """Is the analysis of a mesh as fast and as small as it is meant to be?
 
-    scripts/bench topology                      all cases, 15 minutes on 2 cores
+    scripts/bench topology                      all cases but "year", 15 minutes on 2 cores
     scripts/bench topology start gnutella       some of them
+    scripts/bench topology year                 15 minutes more
     scripts/bench topology --list               what there is
     scripts/bench topology --check              status 3 if a target is missed
 
@@ -75,6 +76,7 @@ class Case:
     name: str
     title: str
     targets: tuple[Target, ...]
+    long: bool = False
 
 
 CASES = {
@@ -110,6 +112,12 @@ CASES = {
             "distributed",
             "5.6 million links, all workers",
             (Target("total", 480, "s"), Target("memory", 10, "GiB")),
+        ),
+        Case(
+            "year",
+            "a year of the folders of 50 daemons, with a file for each day, then each hour",
+            (Target("folders", 2, "GiB"), Target("total", 600, "s"), Target("memory", 6, "GiB")),
+            long=True,
         ),
     )
 }
@@ -222,6 +230,7 @@ class Bench:
             "windows": self._windows,
             "local": self._local,
             "distributed": self._distributed,
+            "year": self._year,
         }
         return cases[name]()
 
@@ -294,6 +303,11 @@ class Bench:
         data = self._data("links", round(5_600_000 * self._scale))
         return self._best(str(data), "--local-edges", "1000000" if self._scale == 1 else "0")
 
+    def _year(self) -> dict[str, float]:
+        data = self._data("year", max(3, round(365 * self._scale)))
+        size = sum(path.stat().st_size for path in data.rglob("edges-*"))
+        return {"folders": size / 2**30} | self._best(str(data))
+
 
 def _gnutella() -> Path:
     folder = os.environ.get("PUBSUBD_TOPOLOGIES", str(_ROOT.parent / "shared" / "data"))
@@ -308,7 +322,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bench topology", description=(__doc__ or "").partition("\n\n")[0]
     )
-    parser.add_argument("case", nargs="*", help="which cases (see --list); all if none")
+    parser.add_argument("case", nargs="*", help="which ones (see --list); all but year if none")
     parser.add_argument("--list", action="store_true", help="list the cases and end")
     parser.add_argument("--runs", type=int, default=3, help="of the short cases (%(default)s)")
     parser.add_argument(
@@ -337,7 +351,7 @@ def main(arguments: Sequence[str]) -> int:
     results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="pubsubd-bench-") as scratch:
         bench = Bench(options.python, Path(scratch), options.runs, options.scale)
-        for name in options.case or CASES:
+        for name in options.case or [name for name, case in CASES.items() if not case.long]:
             case = CASES[name]
             try:
                 results[name] = bench.measure(name)

@@ -1,6 +1,6 @@
 """Inputs for the cases of topology, made by the interpreter that analyses them.
 
-    python topologydata.py KIND TARGET NUMBER      KIND: mesh, windows, links
+    python topologydata.py KIND TARGET NUMBER      KIND: mesh, windows, links, year
 
 The same arguments make the same files.
 """
@@ -12,12 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from pubsubd.mesh.edge_files import Exporter, list_name, packed_name
+from pubsubd.mesh.edges import COLUMNS, write_parquet_tables
+
 _BEGAN = 1_790_000_000_000  # milliseconds since the epoch
 _DAEMONS, _LINKS, _REPORTS = 300, 1_000, 10
-_HOUR = 3_600_000
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 
 
 def make_mesh(target: Path, daemons: int) -> None:
@@ -123,7 +129,117 @@ def make_links(target: Path, links: int) -> None:
             pyarrow.csv.write_csv(pa.table({"src": src, "dst": dst}), file, options)
 
 
+def make_year(target: Path, days: int) -> None:
+    """Write the folders of 50 daemons with 100 links, each of which breaks twice a week.
+
+    All of them export once a minute and have compacted: all days but the last two, the hours of
+    these, and nothing yet of the last half hour.
+    """
+    mesh = _Mesh(50, days * _DAY)
+    last = mesh.began + days * _DAY
+    for daemon in range(mesh.daemons):
+        folder = target / f"daemon-{daemon:02}"
+        folder.mkdir(parents=True)
+        for day in range(mesh.began, last - 2 * _DAY, _DAY):
+            _write(folder / packed_name(_stamp(day)[:8], "parquet"), mesh.thinned(daemon, day))
+        for hour in range(max(mesh.began, last - 2 * _DAY), last, _HOUR):
+            _write(folder / packed_name(_stamp(hour)[:11], "parquet"), mesh.lists(daemon, hour, 60))
+        for minute in range(30):
+            at = last + minute * _MINUTE
+            rows = mesh.lists(daemon, at, 1)
+            for name in ("ts", "since"):
+                texts = pc.strftime(rows[name], "%Y-%m-%dT%H:%M:%SZ")
+                rows = rows.set_column(rows.column_names.index(name), name, texts)
+            Exporter(folder).write(rows.to_pylist(), at / 1000)
+
+
+def _stamp(at: int) -> str:
+    """Return a time as it is in names: ``20261128T063000.000Z``."""
+    return list_name(at / 1000).removeprefix("edges-")
+
+
+def _write(path: Path, rows: pa.Table) -> None:
+    with path.open("xb") as file:
+        write_parquet_tables([rows], file)
+
+
+class _Mesh:
+    """A ring with chords, and the sessions of its links for so many milliseconds, and a day."""
+
+    def __init__(self, daemons: int, length: int) -> None:
+        self.daemons = daemons
+        self.began = _BEGAN // _DAY * _DAY
+        self._rng = rng = np.random.default_rng(daemons)
+        self._names = pa.array([f"daemon-{number:02}.example:9014" for number in range(daemons)])
+        ring = np.arange(daemons)
+        self._tails = np.concatenate([ring, ring])
+        self._heads = np.concatenate([(ring + 1) % daemons, (ring + 7) % daemons])
+        links = len(self._tails)
+        self._offsets = rng.integers(0, _MINUTE, daemons)
+        # Times of all links one after the other, apart from each other.
+        self._apart = 2 * (length + 10 * _DAY)
+        up = rng.exponential(3.5 * _DAY, (links, 8 + length // _DAY))
+        down = rng.uniform(5_000, 900_000, up.shape)
+        ends = np.cumsum(np.stack([up, down], 2).reshape(links, -1), 1).astype(np.int64)
+        base = (np.arange(links) * self._apart)[:, None]
+        ends = np.minimum(ends, self._apart - 1) + base
+        self._starts = np.concatenate([base, ends[:, 1:-1:2]], 1).reshape(-1)
+        self._stops = ends[:, ::2].reshape(-1)
+
+    def lists(self, daemon: int, begin: int, count: int) -> pa.Table:
+        """Return the rows of the lists that a daemon exports in some minutes."""
+        at = begin - self.began + np.arange(count) * _MINUTE + self._offsets[daemon]
+        links = np.arange(len(self._tails))
+        return self._rows(np.repeat(links, count), np.tile(at, len(links)))
+
+    def thinned(self, daemon: int, day: int) -> pa.Table:
+        """Return what a daemon keeps of a day: see :mod:`pubsubd.mesh.thinning`."""
+        offset, begin = int(self._offsets[daemon]), day - self.began
+        lasts = begin + np.arange(1, 25) * _HOUR - _MINUTE + offset
+        at = np.concatenate([[begin + offset], lasts])
+        links = np.arange(len(self._tails))
+        pairs = [(np.repeat(links, len(at)), np.tile(at, len(links)))]
+        # The first list with each session, and the last one before and the first one after its end.
+        for times, later in ((self._starts, 1), (self._stops, 0), (self._stops, 1)):
+            link, time = np.divmod(times, self._apart)
+            listed = ((time - offset) // _MINUTE + later) * _MINUTE + offset
+            some = (listed >= begin) & (listed < begin + _DAY)
+            pairs.append((link[some], listed[some]))
+        return self._rows(*(np.concatenate(one) for one in zip(*pairs, strict=True)))
+
+    def _rows(self, link: np.ndarray, at: np.ndarray) -> pa.Table:
+        """Return the rows of both ends of links at times, counted from the beginning."""
+        place = np.searchsorted(self._starts, link * self._apart + at, "right") - 1
+        starts, stops = (one[place] - link * self._apart for one in (self._starts, self._stops))
+        up = at < stops
+        age = np.where(up, at, stops) - starts
+        end = np.repeat([0, 1], len(link))
+        link, at, up, age = (np.tile(one, 2) for one in (link, at, up, age))
+        since = np.where(up, np.tile(starts, 2), np.tile(stops, 2))
+        src, dst = self._tails[link], self._heads[link]
+        observer = np.where(end == 0, src, dst)
+        count = len(link)
+        time = pa.timestamp("ms", "UTC")
+        columns = {
+            "ts": pa.array(self.began + at, time),
+            "mesh": pa.array(["bench"] * count),
+            "observer": self._names.take(pa.array(observer)),
+            "src": self._names.take(pa.array(src)),
+            "dst": self._names.take(pa.array(dst)),
+            "state": pc.if_else(pa.array(up), "up", "down"),
+            "since": pa.array(self.began + since, time),
+            "rtt_ms": pa.array(np.round(self._rng.gamma(2, 5, count), 3), mask=~up),
+            "messages": pa.array(age // 100),
+            "bytes": pa.array(age // 100 * 64),
+            "address": self._names.take(pa.array(observer)),
+            "version": pa.array(["1.0.0"] * count),
+        }
+        nothing = pa.nulls(count)
+        table = pa.table({name: columns.get(name, nothing) for name in COLUMNS})
+        return table.sort_by([(name, "ascending") for name in ("observer", "src", "dst", "ts")])
+
+
 if __name__ == "__main__":
-    {"mesh": make_mesh, "windows": make_windows, "links": make_links}[sys.argv[1]](
-        Path(sys.argv[2]), int(sys.argv[3])
-    )
+    {"mesh": make_mesh, "windows": make_windows, "links": make_links, "year": make_year}[
+        sys.argv[1]
+    ](Path(sys.argv[2]), int(sys.argv[3]))
