@@ -135,7 +135,11 @@ class LargeFrames:
                 delivery.sampler.read(peer, key, 1)
         targets, frames = route.targets, Pieces(pieces)
         receivers = targets.peers
-        if isinstance(targets, CopyTargets) or len(receivers) > _AT_ONCE:
+        if (
+            isinstance(targets, CopyTargets)
+            or len(receivers) > _AT_ONCE
+            or any(receiver.render is not None for receiver in receivers)  # by the clock
+        ):
             whole = frames.whole()
             delivery.deliver(targets, route, whole, 0, len(whole), count)
             if not peer.echo:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsubd.access.rules import Permission
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.publish_filter import PublishFilter
-from pubsubd.protocol.limits import KIB, LARGE, READ_SIZE, Limits
+from pubsubd.broker.turn import Turn
+from pubsubd.protocol.limits import KIB, LARGE, READ_SIZE, TURN, Limits
 from pubsubd.routing.outbox import Pieces
 from tests.tables import Table
 
@@ -78,6 +81,22 @@ def test_a_frame_that_the_hot_loop_meets_is_not_copied_from_its_second_read_on()
     sent.chunks.clear()
     sent.table.say("pub", rest := FRAME[1000:] + 2 * FRAME)
     assert sent.pieces()[-1] is rest
+
+
+def test_those_who_render_messages_get_large_ones_by_the_clock_too() -> None:
+    sent = Sent()
+    sent.table.join("b")
+    sent.table.say("b", b"sub n\n")
+    sent.table.peers["a"].render = lambda data: not sent.chunks.append(data)
+    sent.table.broker.delivery.turn = Turn(itertools.count(0.0, 2 * TURN).__next__)
+    sent.table.broker.receive(sent.peer, FRAME)
+    delivery = sent.table.broker.delivery
+    assert delivery.unsent  # what is left is for further turns
+    delivery.turn = Turn(clock=lambda: 0.0)
+    delivery.send_some()
+    assert not delivery.unsent
+    assert sent.table.hears("b") == FRAME
+    assert sent.chunks == [FRAME]
 
 
 def test_what_may_not_be_published_is_refused_once_for_each_frame() -> None:
