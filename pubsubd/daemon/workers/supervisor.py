@@ -124,6 +124,7 @@ class Supervisor:
         self._faults = Faults()
         self._bound: list[BoundSocket] = []
         self._unlinked: set[tuple[int, int]] = set()  # pairs of workers whose link has ended
+        self._link_at: dict[tuple[int, int], float] = {}  # pair -> when it may have another one
         self._accepting: set[int] = set()  # indexes of the sockets that are looked at
         self._paused_until = 0.0
         self._numbers = itertools.count(1)
@@ -237,8 +238,9 @@ class Supervisor:
                 log.error("event=worker-silent worker=%d pid=%d", worker.number, worker.pid)
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.heard = now
-        unlinked, self._unlinked = self._unlinked, set()
-        for pair in unlinked:
+        for pair in [one for one in self._unlinked if now >= self._link_at.get(one, 0.0)]:
+            self._unlinked.discard(pair)
+            self._link_at[pair] = now + _TICK
             if all(self._workers[one].ready for one in pair) and not self._ending:
                 log.error("event=link-lost workers=%d,%d", *pair)
                 self._link(*(self._workers[one] for one in pair))
