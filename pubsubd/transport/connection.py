@@ -408,11 +408,12 @@ class Connection(Output):
         """Return what the next turn is likely to cost, if that is much, by the last few.
 
         It may have been somebody else who had the processor meanwhile. So after a turn that seems
-        to have taken long, the processor's time is looked at, too, which costs too much to be
-        asked for at each read.
+        to have taken long, the processor's time is looked at for a while, which costs too much to
+        be asked for at each read.
         """
-        self._watched = now + _WATCHED
         took = thread_time() - cpu if cpu else 0.0
+        if not cpu or took > _HEAVY / 2:
+            self._watched = now + _WATCHED
         if took > LONG_TURN:
             self._paused = now + min(PAUSE * took, MAX_PAUSE)
         ended = more or self._broker.delivery.unsent  # before its work, or before all was sent

@@ -686,6 +686,29 @@ async def test_turns_are_no_longer_short_when_one_has_not_sent_to_all_receivers(
     assert lengths.count(0.001) == 1
 
 
+async def test_the_processor_s_time_is_not_asked_for_once_turns_are_known_to_be_short(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = 0
+
+    def thread_time() -> float:
+        nonlocal calls
+        calls += 1
+        return 1.0
+
+    monkeypatch.setattr(session, "thread_time", thread_time)
+    monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
+    monkeypatch.setattr(session, "EAGER", 0.0)
+    async with gather(LIMITS) as crowd:
+        one = crowd.join()
+        for _ in range(10):
+            await ask(one)
+        before = calls
+        for _ in range(10):
+            await ask(one)
+    assert 0 < before == calls
+
+
 @pytest.mark.parametrize(
     ("took", "pause"),
     [(LONG_TURN / 2, None), (2 * LONG_TURN, 2 * LONG_TURN * PAUSE), (9.0, MAX_PAUSE)],
