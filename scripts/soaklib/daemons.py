@@ -254,10 +254,10 @@ class Daemon:
             return None
 
     def kill(self) -> None:
-        """End it, whatever it does."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+        """End it and its workers, whatever they do."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # it is the first of its group
+        self.process.wait()
 
     def stop(self) -> int | None:
         """End it as a supervisor does; return its exit status, None if it had to be killed."""

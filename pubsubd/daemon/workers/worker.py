@@ -439,8 +439,8 @@ class Worker:
         if self._number == 0:
             reloader.server.tasks.start("files of the settings", partial(status.watch, always=True))
         async for descriptor in self._configs:
-            config = own_config(_read_config(descriptor), self._number)
             try:
+                config = own_config(_read_config(descriptor), self._number)
                 prepared = await trio.to_thread.run_sync(
                     partial(check, config, self.all_bound), abandon_on_cancel=True
                 )
@@ -448,6 +448,9 @@ class Worker:
                 await status.look()
             except ConfigError as error:
                 self._channel.say("failed", str(error))
+            except Exception as error:  # noqa: BLE001  (the supervisor waits for an answer)
+                place = reloader.server.broker.faults.note(error, "reload")
+                self._channel.say("failed", f"a fault of the daemon's own, at {place}")
             else:
                 self._channel.say("reloaded")
 

@@ -37,7 +37,9 @@ _NET = (
 )
 # What raises there is caught, and told, by Python's logging and its TLS; the supervisor logs it.
 _TOLD = ("pubsubd.cli.logs.", "pubsubd.transport.trust._note:")
-_UNCOUNTED = ("pubsubd.daemon.workers.supervisor.", "pubsubd.daemon.workers.channel.")
+_UNCOUNTED = tuple(
+    f"pubsubd.daemon.workers.{module}." for module in ("supervisor", "rereading", "channel")
+)
 _BETWEEN = ("pubsubd.siblings.", "pubsubd.daemon.workers.")  # workers
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
