@@ -57,8 +57,10 @@ GRACE = 1500.0
 SETTLED = 120.0
 """Seconds after which nothing is written to an hour any more."""
 
-CHUNK = 32 * 2**20
-"""Bytes of lines that are held and sorted together, so that equal ones are neighbours."""
+CHUNK = 8 * 2**20
+"""Bytes of lines that are held and sorted together, so that equal ones are neighbours.
+
+With four times as many, an hour of 500 daemons is 1 % smaller and takes 80 MB of memory more."""
 
 FAILURES = (OSError, EOFError, zlib.error, EdgesError)
 """Failures to read or write a file."""
