@@ -46,7 +46,7 @@ from .workers import Told
 
 _BLOCKED = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _ANSWERS = re.compile(rb'"success":(true|false)')
-_QUIET = 5.0  # seconds without anything after which what is missing is lost
+_QUIET = 30.0  # seconds without anything after which what is missing is lost
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchlib.websocket import TEXT, client_frame, upgrade
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which something that is waited for will not come any more."""
 
 KIB = 1024

@@ -49,8 +49,9 @@ _FEW = 3  # functions in which a short run throws
 _SOON, _LATE = 2.0, 11.0  # seconds to wait for a function to be called; some are every ten
 _EXPORTED = 4.0  # seconds since the last edge list
 _RESTARTED, _WEARY = 35.0, 2.0  # seconds until a task that has failed runs, and too many of them
-_GREETED = 30.0  # seconds until all hear each other
-_BACK = 10.0  # seconds until all is as it was
+_HEARD = 30.0  # seconds until those who stay have heard what is published
+_GREETED = 60.0  # seconds until all hear each other
+_BACK = 30.0  # seconds until all is as it was
 _LINKED = 35.0  # seconds until the others dial again, after many links that did not last
 
 
@@ -167,7 +168,7 @@ class _Run:
         if self._setting.short:
             del chosen[_FEW:]
         later = self._try({name: callers[name] for name in chosen}, _SOON)
-        if not self._setting.short:
+        if not (self._setting.short and self._tried.fired):
             later = self._try(dict.fromkeys(later, self._kinds), _LATE)
         self._tried.unreached = later
         self._judge()
@@ -188,7 +189,7 @@ class _Run:
             for name in self._called():
                 if kinds or name not in callers:
                     callers.setdefault(name, []).extend(kinds)
-            seen: Round = load.ask("check", 5.0)
+            seen: Round = load.ask("check", _HEARD)
             if found := wrong(seen, 0):
                 self._verdict.none(f"wrong without a fault, with {kinds}", len(found), found)
         return callers
@@ -207,7 +208,7 @@ class _Run:
         load.ask("daemons", *self._town.pids)
         load.ask("excuse")
         until = time.monotonic() + _GREETED
-        while stuck := load.ask("check", 5.0).stuck:
+        while stuck := load.ask("check", _HEARD).stuck:
             if time.monotonic() > until:
                 raise SoakError(f"not all hear each other: {stuck[:4]}")
         self._tried.memory.append([])
@@ -308,7 +309,7 @@ class _Run:
         """Return what is not as it should be after a fault."""
         town = self._town
         back = self._wait_back()
-        seen: Round = self._load.ask("check", 5.0)
+        seen: Round = self._load.ask("check", _HEARD)
         links = town.links_down() - down
         found = back + wrong(seen, fired, links, told=name.startswith(_BETWEEN))
         self._tried.twice += fired > 0 and cost(seen, links) > fired
