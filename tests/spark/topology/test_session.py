@@ -97,11 +97,16 @@ def test_a_java_that_does_not_fit_is_told_when_there_is_no_other(
     assert "\n" not in told
 
 
-def test_java_is_not_asked_for_the_vector_module(tmp_path: Path) -> None:
+def test_java_is_not_asked_for_the_vector_module_nor_to_load_mllib(tmp_path: Path) -> None:
     home = make_java(tmp_path / "its java")
+    jars = tmp_path / "the jars" / "jars"
+    jars.mkdir(parents=True)
+    for name in ("b", "a", "spark-mllib_2.13-4.0.0"):
+        (jars / f"{name}.jar").touch()
     started = home_for_spark(home, tmp_path / "scratch") / "bin" / "java"
-    told = output(started, "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "*", "")
-    assert told == "[-Xmx1g]\n[a b]\n[*]\n[]\n"
+    path = f"/conf:{jars}/*"
+    told = output(started, "-cp", path, "--add-modules=jdk.incubator.vector", "a b", "*", "")
+    assert told == f"[-cp]\n[/conf:{jars}/a.jar:{jars}/b.jar]\n[a b]\n[*]\n[]\n"
 
 
 def test_the_heap_is_bounded() -> None:
