@@ -85,9 +85,11 @@ def test_a_frame_that_the_hot_loop_meets_is_not_copied_from_its_second_read_on()
 
 def test_those_who_render_messages_get_large_ones_by_the_clock_too() -> None:
     sent = Sent()
-    sent.table.join("b")
-    sent.table.say("b", b"sub n\n")
-    sent.table.peers["a"].render = lambda data: not sent.chunks.append(data)
+    for name in "bc":
+        sent.table.join(name)
+        sent.table.say(name, b"sub n\n")
+    for name in "ac":  # two, as receivers come in any order
+        sent.table.peers[name].render = lambda data: not sent.chunks.append(data)
     sent.table.broker.delivery.turn = Turn(itertools.count(0.0, 2 * TURN).__next__)
     sent.table.broker.receive(sent.peer, FRAME)
     delivery = sent.table.broker.delivery
@@ -96,7 +98,7 @@ def test_those_who_render_messages_get_large_ones_by_the_clock_too() -> None:
     delivery.send_some()
     assert not delivery.unsent
     assert sent.table.hears("b") == FRAME
-    assert sent.chunks == [FRAME]
+    assert set(sent.chunks) == {FRAME}
 
 
 def test_what_may_not_be_published_is_refused_once_for_each_frame() -> None:
