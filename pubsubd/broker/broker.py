@@ -167,7 +167,10 @@ class Broker:
         self._started = clock()
         self._looks = 0  # at the clock, that the present turn may still take
         self._sizes = wire.Sizes()
-        self._large = LargeFrames(self)
+        self._large = LargeFrames(
+            self.delivery,
+            lambda text: self.match_header(text),  # noqa: PLW0108  (which is replaced)
+        )
         self.scan = find_scanner()
         self.scan_from = SCAN_FROM
         self.reserved: tuple[bytes, ...] = ()

@@ -13,17 +13,17 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import re
+from collections.abc import Callable
+from typing import cast
 
+from pubsubd.broker.delivery import Delivery
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol import wire
 from pubsubd.protocol.limits import LARGE, MAX_LINE
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import CopyTargets, Sink
-
-if TYPE_CHECKING:
-    from pubsubd.broker.broker import Broker
 
 _LF = 10
 _AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
@@ -36,10 +36,17 @@ def most_data(peer: Peer) -> int:
 
 
 class LargeFrames:
-    """Takes large frames from the peers of ``broker``."""
+    """Take large frames from peers, and give them to ``delivery``.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    Args:
+        delivery: the broker's.
+        match_header: finds the header that a text begins with; see :class:`Broker`.
+    """
+
+    def __init__(
+        self, delivery: Delivery, match_header: Callable[[bytes], re.Match[bytes] | None]
+    ) -> None:
+        self._delivery, self._match_header = delivery, match_header
         self._sizes = wire.Sizes()
 
     def begin(self, peer: Peer, data: bytes) -> bytes | None:
@@ -49,7 +56,7 @@ class LargeFrames:
             What follows them, for the hot loop; None if that is the beginning of one more, or
             nothing.
         """
-        match = self._broker.match_header(b"\n" + data[:MAX_LINE])
+        match = self._match_header(b"\n" + data[:MAX_LINE])
         if match is None or not wire.is_utf8(match[1]):
             return data
         key, size = match[0], self._sizes[match[2]]
@@ -121,15 +128,15 @@ class LargeFrames:
 
         This has to be the first thing that a read leads to: it overtakes what is put.
         """
-        broker, delivery = self._broker, self._broker.delivery
+        delivery = self._delivery
         _, name, digits, _ = key.split(b" ")
         if peer.publish_filter is not None and not peer.publish_filter.allows(name):
             delivery.deny(peer, name, count)
             delivery.tell_refusals(peer)
             delivery.send()
             return
-        route = broker.router.routes.get(key) or broker.router.learn(key, name, int(digits))
-        broker.counters.messages_in += count
+        route = delivery.router.routes.get(key) or delivery.router.learn(key, name, int(digits))
+        delivery.counters.messages_in += count
         if delivery.sampler is not None:
             for _ in range(count):
                 delivery.sampler.read(peer, key, 1)
@@ -157,12 +164,12 @@ class LargeFrames:
             delivery.ship()
 
     def _send(self, peer: Peer, receivers: tuple[Sink, ...], frames: Pieces, count: int) -> None:
-        broker = self._broker
+        delivery = self._delivery
         for receiver in receivers:
             if peer.echo or receiver is not peer:
                 receiver.messages_out += count
-                broker.counters.messages_out += count
+                delivery.counters.messages_out += count
                 try:
                     receiver.send(frames)
                 except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
-                    broker.faults.end(receiver, error)
+                    delivery.faults.end(receiver, error)

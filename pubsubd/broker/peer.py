@@ -9,12 +9,16 @@ from pubsubd.access.rules import Permission
 from pubsubd.broker.listener_state import DEFAULT, ListenerState
 from pubsubd.broker.publish_filter import PublishFilter, Refusals
 from pubsubd.broker.rate import Bucket
-from pubsubd.broker.traffic import SILENT
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_READ, READ_SIZE
 from pubsubd.routing.outbox import Outbox, Pieces
 from pubsubd.routing.wildcards import Pattern
+
+Counts = tuple[int, int, int, int]
+"""Messages in and out, and bytes in and out, that a connection has carried."""
+
+_NOTHING: Counts = (0, 0, 0, 0)
 
 
 def stay(code: str, text: str) -> None:
@@ -205,7 +209,7 @@ class Peer:
         self.echo = True
         self.busy = False
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
-        self.noted = SILENT
+        self.noted = _NOTHING, _NOTHING
         self.dropped = 0
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None

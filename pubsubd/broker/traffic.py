@@ -8,22 +8,12 @@ the last one, divided by the time since: an average of the last 5 to 10 seconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from pubsubd.broker.peer import Counts, Peer
 from pubsubd.broker.turn import Steps
-
-if TYPE_CHECKING:
-    from pubsubd.broker.peer import Peer
 
 INTERVAL = 5.0
 """Seconds between two notes."""
-
-Counts = tuple[int, int, int, int]
-"""Messages in and out, and bytes in and out, that a connection has carried."""
-
-_NOTHING: Counts = (0, 0, 0, 0)
-SILENT = _NOTHING, _NOTHING
-"""Notes of a connection that has carried nothing."""
 
 _STEP = 256  # peers between two looks at the clock; some 0.1 ms
 _LEAST = 1.0  # seconds that a rate is of, or the first message of a connection would be thousands
