@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from pubsubd.broker.delivery import Delivery
+from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MIB
 from pubsubd.siblings import frames
-
-if TYPE_CHECKING:
-    from pubsubd.siblings.sibling import Sibling
-    from pubsubd.siblings.siblings import Siblings
 
 PATIENCE = 1.0
 """Seconds after which a worker that has not answered is taken not to."""
@@ -24,6 +22,22 @@ MAX_ANSWER = 4 * MIB
 
 MAX_ASKED = 10_000
 """Questions that are waited for; a further one is answered as if nobody did."""
+
+
+class Other(Protocol):
+    """Another worker, as one that asks and answers.
+
+    Attributes:
+        out: whether it has nothing more to say for its clients.
+    """
+
+    number: int
+    label: str
+    peer: Peer
+    out: bool
+
+    def say(self, kind: int, data: bytes = b"") -> None:
+        """Send a frame."""
 
 
 class Later(Protocol):
@@ -96,14 +110,27 @@ def telling_errors(answer: Question) -> Question:
 class Questions(dict[bytes, Question]):
     """The questions that siblings may ask here, by name; and those that are asked there.
 
+    Args:
+        others: the workers with a link.
+        delivery: this worker's.
+        clock: seconds that only go forward.
+        asked: called when :meth:`expire` is to be called at another time than was said.
+
     Attributes:
         woken: called when :meth:`work` is to be called soon.
     """
 
-    def __init__(self, siblings: Siblings) -> None:
+    def __init__(
+        self,
+        others: Mapping[int, Other],
+        delivery: Delivery,
+        clock: Callable[[], float],
+        asked: Callable[[], None],
+    ) -> None:
         super().__init__()
-        self._siblings = siblings
-        self._to_answer: deque[tuple[float, Sibling, bytes]] = deque()
+        self._others, self._delivery = others, delivery
+        self._clock, self._told = clock, asked
+        self._to_answer: deque[tuple[float, Other, bytes]] = deque()
         self._answering: Iterator[None] | None = None
         self.woken: Callable[[], None] = lambda: None
         self._asked: dict[int, Answers] = {}
@@ -118,11 +145,10 @@ class Questions(dict[bytes, Question]):
             data: of it.
             patience: seconds that they have.
         """
-        siblings = self._siblings
         answers = self.send(name, data, patience)
         while answers.waiting:
-            siblings.delivery.on_wait(answers)
-            siblings.delivery.turn.end()
+            self._delivery.on_wait(answers)
+            self._delivery.turn.end()
             yield
         return answers
 
@@ -134,12 +160,11 @@ class Questions(dict[bytes, Question]):
         Raises:
             ProtocolError: ``worker-silent``, it does not; or what the sibling has raised.
         """
-        siblings = self._siblings
-        only = [one for one in siblings.others.values() if one.number == number]
+        only = [one for one in self._others.values() if one.number == number]
         answers = self.send(name, data, patience, only)
         while answers.waiting:
-            siblings.delivery.on_wait(answers)
-            siblings.delivery.turn.end()
+            self._delivery.on_wait(answers)
+            self._delivery.turn.end()
             yield
         if number not in answers.got:
             raise ProtocolError("worker-silent", f"worker {number} does not answer")
@@ -154,12 +179,11 @@ class Questions(dict[bytes, Question]):
         name: bytes,
         data: bytes,
         patience: float = PATIENCE,
-        only: Sequence[Sibling] | None = None,
+        only: Sequence[Other] | None = None,
     ) -> Answers:
         """Ask all siblings, or some, and return where their answers will be."""
-        siblings = self._siblings
-        asked = list(siblings.others.values()) if only is None else only
-        answers = Answers([one.number for one in asked], siblings.clock() + patience)
+        asked = list(self._others.values()) if only is None else only
+        answers = Answers([one.number for one in asked], self._clock() + patience)
         if len(self._asked) >= MAX_ASKED:
             for number in list(answers.waiting):
                 answers.settle(number, None)
@@ -168,14 +192,14 @@ class Questions(dict[bytes, Question]):
         self._asked[self._serial] = answers
         if answers.deadline < self._due:
             self._due = answers.deadline
-            siblings.woken()
+            self._told()
         for sibling in asked:
             sibling.say(frames.ASK, b"%d %b\n%b" % (self._serial, name, data))
         return answers
 
-    def take_question(self, sibling: Sibling, data: bytes) -> None:
+    def take_question(self, sibling: Other, data: bytes) -> None:
         """Take a question of a sibling; :meth:`work` answers it, so that messages need not wait."""
-        self._to_answer.append((self._siblings.clock() + PATIENCE, sibling, data))
+        self._to_answer.append((self._clock() + PATIENCE, sibling, data))
         self.woken()
 
     def work(self) -> bool:
@@ -183,7 +207,7 @@ class Questions(dict[bytes, Question]):
 
         Those that nobody waits for any more are left out.
         """
-        over, clock = self._siblings.delivery.turn.over, self._siblings.clock
+        over, clock = self._delivery.turn.over, self._clock
         while True:
             if self._answering is None:
                 if not self._to_answer:
@@ -199,7 +223,7 @@ class Questions(dict[bytes, Question]):
             if over():
                 return True
 
-    def _answer(self, sibling: Sibling, data: bytes) -> Iterator[None]:
+    def _answer(self, sibling: Other, data: bytes) -> Iterator[None]:
         """Answer a question of a sibling, in steps."""
         head, _, body = data.partition(b"\n")
         serial, _, name = head.partition(b" ")
@@ -215,15 +239,15 @@ class Questions(dict[bytes, Question]):
         except ProtocolError:
             sibling.say(frames.ANSWER, b"%b -" % serial)
         except Exception as error:  # noqa: BLE001  (who has asked gets no answer)
-            self._siblings.broker.faults.note(error, sibling.label)
+            self._delivery.faults.note(error, sibling.label)
             sibling.say(frames.ANSWER, b"%b -" % serial)
         else:
             sibling.say(frames.ANSWER, b"%b +%b" % (serial, found))
 
-    def _answer_later(self, sibling: Sibling, serial: bytes, found: Later) -> None:
+    def _answer_later(self, sibling: Other, serial: bytes, found: Later) -> None:
         sibling.say(frames.ANSWER, b"%b ++%b" % (serial, found.answer))
 
-    def take(self, sibling: Sibling, data: bytes) -> None:
+    def take(self, sibling: Other, data: bytes) -> None:
         """Take an answer."""
         serial, _, answer = data.partition(b" ")
         answers = self._asked.get(int(serial))
@@ -232,7 +256,7 @@ class Questions(dict[bytes, Question]):
             if not answers.waiting:
                 self._asked.pop(int(serial), None)
 
-    def forget(self, sibling: Sibling) -> None:
+    def forget(self, sibling: Other) -> None:
         """Wait for a sibling no longer: its link has ended."""
         for serial, answers in list(self._asked.items()):
             answers.settle(sibling.number, None)

@@ -10,26 +10,58 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
-from pubsubd.broker.delivery import NO_ROUTE
+from pubsubd.access.rules import Permission
+from pubsubd.broker.broker import Broker
+from pubsubd.broker.delivery import NO_ROUTE, Delivery
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer, address, discard, stay
 from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.targets import Targets
+from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
-from pubsubd.siblings.interests import follow
+from pubsubd.siblings.interests import Interests, follow
 from pubsubd.siblings.internal import InternalEnd
-
-if TYPE_CHECKING:
-    from pubsubd.access.rules import Permission
-    from pubsubd.routing.targets import Targets
-    from pubsubd.routing.wildcards import Pattern
-    from pubsubd.siblings.siblings import Siblings
+from pubsubd.siblings.questions import Questions
 
 _WHOSE = itemgetter(0, 1)  # speaker and whether it is vouched for
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _FORGIVEN = frames.BATCH, frames.ASK, frames.ANSWER
 _STEP = 16  # keys followed between two looks at the clock
+
+
+class Owner(Protocol):
+    """The part of :class:`~pubsubd.siblings.siblings.Siblings` that one of them needs."""
+
+    broker: Broker
+    delivery: Delivery
+    clock: Callable[[], float]
+    touched: list[Sibling]
+    closed: bool
+    interests: Interests
+    questions: Questions
+
+    def note_marked(self) -> None:
+        """Take note that a sibling has caught up with a mark."""
+
+    def note_out(self, sibling: Sibling) -> None:
+        """Take note that a sibling has nothing more of its clients to send."""
+
+    def note_introduced(self) -> None:
+        """Take note that a sibling has told all its keys."""
+
+    def hear(self, sibling: Sibling, name: bytes, data: bytes) -> Iterator[None] | None:
+        """Take what a sibling tells under a name."""
+
+    def everybody(self, sibling: Sibling) -> Targets | None:
+        """Return all receivers here if each wants whatever a sibling sends."""
+
+    def leave(self, sibling: Sibling) -> Iterable[None]:
+        """Take note that a link has ended."""
+
+    def leaving(self, sibling: Sibling) -> Iterable[None]:
+        """Forget what a sibling has told, in steps."""
 
 
 class Sibling(InternalEnd):
@@ -58,7 +90,7 @@ class Sibling(InternalEnd):
 
     def __init__(
         self,
-        siblings: Siblings,
+        siblings: Owner,
         number: int,
         send: Callable[[bytes | Pieces], None],
         end: Callable[[str, str], None],

@@ -94,7 +94,7 @@ class Siblings:
         self.introductions: list[Callable[[], Iterator[bytes]]] = [self._introduce]
         self.farewells: list[Callable[[Sibling], Iterator[None]]] = []
         self.changes: list[Callable[[], None]] = []
-        self.questions = Questions(self)
+        self.questions = Questions(self.others, self.delivery, clock, woken)
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
         self._mark = 0  # the last one that was sent

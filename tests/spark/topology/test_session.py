@@ -465,7 +465,7 @@ def test_only_the_log_of_a_failure_is_left(faults: Run) -> None:
 def test_an_archive_of_classes_is_used_if_there_is_one(faults: Run) -> None:
     """Of all tests together, the first run of the command has made it."""
     archive = Archive(find_java(os.environ), spark_home() / "jars", os.environ, record=False)
-    names = [Path(option.partition("=")[2]).name for option in archive.options]
+    names = [Path(option.partition("=")[2]).name for option in archive.options if "=" in option]
     assert faults.said["archives"] == names
 
 
