@@ -109,6 +109,9 @@ what it was, and their rate a tenth less.
 ALTERNATELY = 0.01
 """Seconds, since another connection has spoken, for which they wait so."""
 
+SELDOM = 5.0
+"""Seconds, since one who says little has spoken, for which they wait so."""
+
 MESH_LOOK_OUT = 0.000_19
 """As :data:`LOOK_OUT`, in a daemon that takes part in a mesh: nearly :data:`EAGER`, as the next
 message may have to come from another daemon. One message at a time was measured to take 48 µs over

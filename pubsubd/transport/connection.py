@@ -37,6 +37,7 @@ from pubsubd.protocol.limits import (
     MUCH,
     PAUSE,
     READ_SIZE,
+    SELDOM,
     TURN,
 )
 from pubsubd.protocol.wire import show_address
@@ -342,7 +343,9 @@ class Connection(Output):
                     if self._new:
                         self._broker.delivery.turn.length = _UNKNOWN
                     awake = perf_counter()
-                elif much and awake - server.changed < ALTERNATELY:
+                elif (
+                    much and awake - server.changed < ALTERNATELY and awake - crowd.spoken < SELDOM
+                ):
                     await crowd.wait(took)
                     awake = perf_counter()
             cpu = thread_time() if self._heavy or awake < self._watched else 0.0
@@ -367,7 +370,13 @@ class Connection(Output):
             peer.bytes_in += size
             peer.messages_in += counters.messages_in - messages
             asleep = perf_counter()
-            took, much = asleep - awake, size > MUCH
+            if size > MUCH:
+                much = True
+            elif much:
+                much = False
+            else:
+                crowd.spoken = awake
+            took = asleep - awake
             if self._heavy or took > _HEAVY:
                 self._heavy = self._weigh(asleep, cpu, more)
             if more or server.pressed:

@@ -24,10 +24,12 @@ class Crowd:
 
     Attributes:
         queued: how many of them are on the way to their turn in the next pass.
+        spoken: when one who says little has spoken last; without such, nobody need wait.
     """
 
     def __init__(self) -> None:
         self.queued = 0
+        self.spoken = float("-inf")
         self._waiting: deque[trio.lowlevel.Task] = deque()
 
     async def wait(self, cost: float) -> None:
