@@ -110,7 +110,8 @@ ALTERNATELY = 0.01
 """Seconds, since another connection has spoken, for which they wait so."""
 
 SELDOM = 5.0
-"""Seconds, since one who says little has spoken, for which they wait so."""
+"""Seconds, since one who says little has spoken, for which they wait so: ten publishers that are
+alone with their subscribers carry a tenth more."""
 
 MESH_LOOK_OUT = 0.000_19
 """As :data:`LOOK_OUT`, in a daemon that takes part in a mesh: nearly :data:`EAGER`, as the next

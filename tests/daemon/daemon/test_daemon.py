@@ -542,6 +542,12 @@ async def test_who_has_much_to_say_waits_for_those_who_have_not_while_there_are_
             await one.send_all(much)
             await ask(one)
         assert waits > 0
+        waits = 0
+        monkeypatch.setattr(session, "SELDOM", float("-inf"))  # nobody has said little since
+        for _ in range(5):
+            await one.send_all(much)
+            await ask(one)
+        assert waits == 0
         assert crowd.server.crowd.queued == 0
 
 
