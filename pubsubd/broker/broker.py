@@ -466,7 +466,7 @@ class Broker:
                         try:
                             stop, missing = self._commands.carry_out(peer, buf, at + 1)
                         except ProtocolError as error:
-                            ending = error
+                            ending = error.detach()
                             break
                         if missing:
                             break

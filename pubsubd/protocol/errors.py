@@ -98,6 +98,14 @@ class ProtocolError(PubsubdError):
         self.text = text
         self.closes = code in CLOSES or code in MESH_CLOSES or code == GOODBYE
 
+    def detach(self) -> ProtocolError:
+        """Return it without where it was raised, to be kept: these frames hold all that was read.
+
+        One of them holds the peer as well, which holds the error: a cycle.
+        """
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
+
 
 class ConfigError(PubsubdError):
     """Settings that a daemon cannot start with, in one line."""

@@ -250,3 +250,37 @@ def test_who_has_left_goes_at_once_without_a_search_for_cycles() -> None:
         assert [one() for one in gone] == [None] * 50
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"quit\n",
+        b"pub a 1 xx\n",
+        b"pub //pubsubd/ping 1 xx\n",
+        b"pub a 99999999 x\n",
+        b"pub //pubsubd/auth 1 x\n" * 3,
+        b"sub " + b"x" * 3_000,
+        b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    ],
+    ids=lambda said: said[:19].decode().strip(),
+)
+def test_who_is_ended_goes_at_once_and_what_it_said_before(wrong: bytes) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        table = Table("stays")
+        gone = []
+        for _ in range(3):
+            table.join("x")
+            table.say("x", b"sub n\n" + wrong)
+            ending = table.peers["x"].ending
+            assert ending is not None
+            assert ending.__traceback__ is ending.__context__ is None  # these hold what was read
+            label = table.peers["x"].label = Label("x")
+            gone.append(weakref.ref(label))
+            del label, ending
+            table.leave("x")
+        assert [one() for one in gone] == [None] * 3
+    finally:
+        gc.enable()
