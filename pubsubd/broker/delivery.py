@@ -171,8 +171,15 @@ class Delivery:
         run.frames, run.notes = [], []
         if self.sampler is not None:
             self.sampler.read(None, chunk, count)
+        enqueued = _enqueued(targets)
         self.vouching = True
         try:
+            self.deliver(targets, route, chunk, 0, len(chunk), count)
+        except Exception as error:
+            if _enqueued(targets) != enqueued:  # some have been given it
+                raise
+            # Their publishers may have been told already that it is done.
+            self.faults.note(error, "delivery")
             self.deliver(targets, route, chunk, 0, len(chunk), count)
         finally:
             self.vouching = False
@@ -237,12 +244,12 @@ class Delivery:
         index = self.router.index
         if isinstance(targets, CopyTargets):
             index.work += _WORK
-            self.deliver(targets.direct, route, buf, start, stop, count)
             rest = route.width - 1  # all frames of such a run have one header
             size = route.length - route.width
             head = wire.header(targets.copy_name, size)
             frames = range(start + rest, stop, (stop - start) // count)
             copies = b"".join([head + buf[at : at + size] + b"\n" for at in frames])
+            self.deliver(targets.direct, route, buf, start, stop, count)
             self.deliver(targets.copies, route, copies, 0, len(copies), count)
         elif targets.enqueues and count:
             chunk = buf[start:stop]
@@ -558,6 +565,12 @@ NO_ROUTE = Route(Targets(()), 0, 0)
 
 def _never() -> bool:
     return False
+
+
+def _enqueued(targets: Targets | CopyTargets) -> int:
+    if isinstance(targets, CopyTargets):
+        return targets.direct.enqueued + targets.copies.enqueued
+    return targets.enqueued
 
 
 def _count(targets: Targets | CopyTargets) -> int:

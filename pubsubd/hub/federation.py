@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -160,6 +161,20 @@ class _Tally:
         self._done(self.delivered, self.failed, list(self.nodes))
 
 
+class _Asked(NamedTuple):
+    """A request to other daemons.
+
+    Attributes:
+        deadline: when it is not waited for any more.
+        asker: the connection that waits for the answer; it ends if that cannot be told.
+        answer: takes it.
+    """
+
+    deadline: float
+    asker: Connection
+    answer: Answer | _Tally
+
+
 class Federation:
     """The hub's part in the mesh.
 
@@ -183,7 +198,7 @@ class Federation:
         streams.deliver = self._deliver
         self.mirrors = Mirrors()
         self._serial = 0
-        self._waiting: OrderedDict[int, tuple[float, Answer | _Tally]] = OrderedDict()
+        self._waiting: OrderedDict[int, _Asked] = OrderedDict()
         self._buckets: dict[str, Bucket] = {}
         hub.registry.changed = self._changed
         if directory.one_daemon:
@@ -250,12 +265,12 @@ class Federation:
 
     # Asking others
 
-    def _expect(self, answer: Answer | _Tally) -> int:
+    def _expect(self, asker: Connection, answer: Answer | _Tally) -> int:
         """Return the number of a request that ``answer`` waits for; 0 if too many do already."""
         if len(self._waiting) >= MAX_WAITING:
             return 0
         self._serial += 1
-        self._waiting[self._serial] = self._hub.clock() + PATIENCE, answer
+        self._waiting[self._serial] = _Asked(self._hub.clock() + PATIENCE, asker, answer)
         return self._serial
 
     @property
@@ -267,17 +282,13 @@ class Federation:
         """Answer a request that has waited too long; return whether more may have."""
         if not self._waiting:
             return False
-        serial, (deadline, answer) = next(iter(self._waiting.items()))
-        if deadline > self._hub.clock():
+        serial, asked = next(iter(self._waiting.items()))
+        if asked.deadline > self._hub.clock():
             return False
         del self._waiting[serial]
-        try:
-            if isinstance(answer, _Tally):
-                answer.finish()
-            else:
-                answer(None)
-        except Exception as error:  # noqa: BLE001  (the other requests are not concerned)
-            self._hub.broker.faults.note(error, "hub")
+        answer = asked.answer
+        tell = answer.finish if isinstance(answer, _Tally) else partial(answer, None)
+        self._hub.spare(asked.asker, tell)
         return True
 
     def send(
@@ -294,8 +305,8 @@ class Federation:
         """
         return self._streams.send(node, pair, body, ask=ask, answer=answer)
 
-    def displace(self, node: str, key: str, user: str | None, answer: Answer) -> None:
-        """Ask another daemon to end the registration of an address, for a client who is ``user``.
+    def displace(self, node: str, key: str, asker: Connection, answer: Answer) -> None:
+        """Ask another daemon to end the registration of an address, for the user of ``asker``.
 
         The first word of the answer is ``displaced`` if it has, and the address is free then.
         """
@@ -305,14 +316,15 @@ class Federation:
                 self.directory.disown(node, key)
             answer(words)
 
-        if serial := self._expect(take):
-            body = _encode(_Displacement(key, user))
+        if serial := self._expect(asker, take):
+            body = _encode(_Displacement(key, asker.peer.identity))
             self._letters.send(node, f"displace {serial}", body)
         else:
             answer(None)
 
     def broadcast(
         self,
+        asker: Connection,
         delivery: r.Delivery,
         capability: str | None,
         done: Callable[[int, int, list[str]], None],
@@ -320,34 +332,36 @@ class Federation:
         """Send a message to all actors of the other daemons.
 
         Args:
+            asker: the sender.
             delivery: the message.
             capability: that they must have.
             done: called with how many got it, how many could not, and which daemons do not say.
         """
         others = self.directory.others
         tally = _Tally(others, done)
-        if not others or not (serial := self._expect(tally)):
+        if not others or not (serial := self._expect(asker, tally)):
             tally.finish()
             return
         body = _encode(_Broadcast(capability, delivery))
         self._letters.send(None, f"broadcast {serial}", body)
 
     def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
-        entry = self._waiting.pop(int(words[1]), None)
-        if entry is not None and not isinstance(entry[1], _Tally):
-            entry[1]([words[0], *words[2:]])
+        asked = self._waiting.pop(int(words[1]), None)
+        if asked is not None and not isinstance(asked.answer, _Tally):
+            self._hub.spare(asked.asker, partial(asked.answer, [words[0], *words[2:]]))
 
     def _take_delivered(self, node: str, words: list[str], _body: bytes) -> None:
         serial, delivered, failed = map(int, words[1:4])
-        tally = self._waiting.get(serial, (0.0, None))[1]
-        if not isinstance(tally, _Tally) or node not in tally.nodes:
+        asked = self._waiting.get(serial)
+        tally = None if asked is None else asked.answer
+        if asked is None or not isinstance(tally, _Tally) or node not in tally.nodes:
             return
         del tally.nodes[node]
         tally.delivered += delivered
         tally.failed += failed
         if not tally.nodes:
             del self._waiting[serial]
-            tally.finish()
+            self._hub.spare(asked.asker, tally.finish)
 
     # Asked by others
 

@@ -341,6 +341,7 @@ class HubProtocol(HubConnection):
 
     def _leave(self) -> tuple[()]:
         hub = self.hub
+        hub.synap.drop(self)
         if hub.connections.pop(self.peer.number, None) is None:
             return ()
         if self.halfway and self.peer.ending is None:
@@ -351,7 +352,6 @@ class HubProtocol(HubConnection):
         hub.touched.pop(self, None)
         if self.peer.ending is not None and self.peer.ending.code == "slow-consumer":
             hub.slow_consumers += 1
-        hub.synap.drop(self)
         return ()
 
     def _unregister(self) -> Iterator[None]:

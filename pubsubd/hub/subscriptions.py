@@ -8,6 +8,8 @@ of a connection are of one dialect. So the cost does not depend on their number.
 Invariants:
 
 - The router has a name or pattern of this peer if and only if it is in ``_names`` or ``_patterns``.
+- Of these, and of no others, the table of topics and the policy count one for each dialect, also
+  when something has failed: it is the router that forgets the peer whatever it holds for it.
 - ``_tally`` has the number of these for each dialect, and ``form`` is the only one that has any.
 - ``wild`` is the dialect of all patterns, and None if and only if there are none.
 """
@@ -71,9 +73,9 @@ class Subscriptions:
             self._count(form, 1)
             self._patterns.add(topic)
             self.wild = form
-            hub.broker.router.subscribe_pattern(self._peer, topic)
             if form is not Form.SYNAP:  # which counts those of subscribers without a connection too
                 hub.policy.wildcards += 1
+            hub.broker.router.subscribe_pattern(self._peer, topic)
             return
         if self._names is None:
             self._names = {}
@@ -81,10 +83,10 @@ class Subscriptions:
         if bits & bit:
             return
         self._count(form, 1)
+        hub.topics.hold(topic, hub.clock())
         self._names[topic] = bits | bit
         if not bits:
             hub.broker.router.subscribe_name(self._peer, topic)
-        hub.topics.hold(topic, hub.clock())
 
     def remove(self, topic: bytes | Pattern, form: Form) -> None:
         """Undo :meth:`add`, if there is something to undo."""
@@ -97,21 +99,21 @@ class Subscriptions:
             self._patterns.remove(topic)
             if not self._patterns:
                 self._patterns = self.wild = None
-            hub.broker.router.unsubscribe_pattern(self._peer, topic)
             if form is not Form.SYNAP:
                 hub.policy.wildcards -= 1
+            hub.broker.router.unsubscribe_pattern(self._peer, topic)
             return
         names, bit = self._names or {}, _BITS[form]
         bits = names.get(topic, 0)
         if not bits & bit:
             return
         self._count(form, -1)
+        hub.topics.release(topic)
         if bits == bit:
             del names[topic]
             hub.broker.router.unsubscribe_name(self._peer, topic)
         else:
             names[topic] = bits & ~bit
-        hub.topics.release(topic)
 
     @property
     def forms(self) -> Sequence[Form]:
@@ -136,8 +138,9 @@ class Subscriptions:
         self._patterns = None
         done = 0
         while self._names:
-            name, bits = self._names.popitem()
+            name, bits = next(reversed(self._names.items()))
             topics.release(name, bits.bit_count())
+            self._names.popitem()
             done += 1
             if done % _STEP == 0:
                 yield

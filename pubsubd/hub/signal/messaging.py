@@ -283,7 +283,7 @@ def _broadcast(
 
     if across and hub.federation is not None:
         delivery.sender = dress(delivery.sender, False)
-        hub.federation.broadcast(delivery, capability, done)
+        hub.federation.broadcast(signal.connection, delivery, capability, done)
     else:
         done(0, 0, [])
 

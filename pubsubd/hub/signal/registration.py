@@ -142,7 +142,7 @@ def _displace_elsewhere(
         except RefusedError as error:
             signal.error(error.code, error.text, error.details, message)
 
-    hub.federation.displace(node, key, connection.peer.identity, answer)
+    hub.federation.displace(node, key, connection, answer)
 
 
 def unregister(signal: Signal, message: m.Incoming, payload: m.Unregister) -> None:

@@ -16,14 +16,14 @@ Invariants:
   connection are that connection's to hold and release there.
 - ``wildcards`` counts the patterns of all subscribers, and ``policy.wildcards`` includes them;
   ``detached_topics`` counts the topics of those in ``_detached``.
+- A fault while the topics of one without a connection change ends it, and nothing of it stays.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from weakref import WeakKeyDictionary
 
@@ -157,17 +157,20 @@ class Subscribers(dict[str, Subscriber]):
 
     def attach(self, subscriber: Subscriber, connection: SynapConnection) -> None:
         """Attach a subscriber without a connection, and its topics, to a connection."""
-        nowhere, subscriber.peer = subscriber.peer, connection.peer
-        subscriber.connection, self._by_connection[connection] = connection, subscriber
-        del self._detached[subscriber.id]
-        self.detached_topics -= len(subscriber.topics)
-        with self._changing(subscriber.topics.values()):
-            for topic in subscriber.topics.values():
+        old, new = subscriber.topics, dict(subscriber.topics)
+        with self._changing(subscriber, new.values()):
+            for topic in new.values():
                 connection.subscriptions.add(topic, Form.SYNAP)
+            for text, topic in new.items():
                 if isinstance(topic, bytes):
                     self._table.release(topic)
-            for _ in self._router.forget(nowhere):
+                del old[text]
+            for _ in self._router.forget(subscriber.peer):
                 pass
+        subscriber.topics, subscriber.peer = new, connection.peer
+        subscriber.connection, self._by_connection[connection] = connection, subscriber
+        del self._detached[subscriber.id]
+        self.detached_topics -= len(new)
 
     def touch(self, subscriber: Subscriber) -> None:
         """Note that a command has named it."""
@@ -180,11 +183,11 @@ class Subscribers(dict[str, Subscriber]):
 
         The connection releases what it holds in the router and in the table.
         """
-        subscriber = self._by_connection.pop(connection, None)
+        subscriber = self._by_connection.get(connection)
         if subscriber is not None:
-            subscriber.connection = None
-            del self[subscriber.id]
             self._count_wildcards(-count_patterns(subscriber.topics.values()))
+            subscriber.connection = None
+            del self[subscriber.id], self._by_connection[connection]
 
     def expire(self, now: float) -> int:
         """Forget topics of subscribers without a connection that have not been named for long.
@@ -213,7 +216,7 @@ class Subscribers(dict[str, Subscriber]):
                 if self.get(subscriber.id) is not subscriber:
                     return  # it has left meanwhile
             some = {text: topics[text] for text in texts[at : at + _AT_ONCE]}
-            with self._changing(some.values()):
+            with self._changing(subscriber, some.values()):
                 for text, topic in some.items():
                     if text not in subscriber.topics:
                         self._hold(subscriber, topic)
@@ -235,18 +238,45 @@ class Subscribers(dict[str, Subscriber]):
 
     def _remove(self, subscriber: Subscriber, texts: Sequence[str]) -> int:
         topics = {text: subscriber.topics[text] for text in texts if text in subscriber.topics}
-        with self._changing(topics.values()):
+        with self._changing(subscriber, topics.values()):
             for text, topic in topics.items():
-                self._release(subscriber, topic)
+                if subscriber.connection is None and isinstance(topic, bytes):
+                    self._table.release(topic)
                 del subscriber.topics[text]
+                self._release(subscriber, topic)
         if subscriber.connection is None and not subscriber.topics:
             del self[subscriber.id], self._detached[subscriber.id]
         return len(topics)
 
-    def _changing(self, topics: Collection[bytes | Pattern]) -> AbstractContextManager[None]:
-        """Return a context in which the router drops its cached answers once, if there are many."""
+    @contextlib.contextmanager
+    def _changing(
+        self, subscriber: Subscriber, topics: Collection[bytes | Pattern]
+    ) -> Iterator[None]:
+        """Change topics of a subscriber in the block.
+
+        The router drops its cached answers once, if there are many.
+        """
         many = count_patterns(topics) > _FEW
-        return self._router.many() if many else contextlib.nullcontext()
+        with self._router.many() if many else contextlib.nullcontext():
+            try:
+                yield
+            except Exception:
+                if subscriber.connection is None:
+                    self._abandon(subscriber)
+                wildcards = sum(count_patterns(one.topics.values()) for one in self.values())
+                self._count_wildcards(wildcards - self.wildcards)
+                raise
+
+    def _abandon(self, subscriber: Subscriber) -> None:
+        """Forget a subscriber without a connection whose topics are half changed."""
+        self.pop(subscriber.id, None)
+        self._detached.pop(subscriber.id, None)
+        for topic in subscriber.topics.values():
+            if isinstance(topic, bytes):
+                self._table.release(topic)
+        subscriber.topics = {}
+        self._router.repair(subscriber.peer)
+        self.detached_topics = sum(len(one.topics) for one in self._detached.values())
 
     def check_limits(
         self, subscriber: Subscriber | None, connection: SynapConnection | None, topics: Topics
@@ -290,8 +320,8 @@ class Subscribers(dict[str, Subscriber]):
             return
         self.detached_topics += 1
         if isinstance(topic, bytes):
-            self._table.hold(topic, self._hub.clock())
             self._router.subscribe_name(subscriber.peer, topic)
+            self._table.hold(topic, self._hub.clock())
         else:
             self._router.subscribe_pattern(subscriber.peer, topic)
 
@@ -303,7 +333,6 @@ class Subscribers(dict[str, Subscriber]):
             return
         self.detached_topics -= 1
         if isinstance(topic, bytes):
-            self._table.release(topic)
             self._router.unsubscribe_name(subscriber.peer, topic)
         else:
             self._router.unsubscribe_pattern(subscriber.peer, topic)

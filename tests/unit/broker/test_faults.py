@@ -143,6 +143,35 @@ def test_a_fault_while_the_rest_of_a_turn_is_put_aside_costs_no_receiver_anythin
     assert sum(table.broker.faults.counts.values()) == 1
 
 
+@pytest.mark.parametrize("name", ["n", "//n"])
+def test_a_fault_where_messages_of_the_hub_port_are_put_loses_and_doubles_none(
+    table: Table, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.say("a", b"sub //fwd/n\n")
+    core, said = table.broker.delivery, name.encode()
+    monkeypatch.setattr(core, "deliver", once(core.deliver))
+    core.enqueue(table.peers["pub"], said, b"x")
+    core.enqueue(table.peers["pub"], said, b"y")
+    core.flush()
+    for peer in ("a", "b", "c"):
+        heard = table.hears(peer)
+        assert heard.count(b"pub %b 1 x\n" % said) == 1, peer
+        assert heard.count(b"pub %b 1 y\n" % said) == 1, peer
+        assert heard.count(b"pub //fwd/n 1 x\n") <= 1
+    assert sum(core.faults.counts.values()) == 1
+
+
+def test_a_put_to_some_that_has_failed_is_not_done_again(table: Table) -> None:
+    core = table.broker.delivery
+    core.enqueue(table.peers["pub"], b"n", b"x")
+    core.enqueued_for.enqueues = (*core.enqueued_for.enqueues, broken)  # type: ignore[misc]
+    with pytest.raises(RuntimeError):
+        core.flush()
+    core.flush()
+    for peer in ("a", "b", "c"):
+        assert table.hears(peer) == b"pub n 1 x\n"
+
+
 @pytest.mark.parametrize("place", ["learn", "index"])
 def test_a_fault_while_a_name_is_looked_up_spares_what_came_before(
     table: Table, place: str, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,8 @@ import pytest
 
 from pubsubd.access.rules import Acl, AclRule
 from pubsubd.access.users import Users
-from pubsubd.hub import federation
+from pubsubd.hub import federation, replies
+from pubsubd.hub.signal.base import Signal
 from pubsubd.mesh import outgoing
 from tests.federations import Wing, federate
 from tests.hubs import Room, message_a, message_b
@@ -26,6 +27,10 @@ def mesh() -> tuple[Web, Wings]:
     assert wings["a"].registered("ann", "ui")["type"] == "hub:registered"
     assert wings["c"].registered("cid", "db", metadata={"n": 1})["type"] == "hub:registered"
     return web, wings
+
+
+def broken(*_: object, **__: object) -> Any:
+    raise RuntimeError("on purpose")
 
 
 def send(to: str, data: Any, me: str = "x/ann", **more: Any) -> dict[str, Any]:
@@ -399,6 +404,38 @@ def test_a_broadcast_names_the_daemons_that_do_not_answer(mesh: tuple[Web, Wings
     (ack,) = ask(wings["a"], "ann", message, federation.PATIENCE + 1.2)
     assert ack["payload"]["unanswered"] == ["c"]
     assert ack["payload"]["deliveredCount"] == 0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_who_cannot_be_told_what_became_of_a_broadcast_ends(
+    mesh: tuple[Web, Wings], monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    web, wings = mesh
+    if not answered:
+        web["c"].mesh.letters.kinds["broadcast"] = lambda *_: None
+    monkeypatch.setattr(replies, "BroadcastAck", broken)
+    message = message_b("hub:broadcast", {"type": "t", "data": 1})
+    assert [one["type"] for one in ask(wings["a"], "ann", message, 7.0)][:1] == ["t"]
+    assert {name: code for name, (code, _) in wings["a"].ended.items()} == {"ann": "internal-error"}
+    assert not wings["c"].ended
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_who_cannot_be_told_whether_it_has_an_address_ends(
+    mesh: tuple[Web, Wings], monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    web, wings = mesh
+    enter_a(wings["a"])
+    if not answered:
+        web["a"].mesh.letters.kinds["displace"] = lambda *_: None
+    wings["c"].join("amy")
+    wings["c"].connect_a("amy")
+    monkeypatch.setattr(replies, "Registered", broken)
+    monkeypatch.setattr(Signal, "error", broken)
+    payload = {"actorAddress": "@(browser/amy)", "capabilities": ["ui"]}
+    request = message_a("hub:register", payload, me="@(browser/amy)")
+    ask(wings["c"], "amy", request, 7.0)
+    assert wings["c"].ended["amy"][0] == "internal-error"
 
 
 def test_another_daemon_may_ask_for_so_many_broadcasts(
