@@ -440,7 +440,9 @@ class Worker:
             reloader.server.tasks.start("files of the settings", partial(status.watch, always=True))
         async for descriptor in self._configs:
             try:
-                config = own_config(_read_config(descriptor), self._number)
+                with open(descriptor, "rb") as file:  # noqa: ASYNC230  (it is in memory)
+                    config: Config = pickle.load(file)
+                config = own_config(config, self._number)
                 prepared = await trio.to_thread.run_sync(
                     partial(check, config, self.all_bound), abandon_on_cancel=True
                 )
@@ -494,9 +496,3 @@ def _answer(request: Request, data: bytes) -> bytes | Steps[bytes]:
 
 def _ask(ask: Callable[[bytes], Steps[bytes]], _peer: Peer, data: bytes) -> Steps[bytes]:
     return ask(data)
-
-
-def _read_config(descriptor: int) -> Config:
-    with open(descriptor, "rb") as file:
-        config: Config = pickle.load(file)
-    return config
