@@ -112,7 +112,9 @@ class Load:
         except LostError as error:
             here.lost.append(f"{name}: {error}")
         except WrongError as error:
-            here.wrong.append(f"{name}: {error}")
+            # Who reads all that comes meets the reason of the end among it.
+            seen = here.lost if "internal-error" in str(error) else here.wrong
+            seen.append(f"{name}: {error}")
         except trio.TooSlowError:
             here.wrong.append(f"{name}: waits in vain for {awaited.get()!r}")
         finally:

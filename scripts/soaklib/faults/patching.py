@@ -20,7 +20,9 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
@@ -31,6 +33,7 @@ _BODIES = {
     inspect.CO_COROUTINE: "return await stub_call(*stub_args, **stub_named)",
     inspect.CO_ASYNC_GENERATOR: "async for _ in stub_call(*stub_args, **stub_named): yield _",
 }
+_LISTING = 1.0  # seconds that it may take to look at all objects
 _PARTS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # codes that are no functions
 _KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # What the function uses of those around it is named as well: a code fits a function only if it
@@ -55,13 +58,21 @@ class InjectedError(RuntimeError):
 
 def functions(package: str) -> list[FunctionType]:
     """Return all functions of a package that exist at present, however hidden."""
-    return [
-        one
-        for one in gc.get_objects()
-        if type(one) is FunctionType
-        and belongs(one.__globals__.get("__name__"), package)
-        and not one.__code__.co_filename.startswith("<")  # made by dataclasses and the like
-    ]
+    # No other thread may go on while all objects are listed: a tuple that it makes from what an
+    # iterator yields can be made by Python only while nobody else refers to it.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_LISTING)
+    try:
+        time.sleep(2 * interval)  # who waits already for its turn waits by the old interval
+        return [
+            one
+            for one in gc.get_objects()
+            if type(one) is FunctionType
+            and belongs(one.__globals__.get("__name__"), package)
+            and not one.__code__.co_filename.startswith("<")  # made by dataclasses and the like
+        ]
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def belongs(module: object, package: str) -> bool:

@@ -34,6 +34,7 @@ hub_burst = 1_000_000
 hub_heartbeat = 3600
 max_pending = {pending}
 hub_max_pending = 100_000
+hub_detached_idle = 10
 stall_timeout = 0.1
 mesh = "chaos"
 node = "n{number}"
