@@ -75,6 +75,7 @@ _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon com
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _FAR = 1_024  # the most of them, when it has been in vain so far
+_COLUMNS = 64  # bytes of headers that are compared by columns in one step of work
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
 _LUCK = 4  # headers that may not have the width of the one before the last one
@@ -309,21 +310,19 @@ class Broker:
         router, publish_filter, nobody = self.router, peer.publish_filter, self.router.nobody
         get: Callable[[bytes], Route | None] = router.routes.get
         learn, index = router.learn, router.index
+        alike: Callable[[bytes, int, bytes, int], int] | None = router.alike
         sizes = self._sizes
         match_header, max_payload = self.match_header, peer.listener.limits.max_payload
         scan = None
         if peer.relayed:
             match_header, max_payload = self.match_relayed, _ANY_SIZE
             if not peer.sibling:
-                get, learn = router.relays.get, router.learn_relayed
+                get, learn, alike = router.relays.get, router.learn_relayed, None
             elif len(buf) >= self.scan_from:
                 scan = self.scan
         elif publish_filter is not None:
-            get, learn, max_payload = (
-                publish_filter.get,
-                publish_filter.learn,
-                publish_filter.limit(max_payload),
-            )
+            get, learn, alike = publish_filter.get, publish_filter.learn, None
+            max_payload = publish_filter.limit(max_payload)
         elif len(buf) >= self.scan_from:
             scan = self.scan
         end, at, start, begun, total = len(buf), 0, 1, 0, 0
@@ -338,6 +337,7 @@ class Broker:
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
         other, luck, stride = width, _LUCK, _STRIDE
+        hope = wait = 0
         key = buf[:width]
         following = get(key)
         try:
@@ -447,10 +447,17 @@ class Broker:
                         new = following.targets
                         if new is not targets or (special and following is not route):
                             break
-                        route, length = following, following.length
-                        following = None
+                        length = following.length
                         at += length
                         total += 1
+                        if following is route and total > hope and alike is not None:
+                            rows = alike(buf, at, key, length)  # which is checked to be legal
+                            at += rows * length
+                            total += rows
+                            budget -= rows * len(key) // _COLUMNS
+                            wait = 0 if rows > _PROBE else min(max(_STRIDE, 2 * wait), _FAR)
+                            hope = total + wait
+                        route, following = following, None
                         if index.work > budget:
                             break
                         match = match_header(buf, at)

@@ -33,6 +33,7 @@ from weakref import WeakValueDictionary
 from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.protocol.wire import FORWARD, HUB, OWN
 from pubsubd.routing.answers import Answer, Answers
+from pubsubd.routing.columns import count_alike
 from pubsubd.routing.copies import Copies
 from pubsubd.routing.lookups import Lookups
 from pubsubd.routing.substrings import Search, SubstringIndex
@@ -328,6 +329,17 @@ class Router:
         route = self.routes[key] = self.made.make(answer.targets, width, size)
         answer.headers.append(key)
         return route
+
+    def alike(self, buf: bytes, at: int, key: bytes, length: int) -> int:
+        """Return how many frames at ``buf[at]`` go where one does that :meth:`learn` was asked for.
+
+        They have its lengths, too: its header is ``key``. 0 if that is not easily told.
+        """
+        if not self._plain or key[5] == _SLASH:
+            return 0
+        count = count_alike(buf, at, key, length, (substring for substring, _ in self._plain))
+        self.lookups += count
+        return count
 
     def learn_relayed(self, key: bytes, name: bytes, size: int) -> Route:
         """Return the route of frames from another daemon that begin with ``key``.

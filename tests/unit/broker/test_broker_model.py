@@ -43,8 +43,9 @@ def runs(draw: st.DrawFn) -> bytes:
     name = draw(st.sampled_from([b"a", b"n", b"//a/b"]))
     size = draw(st.integers(0, 20))
     data = [b"%b" % bytes([65 + i % 26]) * size for i in range(draw(st.integers(1, 300)))]
-    spread = draw(st.sampled_from([1, 1, 3, 7]))
-    run = [b"pub %b%d %d %b\n" % (name, i % spread, size, d) for i, d in enumerate(data)]
+    spread = draw(st.sampled_from([1, 1, 3, 7, 999]))
+    form = draw(st.sampled_from([b"pub %b%d %d %b\n", b"pub %b%03d %d %b\n"]))
+    run = [form % (name, i % spread, size, d) for i, d in enumerate(data)]
     flaw = draw(
         st.sampled_from([None, None, b"sub a\n", b"pub a 3 abcd\n", b"\r\n", b"pub q 0 \n"])
     )

@@ -12,6 +12,8 @@ from pubsubd.access.rules import AclRule
 from pubsubd.broker import broker
 from pubsubd.protocol.limits import READ_SIZE, WORK_PER_TURN, Limits
 from pubsubd.protocol.wire import equal_headers
+from pubsubd.routing import router
+from pubsubd.routing.columns import count_alike
 from pubsubd.routing.outbox import Pieces
 from tests.rights import rules_in
 from tests.tables import Table
@@ -145,6 +147,37 @@ def test_a_name_that_comes_again_is_not_matched_again_for_each_of_its_lengths() 
     assert counted.table.broker.router.lookups == before + 2
 
 
+def test_new_names_of_one_width_cost_no_lookup_each() -> None:
+    counted = Counted(a=b"n", b=b"n0", c=b"x")
+    for first in (0, 8_000, 90_000):
+        counted.reset()
+        frames = b"".join(b"pub n%07d 16 %016d\n" % (i, i) for i in range(first, first + 8_000))
+        before = counted.table.broker.router.lookups
+        counted.table.say("pub", frames)
+        assert counted.table.broker.router.lookups == before + 8_000
+        assert counted.routes.lookups < 40
+        assert counted.puts == {"pub": 0, "a": 1, "b": 1, "c": 0}
+        assert counted.table.hears("a") == counted.table.hears("b") == frames
+
+
+def test_new_names_that_look_alike_and_go_to_others_are_not_compared_in_vain_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted, compared = Counted(a=b"n", b=b"7"), []
+
+    def compare(*args: Any) -> int:
+        compared.append(args)
+        return count_alike(*args)
+
+    monkeypatch.setattr(router, "count_alike", compare)
+    numbers = [i for i in range(99_999) if b"7" not in b"%d" % i]
+    frames = [b"pub n%05d 1 x\n" % i for i in numbers[:9_000]]
+    frames[5::7] = [b"pub 7%05d 1 x\n" % i for i in numbers[: len(frames[5::7])]]
+    counted.table.say("pub", b"".join(frames))
+    assert len(compared) < 30
+    assert counted.table.hears("a") == b"".join(frame for frame in frames if b"n" in frame)
+
+
 def test_names_that_never_come_again_are_not_cached() -> None:
     table = Table("pub", "a")
     table.say("a", b"sub n\n")
@@ -156,7 +189,7 @@ def test_names_that_never_come_again_are_not_cached() -> None:
 def test_a_subscription_elsewhere_leaves_the_cached_names_alone() -> None:
     table = Table("pub", "a", "b")
     table.say("a", b"sub n\n")
-    frames = b"".join(b"pub n%d 1 x\n" % i for i in range(500))
+    frames = b"".join(b"pub n%d%b 1 x\n" % (i, b"." * (i % 2)) for i in range(500))
     table.say("pub", frames)
     table.say("pub", frames)
     router = table.broker.router

@@ -1,0 +1,69 @@
+"""How many frames in a row get the same receivers, told by columns of bytes, without I/O.
+
+Strategy: names that come once, with a number or an id in them, mostly have one width, and their
+data one length. Such frames are rows of a table. Where a substring that is subscribed stands in
+the first name, its columns have to be the same in all; the others may stand in none of them. So
+a frame costs some 30 ns instead of a lookup, and nothing is remembered for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_WIDEST = 128  # bytes of a header: each is a column
+_ROWS = 64  # looked at first
+_MOST_ROWS = 1_024
+_GROWTH = 4
+_MOST = 8_192  # rows in all: a fraction of a millisecond
+
+
+def count_alike(buf: bytes, at: int, key: bytes, length: int, substrings: Iterable[bytes]) -> int:
+    """Return how many frames in a row are like one that begins with ``key``, LF and its header.
+
+    Their names are legal, have its name's width and contain the same substrings, and none begins
+    with a slash; the digits are the same. That an LF ends the last one is not looked at. More than
+    some thousands are not counted.
+
+    Args:
+        buf: what was read.
+        at: where the first of them would begin: its LF.
+        key: a legal header with an ASCII name, and the LF before it.
+        length: bytes of such a frame.
+        substrings: all that are subscribed; nothing else decides who gets a name.
+    """
+    gap, width = key.index(b" ", 5), len(key)
+    name, across = key[5:gap], gap - 4  # a name and the LF that ends it
+    if width > _WIDEST:
+        return 0
+    equal, absent = {*range(5), *range(gap, width)}, []
+    for substring in substrings:
+        place = name.find(substring)
+        if place < 0:
+            absent.append(substring)
+        else:
+            equal.update(range(5 + place, 5 + place + len(substring)))
+    done, rows = 0, _ROWS
+    while True:
+        base = at + done * length
+        count = min(rows, (len(buf) - base) // length)
+        for i in equal:
+            column, byte = buf[base + i : base + count * length : length], key[i : i + 1]
+            if column != byte * count:
+                count -= len(column.lstrip(byte))
+        names = bytearray(b"\n") * (count * across)
+        for i in range(5, gap):
+            names[i - 5 :: across] = buf[base + i : base + count * length : length]
+        if (
+            not names.isascii()
+            or b" " in names
+            or b"\r" in names
+            or names.count(b"\n") != count
+            or names.startswith(b"/")
+            or b"\n/" in names
+            or any(substring in names for substring in absent)
+        ):
+            return done
+        done += count
+        if count < rows or done >= _MOST:
+            return done
+        rows = min(_GROWTH * rows, _MOST_ROWS)
