@@ -27,6 +27,7 @@ from pubsubd.settings.config import Config
 from pubsubd.settings.load import Settings, describe_restart, load
 from pubsubd.settings.setting import Setting
 from pubsubd.settings.table import SETTINGS
+from pubsubd.transport.clock import LoopClock
 
 _Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -155,7 +156,7 @@ def command(
             _supervise(settings, caught, partial(start_log, level, form))
             return
         # Pass the list itself: signals may still be added until the daemon's own handlers are set.
-        trio.run(_serve, settings, caught)
+        trio.run(_serve, settings, caught, clock=LoopClock())
     finally:
         log.close(PATIENCE)
 

@@ -311,7 +311,7 @@ def _make_hub(config: Config, server: Server) -> Hub:
     # Without a hub port, what it stands on is not loaded: 8 MiB and 60 ms.
     from pubsubd.hub.port import Hub  # noqa: PLC0415
 
-    hub = Hub(server.broker, config.hub_limits, clock=trio.current_time)
+    hub = Hub(server.broker, config.hub_limits, clock=server.clock)
     hub.down = server.tasks.down
     return hub
 

@@ -115,7 +115,7 @@ class Mesher:
         self.mesh = Mesh(
             server.broker,
             settings.config,
-            clock=trio.current_time,
+            clock=server.clock,
             wall=time.time,
             rng=self._rng,
             woken=self._ring,

@@ -80,6 +80,7 @@ class Server:
     """State that all connections of a daemon share.
 
     Attributes:
+        clock: of the loop: seconds, as :func:`trio.current_time` says them.
         tasks: the daemon's own.
         checker: checks passwords.
         lane: where turns that take long wait for one another.
@@ -105,7 +106,8 @@ class Server:
         self, limits: Limits, nursery: trio.Nursery, on_backpressure: OnBackpressure | None = None
     ) -> None:
         self.limits = limits
-        self.broker = Broker(limits, trio.current_time)
+        self.clock = trio.lowlevel.current_clock().current_time
+        self.broker = Broker(limits, self.clock)
         self.broker.access.failed = self._report_login
         self.nursery = nursery
         self.tasks = Tasks(nursery, self.broker.faults, self.publish_event)
@@ -120,7 +122,7 @@ class Server:
         self.statistics: Callable[[Callable[[bytes], None]], None] = self._tell_statistics
         self.connections: set[Member] = set()
         self.pressed: list[Consumer] = []
-        self.now = trio.current_time()
+        self.now = self.clock()
         self.crowd = Crowd()
         self.latest: Member | None = None
         self.changed = 0.0

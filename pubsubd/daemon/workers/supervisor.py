@@ -49,6 +49,7 @@ from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.settings.load import Settings
 from pubsubd.siblings.frames import READ_AT_ONCE
 from pubsubd.transport.accept import LIMIT, raise_descriptors
+from pubsubd.transport.clock import LoopClock
 from pubsubd.transport.listen import BACKLOG, BoundSocket, describe, listen
 
 log = logging.getLogger("pubsubd")
@@ -334,7 +335,8 @@ class Supervisor:
             try:
                 config = self._settings.config
                 prepared = prepare(own_config(config, number))
-                trio.run(run_worker, prepared, self._bound, Channel(channel), number, config.mesh)
+                arguments = prepared, self._bound, Channel(channel), number, config.mesh
+                trio.run(run_worker, *arguments, clock=LoopClock())
                 status = 0
             except BaseException as error:  # noqa: BLE001  (the last chance to report it)
                 while isinstance(error, BaseExceptionGroup):

@@ -119,7 +119,7 @@ class Worker:
         """Begin to be a sibling of the other workers."""
         server = self._server = reloader.server
         broker = server.broker
-        siblings = Siblings(broker, self._number, trio.current_time, self._wake)
+        siblings = Siblings(broker, self._number, server.clock, self._wake)
         self._siblings = siblings
         siblings.on_introduced = self._note_introduced
         siblings.on_lost = self._report_lost
