@@ -28,7 +28,7 @@ def handle(connection: HubConnection, message: Incoming) -> None:
 def remember(connection: HubConnection, message: Incoming, sample: Sample) -> Template | None:
     """Return the template of a relayed envelope."""
 
-    def relay(data: bytes, _id: str, _time: int) -> None:
+    def relay(data: bytes, _id: bytes, _time: int) -> None:
         message.payload = Raw(data)
         handle(connection, message)
 

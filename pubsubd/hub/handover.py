@@ -7,17 +7,10 @@ import msgspec
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor
-from pubsubd.hub.ids import new_id
 from pubsubd.hub.interfaces import Connection, Host
 from pubsubd.hub.render import dress
 
 encode = msgspec.json.Encoder().encode
-
-
-def hand(hub: Host, actor: Actor[Connection], delivery: r.Delivery) -> bool:
-    """Deliver to an actor, with addresses as it writes them; return whether it took it."""
-    wrapped = actor.address.startswith("@(")
-    return put(hub, actor, write(delivery, actor.address, wrapped))
 
 
 def put(hub: Host, actor: Actor[Connection], text: bytes) -> bool:
@@ -41,52 +34,6 @@ def write(delivery: r.Delivery, to: str, wrapped: bool) -> bytes:
     delivery.sender = dress(delivery.sender, wrapped)
     delivery.metadata["via"] = dress(m.HUB, wrapped)
     return encode(delivery)
-
-
-class Alike:
-    """The text of deliveries that are alike, around the texts and numbers that differ.
-
-    Args:
-        delivery: one of them, ``metadata`` of which has ``originalMessageId``.
-        correlated: whether their ``correlationId`` differs, or that of ``delivery`` is theirs.
-    """
-
-    __slots__ = ("_correlated", "_text")
-
-    def __init__(self, delivery: r.Delivery, *, correlated: bool) -> None:
-        marks = [new_id() for _ in range(6)]
-        ident, sender, to, data, correlation, original = marks
-        one = msgspec.structs.replace(
-            delivery,
-            id=ident,
-            sender=sender,
-            to=to,
-            payload=msgspec.Raw(encode(data)),
-            correlation_id=correlation if correlated else delivery.correlation_id,
-            metadata={**delivery.metadata, "originalMessageId": original},
-        )
-        text = encode(one).replace(b"%", b"%%").replace(encode(data), b"%b")
-        # Before it are strings alone, in which a quote is escaped.
-        text = text.replace(b'"timestamp":%d' % one.timestamp, b'"timestamp":%d', 1)
-        for mark in marks:
-            text = text.replace(mark.encode(), b"%b")
-        self._text = text
-        self._correlated = correlated
-
-    def write(
-        self,
-        ident: bytes,
-        sender: bytes,
-        to: bytes,
-        data: bytes,
-        correlation: bytes,
-        time: int,
-        original: bytes,
-    ) -> bytes:
-        """Return one of them as a JSON text; its texts are as between quotes."""
-        if self._correlated:
-            return self._text % (ident, sender, to, data, correlation, time, original)
-        return self._text % (ident, sender, to, data, time, original)
 
 
 class Halves:

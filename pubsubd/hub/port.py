@@ -30,6 +30,7 @@ class Hub(HubCore):
         hosts: names under which browsers may reach this port, besides localhost and addresses.
         origins: web pages that may use it, besides its own; ``*`` for all.
         line_addresses: ``host``, ``port`` and ``tls`` of the line port; the daemon's.
+        expiring: registrations that end, and the steps of that.
         ready: whether the daemon's listeners are open; the daemon's.
         down: tasks of the daemon that have failed and are not running again; the daemon's.
         scrape: returns all metrics and their content type, in steps, for the Accept header of a
@@ -54,8 +55,7 @@ class Hub(HubCore):
         self.ready = True
         self.down: Mapping[str, int] = {}
         self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None
-        # Registrations that end, and the steps of that.
-        self._expiring: deque[tuple[Connection, Iterator[None]]] = deque()
+        self.expiring: deque[tuple[Connection, Iterator[None]]] = deque()
 
     def join(self, directory: Directory, letters: Letters, streams: Streams) -> None:
         """Be one hub with those of the other daemons of a mesh."""
@@ -67,7 +67,7 @@ class Hub(HubCore):
         signal = self.signals.get(actor.connection)
         if signal is not None:
             self.spare(actor.connection, partial(signal.tell_lost, actor.address, node))
-            self._expiring.append((actor.connection, signal.forget(actor)))
+            self.expiring.append((actor.connection, signal.forget(actor)))
 
     def replace(self, limits: HubLimits, *, hosts: frozenset[str], origins: frozenset[str]) -> None:
         """Let other limits, names and origins hold from now on; what is over a limit stays."""
@@ -122,7 +122,7 @@ class Hub(HubCore):
 
         The subscriptions made under them end with them. Returns whether something may be left.
         """
-        expiring = self._expiring
+        expiring = self.expiring
         for _ in range(most):
             if not expiring:
                 for actor in self.registry.expire(self.ticks()):

@@ -194,12 +194,16 @@ class HubProtocol(HubConnection):
         hub.broker.delivery.turn.begin()
         hub.broker.counters.bytes_in += len(data)
         hub.broker.delivery.speaker = self.peer
-        hub.expire(_EXPIRED)  # so that little is said or asked under an expired registration
         begun, before = hub.clock(), hub.synap.deliveries
-        if data:
-            self._unread, self._at = self._unread[self._at :] + data, 0
+        if hub.expiring or hub.registry.is_due(int(begun * 1000)):
+            hub.expire(_EXPIRED)  # so that little is said or asked under an expired registration
         try:
-            more = self._work()
+            if self.template is not None and 0 < len(data) <= _SMALL and not self._waiting:
+                more = self._take_alone(data)
+            else:
+                if data:
+                    self._unread, self._at = self._unread[self._at :] + data, 0
+                more = self._work()
         finally:
             hub.flush()
         if self._request_since is None and type(self.reader) is HttpReader and self.halfway:
@@ -209,6 +213,25 @@ class HubProtocol(HubConnection):
         if self.closing is not None and self.peer.ending is None:
             self.peer.ending = self.closing
         return more and self.peer.ending is None
+
+    def _take_alone(self, data: bytes) -> bool:
+        """Carry out a little input, nothing being left of what came before, as :meth:`_work` does.
+
+        It is most likely one message, and like an earlier one.
+        """
+        reader, template = self.reader, self.template
+        assert template is not None
+        assert isinstance(reader, WebSocketReader | LineReader)
+        events = reader.receive(data)
+        if len(events) == 1 and type(event := events[0]) is bytes:
+            try:
+                if template.take(event):
+                    self.again = False
+                    return self.step is not None
+            except Unfinished:  # and _work finds out what that means
+                self.again = True
+        self._events = deque(events) if events else None
+        return self._work()
 
     def _work(self) -> bool:
         """Take a turn; return whether something is left for a further one."""

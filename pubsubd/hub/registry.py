@@ -138,13 +138,17 @@ class Registry(Catalogue[ConnectionT]):
         """Return the actor that a connection has registered last."""
         return next(reversed(self._by_connection.get(connection, {}).values()), None)
 
+    def is_due(self, now: int) -> bool:
+        """Return whether :meth:`expire` has something to do."""
+        return bool(self._gone) or bool(self._heap and self._heap[0][0] <= now)
+
     def expire(self, now: int) -> list[Actor[ConnectionT]]:
         """Remove actors that have expired, as many as take some 2 ms, and return them.
 
         Actors that had to make room since are among them. An actor that the same connection has
         registered anew meanwhile is not returned.
         """
-        if not self._gone and not (self._heap and self._heap[0][0] <= now):
+        if not self.is_due(now):
             return []
         self._reap(now)
         gone, self._gone = self._gone[:_EXPIRED], self._gone[_EXPIRED:]

@@ -25,8 +25,11 @@ _AROUND = 8  # levels around data; no dialect has as many
 Place = tuple[int, int]
 """Where a value begins and ends in a text; the same for a value that is not there."""
 
-CarryOut = Callable[[bytes, str, int], None]
-"""Carries out a message, given its data, its id and its time; empty and 0 if it has none."""
+CarryOut = Callable[[bytes, bytes, int], None]
+"""Carries out a message, given its data, its id and its time; empty and 0 if it has none.
+
+The id is as between quotes, and means itself.
+"""
 
 _NOWHERE = 0, 0
 
@@ -76,21 +79,22 @@ class Template:
                 if not id_.translate(None, _PLAIN) and (
                     not time or (time.isdigit() and time[0] != 48)  # no zero in front
                 ):
-                    if not _is_plain(data):
-                        data = _read(data)
+                    data = read_data(data)
                     if data:
-                        self._carry_out(data, id_.decode(), int(time or 0))
+                        self._carry_out(data, id_, int(time or 0))
                         return True
         return False
 
 
-def _is_plain(data: bytes) -> bool:
-    """Return whether data is a JSON string that holds nothing but itself."""
-    return data[0] == data[-1] == 34 and len(data) > 1 and not data[1:-1].translate(None, _PLAIN)
+def is_plain(text: bytes) -> bool:
+    """Return whether a text is ASCII that a JSON string holds as it is."""
+    return not text.translate(None, _PLAIN)
 
 
-def _read(data: bytes) -> bytes:
+def read_data(data: bytes) -> bytes:
     """Return data as ``read`` does; nothing if that alone does not show that it is legal."""
+    if data[0] == data[-1] == 34 and len(data) > 1 and not data[1:-1].translate(None, _PLAIN):
+        return data
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH - _AROUND:
         return b""
     try:

@@ -13,8 +13,9 @@ from pubsubd.broker.peer import Peer
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
-from pubsubd.hub.handover import Alike, Halves, encode, put, write
-from pubsubd.hub.ids import new_id
+from pubsubd.hub.alike import Alike
+from pubsubd.hub.handover import Halves, encode, put, write
+from pubsubd.hub.ids import IDS, new_id
 from pubsubd.hub.render import dress
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import (
@@ -70,7 +71,7 @@ class Outline:
         payload: of that one.
 
     Attributes:
-        target, key, id, sender: as of :class:`_Single`.
+        target, key, sender: as of :class:`_Single`.
 
     Raises:
         RefusedError: they are not legal.
@@ -78,11 +79,13 @@ class Outline:
 
     __slots__ = (
         "_correlated",
+        "_data",
         "_delivery",
+        "_dressed",
         "_forms",
+        "_id",
         "_now",
-        "_texts",
-        "id",
+        "_original",
         "key",
         "sender",
         "target",
@@ -94,36 +97,49 @@ class Outline:
         ask = message.pattern == "ask" and bool(text_of(message.id))
         self._correlated = ask and text_of(message.correlation_id) is None  # it is the id then
         self._forms: dict[bool | None, Alike] = {}
-        self._texts = b"", b""  # data and id as sent
+        self._original = encode(text_of(message.id) or "")[1:-1]
+        self._data = self._id = b""
         self._now = 0
-        self.id = self.sender = ""
+        self.sender = ""
+        self._dressed: dict[bool | None, bytes] = {}  # the sender, as between quotes
 
-    def begin(self, signal: Signal, message: m.Incoming, data: bytes) -> None:
-        """Be the message that has this data."""
-        self.id = new_id()
-        self.sender = signal.sender_of(message)
-        self._texts = data, encode(text_of(message.id) or "")[1:-1]
+    def begin(self, signal: Signal, message: m.Incoming, data: bytes, id_: bytes) -> None:
+        """Be the message that has this data and, unless it is empty, this id."""
+        self._id = next(IDS)
+        self._data = data
+        if id_:
+            self._original = id_
+        sender = signal.sender_of(message)
+        if sender != self.sender:
+            self.sender = sender
+            self._dressed = {}
         self._now = signal.connection.hub.now()
+
+    @property
+    def id(self) -> str:
+        """Of the message, as it is delivered."""
+        return self._id.decode()
 
     def write(self, to: str, wrapped: bool) -> bytes:
         """As of :class:`_Single`."""
-        return self._write(to, dress(self.sender, wrapped), wrapped)
+        return self._write(to, wrapped)
 
     def write_elsewhere(self) -> bytes:
         """As of :class:`_Single`."""
-        return self._write("", self.sender, None)
+        return self._write("", None)
 
-    def _write(self, to: str, sender: str, wrapped: bool | None) -> bytes:
+    def _write(self, to: str, wrapped: bool | None) -> bytes:
         form = self._forms.get(wrapped)
         if form is None:
-            one = self._delivery
-            if wrapped is not None:
-                via = {**one.metadata, "via": dress(m.HUB, wrapped)}
-                one = msgspec.structs.replace(one, metadata=via)
-            form = self._forms[wrapped] = Alike(one, correlated=self._correlated)
-        data, original = self._texts
-        texts = self.id.encode(), encode(sender)[1:-1], to.encode()
-        return form.write(*texts, data, original, self._now, original)
+            form = Alike(self._delivery, correlated=self._correlated, wrapped=wrapped)
+            self._forms[wrapped] = form
+        sender = self._dressed.get(wrapped)
+        if sender is None:
+            dressed = self.sender if wrapped is None else dress(self.sender, wrapped)
+            sender = self._dressed[wrapped] = encode(dressed)[1:-1]
+        original = self._original
+        to_text = to.encode()
+        return form.write(self._id, sender, to_text, self._data, original, self._now, original)
 
 
 def send(signal: Signal, message: m.Incoming, payload: m.Send | Outline) -> None:

@@ -86,7 +86,7 @@ def _remember_publish(signal: Signal, message: m.Incoming, sample: Sample) -> Te
     payload = read_payload(message.payload, m.Publish)
     key = "data" if bytes(payload.data) else "message"
 
-    def publish(data: bytes, id_: str, time: int) -> None:
+    def publish(data: bytes, id_: bytes, time: int) -> None:
         _fill(message, id_, time)
         setattr(payload, key, Raw(data))
         handle(signal, message, payload)
@@ -98,18 +98,18 @@ def _remember_send(signal: Signal, message: m.Incoming, sample: Sample) -> Templ
     payload = read_payload(message.payload, m.Send)
     outline = messaging.Outline(signal, message, payload)
 
-    def send(data: bytes, id_: str, time: int) -> None:
+    def send(data: bytes, id_: bytes, time: int) -> None:
         _fill(message, id_, time)
-        outline.begin(signal, message, data)
+        outline.begin(signal, message, data, id_)
         handle(signal, message, outline)
 
     return _template(message, sample, "data", payload.data, send)
 
 
-def _fill(message: m.Incoming, id_: str, time: int) -> None:
+def _fill(message: m.Incoming, id_: bytes, time: int) -> None:
     """Make a message the one that has this id and time; empty and 0 if it has none."""
     if id_:
-        message.id = id_
+        message.id = id_.decode()
     if time:
         message.timestamp = float(time)
 

@@ -162,9 +162,9 @@ class Synap:
         metadata = None if read.metadata is None else encode(read.metadata)
         peer = connection.peer
 
-        def publish(data: bytes, request: str, _time: int) -> None:
+        def publish(data: bytes, request: bytes, _time: int) -> None:
             answer(
-                request or id_,
+                request.decode() or id_,
                 lambda: self.publish(name, topic, data, metadata, connection, peer.permission),
             )
 

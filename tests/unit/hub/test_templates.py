@@ -217,10 +217,10 @@ def test_only_what_is_legal_by_itself_stands_in_for_data() -> None:
     for data in (b'"y"', b"[1, 2]", b'"\\u0041"', b"null"):
         assert template.take(b'{"id":"z","data":%b,"time":99}' % data)
     assert taken == [
-        (b'"y"', "z", 99),
-        (b"[1,2]", "z", 99),
-        (b'"A"', "z", 99),
-        (b"null", "z", 99),
+        (b'"y"', b"z", 99),
+        (b"[1,2]", b"z", 99),
+        (b'"A"', b"z", 99),
+        (b"null", b"z", 99),
     ]
     for wrong in (
         b"",
@@ -253,4 +253,4 @@ def test_a_time_that_is_no_integer_has_to_be_the_same() -> None:
     assert template is not None
     assert template.take(b'{"data":2,"time":17.5}')
     assert not template.take(b'{"data":2,"time":99.5}')
-    assert taken == [(b"2", "", 0)]
+    assert taken == [(b"2", b"", 0)]
