@@ -34,6 +34,13 @@ class Bucket:
         self._level = level
         return (1 - level) / rate
 
+    def take_all(self, count: int, now: float) -> int:
+        """Take up to ``count``; return how many there were."""
+        taken = 0 if self._rate else count
+        while taken < count and not self.take(now):
+            taken += 1
+        return taken
+
 
 class Pace:
     """How far somebody is ahead of a rate, which is waited for.

@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from wsproto.frame_protocol import CloseReason
 
@@ -204,6 +204,15 @@ class HubConnection:
     def put(self, text: bytes) -> None:
         """Queue a JSON text, to be sent at the end of the turn."""
         self.put_raw(self.framing.frame(text))
+
+    def put_alike(self, before: bytes, between: Sequence[bytes], after: bytes) -> None:
+        """Queue JSON texts of one length that have the same beginning and end."""
+        head, tail = (
+            self.framing.head(len(before) + len(between[0]) + len(after)),
+            self.framing.tail,
+        )
+        before, after = head + before, after + tail
+        self.put_raw(before + (after + before).join(between) + after)
 
     def put_raw(self, frames: bytes) -> None:
         """Queue whole frames, or bytes that are no JSON."""

@@ -70,6 +70,13 @@ class Policy:
 
     # Rights
 
+    def may_publish(self, name: bytes, rights: Permission | None) -> bool:
+        """Return whether :meth:`check_publishing` would raise nothing."""
+        reserved = self._broker.reserved
+        return (rights is None or rights.may_publish(name)) and not (
+            reserved and name.startswith(reserved)
+        )
+
     def check_publishing(self, name: bytes, rights: Permission | None = None) -> None:
         """Raise :class:`TopicError` if one with these rights must not publish ``name``.
 

@@ -225,7 +225,7 @@ class HubProtocol(HubConnection):
         events = reader.receive(data)
         if len(events) == 1 and type(event := events[0]) is bytes:
             try:
-                if template.take(event):
+                if template.take_some(events, 1) or template.take(event):
                     self.again = False
                     return self.step is not None
             except Unfinished:  # and _work finds out what that means
@@ -252,11 +252,13 @@ class HubProtocol(HubConnection):
                 self.step = None
                 self._end_last()
             elif events:
+                count = self._take_some(events, left)
                 event = events.popleft()
-                left -= 1
+                left -= count or 1
                 try:
                     if type(event) is bytes:
-                        together -= 1 if take(hub, self, event) and len(event) <= _LITTLE else 2
+                        alike = count or take(hub, self, event)
+                        together -= (1 if alike and len(event) <= _LITTLE else 2) * (count or 1)
                         self.again = False
                         if self.lines:  # the turn was the broker's
                             more = self._waiting
@@ -265,7 +267,8 @@ class HubProtocol(HubConnection):
                             published = counters.messages_in
                             # Many small publications in one piece cost their receivers less, and
                             # what they may cost here is bounded by their number.
-                            if together > 0 and len(event) <= _SMALL and index.work <= budget:
+                            small = len(event) <= _SMALL and index.work <= budget
+                            if small and together > 0 and left > 0:
                                 continue
                             together = _TOGETHER
                     else:
@@ -281,7 +284,7 @@ class HubProtocol(HubConnection):
                     continue  # one looks at the clock after some of these
             else:
                 break
-            if over() or not left or index.work > budget or peer.job is not None:
+            if over() or left <= 0 or index.work > budget or peer.job is not None:
                 more = True
                 break
         if not events:
@@ -289,6 +292,18 @@ class HubProtocol(HubConnection):
         if self._at >= len(self._unread):
             self._unread, self._at = b"", 0
         return more
+
+    def _take_some(self, events: deque[Any], most: int) -> int:
+        """Carry out events that are alike together; return how many, and remove all but the last.
+
+        None is removed if there are none, or the first one has to be carried out by itself.
+        """
+        if self.template is None or self.again or self.lines:
+            return 0
+        count = self.template.take_some(events, most)
+        for _ in range(count - 1):
+            events.popleft()
+        return count
 
     def _read(self) -> list[Any]:
         """Parse a little of the input."""

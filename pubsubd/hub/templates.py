@@ -11,7 +11,9 @@ a template hands it over.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from struct import Struct
 
 from pubsubd.hub.strict import LIGHT, MAX_DEPTH, JsonError, parse, read
 
@@ -31,6 +33,13 @@ CarryOut = Callable[[bytes, bytes, int], None]
 The id is as between quotes, and means itself.
 """
 
+Values = tuple[bytes, bytes, bytes]
+"""Data, id and time of a message; an empty one if it has none."""
+
+CarryOutAll = Callable[[list[Values]], int]
+"""Carries out messages together, and returns how many, from the first on; 0 if each has to be
+carried out by itself."""
+
 _NOWHERE = 0, 0
 
 
@@ -43,52 +52,96 @@ class Template:
         id_: where the text of its id is, without quotes.
         time: where its time is: an integer.
         carry_out: carries out a message that matches.
+        carry_out_all: the same, of several; None if there is no such thing.
     """
 
-    __slots__ = ("_after", "_before", "_carry_out", "_fixed", "_id", "_time")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_carry_out",
+        "_carry_out_all",
+        "_cut_after",
+        "_cut_before",
+        "_fixed",
+        "_id",
+        "_time",
+    )
 
     def __init__(
-        self, text: bytes, data: Place, id_: Place, time: Place, carry_out: CarryOut
+        self,
+        text: bytes,
+        data: Place,
+        id_: Place,
+        time: Place,
+        carry_out: CarryOut,
+        carry_out_all: CarryOutAll | None = None,
     ) -> None:
-        start, stop = data
-        size = len(text)
-
-        def stretch(begin: int, end: int) -> slice:  # what is behind the data counts from the end
-            return slice(begin, end) if end <= start else slice(begin - size, end - size or None)
-
-        fixed, at = [], 0
-        for begin, end in sorted(place for place in (data, id_, time) if place != _NOWHERE):
-            fixed.append(stretch(at, begin))
-            at = end
-        fixed.append(stretch(at, size))
-        self._fixed = [(where, text[where]) for where in fixed]
-        self._before, self._after = start, size - stop
-        self._id, self._time = stretch(*id_), stretch(*time)
-        self._carry_out = carry_out
+        # Fixed pieces and values take turns: what is before the data is cut from the start of a
+        # text, what is behind it from where the data ends.
+        places = sorted(place for place in (data, id_, time) if place != _NOWHERE)
+        edges = [0, *(edge for place in places for edge in place), len(text)]
+        pieces = [text[begin:end] for begin, end in pairwise(edges)]
+        middle = 2 * places.index(data) + 1
+        self._cut_before = _cutter(pieces[:middle])
+        self._cut_after = _cutter(pieces[middle + 1 :])
+        self._before, self._after = data[0], len(text) - data[1]
+        self._fixed = tuple(pieces[::2])
+        self._id = 2 * places.index(id_) + 1 if id_ != _NOWHERE else None
+        self._time = 2 * places.index(time) + 1 if time != _NOWHERE else None
+        self._carry_out, self._carry_out_all = carry_out, carry_out_all
 
     def take(self, text: bytes) -> bool:
         """Carry out a message; return False if it does not match, and has to be read."""
+        values = self._match(text)
+        if values is None:
+            return False
+        data, id_, time = values
+        self._carry_out(data, id_, int(time or 0))
+        return True
+
+    def take_some(self, texts: Iterable[object], most: int) -> int:
+        """Carry out messages together, ``most`` at most; return how many, from the first on.
+
+        It is 0 if the first one does not match, or has to be carried out by itself.
+        """
+        if self._carry_out_all is None:
+            return 0
+        found: list[Values] = []
+        for text in texts:
+            if type(text) is not bytes or len(found) == most:
+                break
+            values = self._match(text)
+            if values is None:
+                break
+            found.append(values)
+        return self._carry_out_all(found) if found else 0
+
+    def _match(self, text: bytes) -> Values | None:
+        """Return the values of a message; None if it does not match."""
         # Hot path: scripts/bench hub-fan-100.
         start, stop = self._before, len(text) - self._after
-        if start < stop and len(text) <= LIGHT:
-            for where, piece in self._fixed:
-                if text[where] != piece:
-                    break
-            else:
-                data, id_, time = text[start:stop], text[self._id], text[self._time]
-                if not id_.translate(None, _PLAIN) and (
-                    not time or (time.isdigit() and time[0] != 48)  # no zero in front
-                ):
-                    data = read_data(data)
-                    if data:
-                        self._carry_out(data, id_, int(time or 0))
-                        return True
-        return False
+        if start >= stop or len(text) > LIGHT:
+            return None
+        data = text[start:stop]
+        pieces = *self._cut_before(text), data, *self._cut_after(text, stop)
+        if pieces[::2] != self._fixed:
+            return None
+        id_ = b"" if self._id is None else pieces[self._id]
+        time = b"" if self._time is None else pieces[self._time]
+        if id_.translate(None, _PLAIN) or (time and (time[0] == 48 or not time.isdigit())):
+            return None  # no zero in front
+        data = read_data(data)
+        return (data, id_, time) if data else None
 
 
 def is_plain(text: bytes) -> bool:
     """Return whether a text is ASCII that a JSON string holds as it is."""
     return not text.translate(None, _PLAIN)
+
+
+def _cutter(pieces: list[bytes]) -> Callable[..., tuple[bytes, ...]]:
+    """Return what cuts pieces as long as these out of a text, from a place on."""
+    return Struct("".join(f"{len(piece)}s" for piece in pieces)).unpack_from
 
 
 def read_data(data: bytes) -> bytes:
@@ -137,6 +190,7 @@ class Sample:
         id_: tuple[str, bytes],
         time: tuple[str, object],
         carry_out: CarryOut,
+        carry_out_all: CarryOutAll | None = None,
     ) -> Template | None:
         """Return the template that it makes; None if it makes none.
 
@@ -145,6 +199,7 @@ class Sample:
             id_: the same, of the id; not a string if there is none.
             time: its key and, if it is one, a number.
             carry_out: of the template.
+            carry_out_all: of the template.
         """
         if not self._known or not data[1]:
             return None
@@ -157,6 +212,5 @@ class Sample:
         when = _NOWHERE
         if isinstance(time[1], float | int) and 0 < time[1] < _LONGEST:
             when = self._find(time[0].encode(), b"%d" % time[1])
-        return Template(
-            self._text, place, (begin + 1, end - 1) if end else _NOWHERE, when, carry_out
-        )
+        within = (begin + 1, end - 1) if end else _NOWHERE
+        return Template(self._text, place, within, when, carry_out, carry_out_all)

@@ -94,8 +94,8 @@ class TopicTable:
         """Number of further topics that can be subscribed; negative if there are too many."""
         return self._max - len(self._topics) + len(self._idle)
 
-    def note(self, name: bytes, now: float) -> None:
-        """Count a message to a topic."""
+    def note(self, name: bytes, now: float, count: int = 1) -> None:
+        """Count messages to a topic."""
         self._now = now
         topic = self._topics.get(name)
         if topic is None:
@@ -106,7 +106,7 @@ class TopicTable:
         elif not topic.subscribers:
             topic.used = now
             self._idle.move_to_end(name)
-        topic.message_count += 1
+        topic.message_count += count
         if topic.message_count > self._bar and name not in self._top:
             self._nominate(name, topic)
 

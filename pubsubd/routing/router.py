@@ -419,6 +419,10 @@ class Router:
             members.add(mailbox)
         return self._intern(frozenset(members))
 
+    def remembers(self, name: bytes) -> bool:
+        """Return whether :meth:`receivers` has nothing to find out."""
+        return name in self.answers.by_name
+
     def receivers(self, name: bytes) -> Targets | CopyTargets:
         """Return who gets ``name``, or its copy; for those who publish without a header.
 

@@ -155,6 +155,26 @@ class Signal:
                 raise RefusedError("unauthorized", "hub:connect with a token comes first")
             raise RefusedError("unauthorized", f"the token does not allow {kind}")
 
+    def admit_alike(self, message: m.Incoming, action: str, count: int) -> int:
+        """Admit messages that differ in their data, id and time alone, and count them.
+
+        Returns:
+            How many, from the first on; 0 if each has to be looked at by itself.
+        """
+        connection, hub = self.connection, self.connection.hub
+        addressed = isinstance(message.sender, str) and isinstance(message.to, str)
+        if (
+            isinstance(message.ttl, float)
+            or message.pattern not in _PATTERNS
+            or not (addressed or self.dialect != "A")
+            or not connection.may(action)
+        ):
+            return 0
+        count = self._bucket.take_all(count, hub.clock())
+        self.processed += count
+        hub.processed += count
+        return count
+
     def forget(self, actor: Actor[Connection]) -> Iterator[None]:
         """End the subscriptions made under a registration that has ended, in steps."""
         self.publications.clear()

@@ -13,7 +13,7 @@ from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal import lifecycle, messaging, pubsub, registration
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, error_code, read_payload, shown, text_of
-from pubsubd.hub.templates import CarryOut, Sample, Template
+from pubsubd.hub.templates import CarryOut, CarryOutAll, Sample, Template, Values
 from pubsubd.hub.topics import TopicError
 
 _encode = msgspec.json.Encoder().encode
@@ -91,7 +91,12 @@ def _remember_publish(signal: Signal, message: m.Incoming, sample: Sample) -> Te
         setattr(payload, key, Raw(data))
         handle(signal, message, payload)
 
-    return _template(message, sample, key, getattr(payload, key), publish)
+    def publish_all(found: list[Values]) -> int:
+        return pubsub.publish_all(signal, message, payload, found)
+
+    of_data = getattr(payload, key)
+    together = publish_all if key == "data" else None
+    return _template(message, sample, key, of_data, publish, together)
 
 
 def _remember_send(signal: Signal, message: m.Incoming, sample: Sample) -> Template | None:
@@ -115,11 +120,17 @@ def _fill(message: m.Incoming, id_: bytes, time: int) -> None:
 
 
 def _template(
-    message: m.Incoming, sample: Sample, key: str, data: Raw, carry_out: CarryOut
+    message: m.Incoming,
+    sample: Sample,
+    key: str,
+    data: Raw,
+    carry_out: CarryOut,
+    carry_out_all: CarryOutAll | None = None,
 ) -> Template | None:
     return sample.template(
         (key, bytes(data)),
         ("id", _encode(text_of(message.id))),
         ("timestamp", message.timestamp),
         carry_out,
+        carry_out_all,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from pubsubd.broker.peer import Peer
@@ -25,6 +25,12 @@ class SynapConnection(Protocol):
     peer: Peer
     sender: str
     subscriptions: Subscriptions
+
+    def may(self, action: str) -> bool:
+        """Return whether it is allowed ``action``."""
+
+    def put_alike(self, before: bytes, between: Sequence[bytes], after: bytes) -> None:
+        """Queue JSON texts of one length that have the same beginning and end."""
 
 
 class Subscriber:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pubsubd.hub import dispatch
 from pubsubd.hub.strict import JsonError, read
 from pubsubd.hub.templates import UNLIKE, Sample
+from pubsubd.protocol.limits import Limits
 from tests.examples import examples
 from tests.hubs import Room, connect_a, message_a, message_b
 
@@ -78,13 +79,14 @@ def send_nobody(data: Any, id_: str, time: float, more: Any) -> Any:
     return message_a("hub:send", payload, id=id_, timestamp=time, pattern="ask") | more
 
 
+FEW: list[Any] = [("x", "a-1", 1), ("y", "b-2", 5), ("zz", "c-3", 7)]
 DIALECTS = [hub_a, hub_b, envelope, synap]
 SENDS = [send_a, send_b, send_nobody]
 
 
-def hall() -> Room:
+def hall(**limits: Any) -> Room:
     """Return a port at which cat has subscribed what ann publishes."""
-    room = Room(rate=0)
+    room = Room(**{"rate": 0, **limits})
     room.join("ann", "cat")
     room.say("ann", message_a("hub:connect", metadata=connect_a()))
     room.say("cat", {"command": "pubsub.subscribe", "payload": {"topics": ["t", "t:a-1", "t:b-2"]}})
@@ -94,11 +96,13 @@ def hall() -> Room:
     return room
 
 
-def outcome(lines: list[bytes], *, alike: bool) -> tuple[dict[str, bytes], list[int], bool]:
-    """Return what comes of lines, each in a read of its own, but for what is random."""
-    room = hall()
+def outcome(
+    lines: list[bytes], *, alike: bool, together: bool = False, **limits: Any
+) -> tuple[dict[str, bytes], list[int], bool]:
+    """Return what comes of lines, each in a read of its own or together, but for what is random."""
+    room = hall(**limits)
     ann = room.connections["ann"]
-    for one in lines:
+    for one in [b"\n".join(lines)] if together else lines:
         if not alike:
             ann.template, ann.unlike = None, -1
         room.say_raw("ann", one + b"\n")
@@ -120,18 +124,71 @@ def write(dialect: Any, style: Any, *parts: Any) -> bytes:
     st.lists(st.tuples(data, ids, times), min_size=2, max_size=5),
     st.binary(max_size=3),
     st.integers(0, 300),
+    st.sampled_from([{}, {"rate": 1, "burst": 3}]),
 )
-@example(hub_a, STYLES[0], {}, [("x", "a-1", 1), ("y", "b-2", 5)], b"", 0)
-@example(send_a, STYLES[1], {}, [("x", "a-1", 1), ("y%", "b-2", 5), ({"a": 1}, "c-3", 7)], b"", 0)
-@example(send_nobody, STYLES[0], {}, [("x", "a-1", 1), ("y", "b-2", 5)], b"", 0)
-@example(synap, STYLES[1], {}, [({"a": 1}, "a-1", 1), ({"a": 2}, "b-2", 5)], b'"', 80)
+@example(hub_a, STYLES[0], {}, FEW, b"", 0, {})
+@example(hub_a, STYLES[0], {}, FEW * 2, b"", 0, {"rate": 1, "burst": 4})
+@example(hub_a, STYLES[0], {"ttl": 1}, FEW, b"", 0, {})
+@example(hub_b, STYLES[0], {}, FEW, b"", 0, {"rate": 1, "burst": 2})
+@example(
+    send_a, STYLES[1], {}, [("x", "a-1", 1), ("y%", "b-2", 5), ({"a": 1}, "c-3", 7)], b"", 0, {}
+)
+@example(send_nobody, STYLES[0], {}, FEW, b"", 0, {})
+@example(envelope, STYLES[0], {}, [("x", "a-1", 1)] * 3, b"", 0, {})
+@example(synap, STYLES[0], {}, FEW, b"", 0, {})
+@example(
+    synap,
+    STYLES[0],
+    {},
+    [(FEW[0][0], "a-1", 1), ({"name": "t", "data": "y"}, "b-2", 5)],
+    b"",
+    0,
+    {},
+)
+@example(synap, STYLES[1], {}, [({"a": 1}, "a-1", 1), ({"a": 2}, "b-2", 5)], b'"', 80, {})
 def test_messages_mean_the_same_as_if_each_were_read(
-    dialect: Any, style: Any, more: Any, parts: list[Any], hurt: bytes, at: int
+    dialect: Any, style: Any, more: Any, parts: list[Any], hurt: bytes, at: int, limits: Any
 ) -> None:
     lines = [write(dialect, style, *one, more) for one in parts]
     damaged = lines[-1][:at] + hurt + lines[-1][at + len(hurt) :]
     lines.append(damaged.replace(b"\n", b" "))
-    assert outcome(lines, alike=True) == outcome(lines, alike=False)
+    expected = outcome(lines, alike=False, **limits)
+    assert outcome(lines, alike=True, **limits) == expected
+    assert outcome(lines, alike=True, together=True, **limits) == expected
+
+
+@pytest.mark.parametrize("dialect", [hub_a, envelope, synap])
+def test_messages_alike_that_come_together_are_carried_out_together(dialect: Any) -> None:
+    room, alone, together = hall(), "one by one", "together"
+    heard, counts = {}, {}
+    for way in (alone, together):
+        lines = [write(dialect, STYLES[0], "y" * n, "a-1", 10, {}) + b"\n" for n in range(20)]
+        if dialect is not envelope:
+            lines = [one.replace(b"a-1", b"%03d" % n) for n, one in enumerate(lines)]
+        looked: list[bytes] = []
+        receivers = room.broker.router.receivers
+
+        def look(name: bytes, receivers: Any = receivers, looked: Any = looked) -> Any:
+            looked.append(name)
+            return receivers(name)
+
+        room.broker.router.receivers = look  # type: ignore[method-assign]
+        for said in lines if way is alone else [b"".join(lines)]:
+            room.say_raw("ann", said)
+        room.broker.router.receivers = receivers  # type: ignore[method-assign]
+        heard[way] = [_RANDOM.sub(b"?", room.heard[name]) for name in ("ann", "cat")]
+        counts[way] = len(looked)
+        for name in ("ann", "cat"):
+            room.hears(name)
+    assert heard[alone] == heard[together]
+    assert (counts[alone], counts[together]) == (20, 1)
+
+
+@pytest.mark.parametrize("dialect", [hub_a, envelope, synap])
+def test_of_messages_alike_one_that_is_too_large_is_refused_alone(dialect: Any) -> None:
+    lines = [write(dialect, STYLES[0], "y" * n, "a-1", 1, {}) for n in (1, 1, 600, 1, 1)]
+    few = {"line_limits": Limits(max_payload=500)}
+    assert outcome(lines, alike=True, together=True, **few) == outcome(lines, alike=False, **few)
 
 
 @pytest.mark.parametrize("style", STYLES)
