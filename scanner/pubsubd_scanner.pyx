@@ -7,13 +7,12 @@ in the usual form, it leaves to the loop in pubsubd/broker/broker.py, which find
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.exc cimport PyErr_Occurred
 from libc.string cimport memcmp
 
 cdef extern from "string.h" nogil:
     void *memmem(const void *, size_t, const void *, size_t)
 
-FORM = 1
+FORM = 2
 """Counts the changes of what :func:`scan` takes and returns."""
 
 cdef enum:
@@ -32,16 +31,12 @@ def scan(
     bytes buf,
     Py_ssize_t at,
     dict routes,
-    dict names,
-    set seen,
-    Py_ssize_t max_seen,
     tuple plain,
     object nobody,
-    tuple reserved,
     Py_ssize_t max_new,
     Py_ssize_t max_payload,
 ):
-    """Return the runs that begin at ``buf[at]``, an LF, and how many names in them are new.
+    """Return the runs that begin at ``buf[at]``, an LF, and how many names were matched for them.
 
     A run is its receivers, its bytes, how many frames these are, and the offset of the LF that
     ends it. The last one ends before what has to be looked at in another way, or is not whole.
@@ -50,15 +45,12 @@ def scan(
         buf: what was read.
         at: where to begin.
         routes: header, with the LF before it -> an object with its receivers as ``targets``.
-        names: names whose receivers are remembered: theirs are not told here.
-        seen: names that were met once; new ones are added.
-        max_seen: names in ``seen``, which is cleared then.
         plain: all substrings, each with its receivers; None if these are not easily told. Empty
-            if something else decides, too.
+            if something else decides, too: then, and where a name is not ASCII or begins with a
+            slash, or receivers are not easily told, they are looked up in ``routes``.
         nobody: the receivers of a name with none of these.
-        reserved: what names begin with that are not told here.
-        max_new: names that may be new.
-        max_payload: bytes of data in a frame with a new name.
+        max_new: names that may be matched.
+        max_payload: bytes of data in a frame whose name is matched.
     """
     cdef const char *text = PyBytes_AS_STRING(buf)
     cdef const char *before = NULL  # the header of the last frame
@@ -68,7 +60,8 @@ def scan(
     cdef Py_ssize_t head, gap, stop, last, size, limit, i
     cdef list runs = []
     cdef object targets = None, found
-    cdef bytes key, name
+    cdef bytes key
+    cdef bint simple
     cdef void *route
     while True:
         if width and at + length < end and memcmp(text + at, before, width) == 0:
@@ -80,8 +73,9 @@ def scan(
         head = at + 5
         if head >= end or memcmp(text + at, b"\npub ", 5) != 0:
             break
-        gap, limit = head, min(end, head + MAX_NAME + 1)
+        gap, limit, simple = head, min(end, head + MAX_NAME + 1), text[head] != SLASH
         while gap < limit and text[gap] != SPACE and text[gap] != LF and text[gap] != CR:
+            simple = simple and <unsigned char>text[gap] < 128
             gap += 1
         if gap == head or gap == limit or text[gap] != SPACE:
             break
@@ -95,23 +89,18 @@ def scan(
         last = stop + size
         if last >= end or text[last] != LF:
             break
-        key = PyBytes_FromStringAndSize(text + at, stop - at)
-        route = <void *>PyDict_GetItemWithError(routes, key)
-        if route != NULL:
-            found = (<object>route).targets
-        else:
-            if new >= max_new or size > max_payload or not plain or text[head] == SLASH:
+        found = None
+        if simple and plain and size <= max_payload:
+            if new >= max_new:
                 break
-            name = PyBytes_FromStringAndSize(text + head, gap - head)
-            if not name.isascii() or name.startswith(reserved) or name in names or name in seen:
-                break
-            found = _find(name, plain, nobody)
-            if found is None:
-                break
-            if len(seen) >= max_seen:
-                seen.clear()
-            seen.add(name)
+            found = _find(text + head, gap - head, plain, nobody)
             new += 1
+        if found is None:
+            key = PyBytes_FromStringAndSize(text + at, stop - at)
+            route = <void *>PyDict_GetItemWithError(routes, key)
+            if route == NULL:
+                break
+            found = (<object>route).targets
         if found is not targets:
             if found.special:
                 break
@@ -128,20 +117,13 @@ def scan(
     return runs, new
 
 
-cdef object _find(bytes name, tuple plain, object nobody):
-    """Return who gets a new name; None if that has to be found in another way."""
+cdef object _find(const char *name, Py_ssize_t size, tuple plain, object nobody):
+    """Return who gets a name; None if that has to be found in another way."""
     cdef object found = nobody, alone
     cdef bytes substring
     for substring, alone in plain:
-        if memmem(
-            PyBytes_AS_STRING(name),
-            PyBytes_GET_SIZE(name),
-            PyBytes_AS_STRING(substring),
-            PyBytes_GET_SIZE(substring),
-        ) != NULL:
-            if found is not nobody:
+        if memmem(name, size, PyBytes_AS_STRING(substring), PyBytes_GET_SIZE(substring)) != NULL:
+            if found is not nobody or alone is None:
                 return None
             found = alone
-            if found is None:
-                return None
     return found

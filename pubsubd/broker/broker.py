@@ -75,6 +75,7 @@ _STEP = 16  # work (see limits.WORK_PER_TURN) of a new header or an uncommon com
 _PROBE = 8  # frames ahead; an equal header there promises a long run of equal ones
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _FAR = 1_024  # the most of them, when it has been in vain so far
+_SCANNED = 4  # work of a name that the scanner matches
 _COLUMNS = 64  # bytes of headers that are compared by columns in one step of work
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
@@ -185,7 +186,7 @@ class Broker:
         refuse: Callable[[bytes, bytes], None],
         daemons: tuple[bytes, ...] = (),
     ) -> None:
-        """Let nobody publish names that begin with any of ``prefixes``.
+        """Let nobody publish names that begin with any of ``prefixes``, which begin with a slash.
 
         ``refuse`` is called with the name and the data; it may raise ProtocolError. Other daemons
         may publish names that begin with any of ``daemons``, and nobody else may.
@@ -397,10 +398,8 @@ class Broker:
                         more = True
                         break
                     while scan is not None:
-                        room = (budget - index.work) // _STEP + 1
-                        runs, names = scan(
-                            buf, at, *router.tables, self.reserved, room, max_payload
-                        )
+                        room = (budget - index.work) // _SCANNED + 1
+                        runs, names = scan(buf, at, *router.tables, room, max_payload)
                         if not runs:
                             break
                         if total > begun:
@@ -426,7 +425,7 @@ class Broker:
                             if credit < 0 or index.work > budget:
                                 break
                         router.lookups += names
-                        budget -= _STEP * names
+                        budget -= _SCANNED * names
                         if credit < 0 or (index.work > budget and not (budget := self._allow())):
                             more = True
                             break

@@ -32,7 +32,7 @@ from weakref import WeakValueDictionary
 
 from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.protocol.wire import FORWARD, HUB, OWN
-from pubsubd.routing.answers import Answer, Answers
+from pubsubd.routing.answers import Answers
 from pubsubd.routing.columns import count_alike
 from pubsubd.routing.copies import Copies
 from pubsubd.routing.lookups import Lookups
@@ -124,17 +124,9 @@ class Router:
     @property
     def tables(
         self,
-    ) -> tuple[
-        dict[bytes, Route],
-        dict[bytes, Answer],
-        set[bytes],
-        int,
-        tuple[tuple[bytes, Targets | None], ...],
-        Targets,
-    ]:
-        """What :mod:`pubsubd.routing.scanner` looks names up in."""
-        names, seen = self.answers.by_name, self._seen
-        return self.routes, names, seen, self._max_names, self._plain, self.nobody
+    ) -> tuple[dict[bytes, Route], tuple[tuple[bytes, Targets | None], ...], Targets]:
+        """What :mod:`pubsubd.routing.scanner` finds receivers by."""
+        return self.routes, self._plain, self.nobody
 
     # Subscriptions
 

@@ -20,13 +20,13 @@ VARIABLE = "PUBSUBD_SCANNER"
 SCAN_FROM = 256
 """Bytes of a read from which on it is quicker than the loop."""
 
-_FORM = 1  # of the arguments and results that are known here
+_FORM = 2  # of the arguments and results that are known here
 
 Run = tuple[Targets, bytes, int, int]
 """Receivers, the frames for them, how many these are, and the offset of the LF that ends them."""
 
 Scan = Callable[..., tuple[list[Run], int]]
-"""Returns runs, and how many names in them are new; see ``scanner/pubsubd_scanner.pyx``."""
+"""Returns runs, and how many names were matched; see ``scanner/pubsubd_scanner.pyx``."""
 
 
 def find_scanner() -> Scan | None:

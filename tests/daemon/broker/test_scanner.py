@@ -100,7 +100,7 @@ def test_any_conversation_cut_at_any_byte_leads_to_the_same(
             pair.say(who, speech[start:stop])
 
 
-@pytest.mark.parametrize("subscriptions", [b"sub n\n", b"sub n1\nsub n2\n", b"sub x\n", b""])
+@pytest.mark.parametrize("subscriptions", [b"sub n\n", b"sub n1\nsub nx\n", b"sub x\n", b""])
 def test_more_names_than_are_remembered_lead_to_the_same(scan: Scan, subscriptions: bytes) -> None:
     pair, chance = Pair(scan, Limits()), random.Random(9)
     if subscriptions:
@@ -110,11 +110,10 @@ def test_more_names_than_are_remembered_lead_to_the_same(scan: Scan, subscriptio
         frames = b"".join(b"pub n%d %d %b\n" % (i, i % 9, b"x" * (i % 9)) for i in names)
         for start in range(0, len(frames), READ_SIZE):
             pair.say("bob", frames[start : start + READ_SIZE])
-    assert pair.scanned > 2_000 or not subscriptions
-    one, other = (table.broker.router for table in (pair.with_it, pair.without))
-    # A name that comes twice in a row is looked up once.
-    assert 0.99 * other.lookups < one.lookups <= other.lookups
-    assert len(one.routes) == pytest.approx(len(other.routes), rel=0.05)
+    assert pair.scanned > 17_900 or not subscriptions
+    router = pair.with_it.broker.router
+    assert router.lookups < 18_100  # a few are matched again where what is scanned at once ends
+    assert len(router.routes) < 100 or not subscriptions
 
 
 def test_frames_in_the_usual_form_are_all_scanned_and_others_are_not(scan: Scan) -> None:
@@ -145,6 +144,20 @@ def test_what_comes_from_another_worker_is_scanned(scan: Scan) -> None:
         pair.say("bob", frames)
     assert pair.scanned == 999
     pair.say("bob", b"pub //n/1 1 x\n" * 9 + frames + b"pub //fwd/n/1 1 x\n" * 9)
+
+
+def test_names_whose_receivers_are_not_easily_told_lead_to_the_same(scan: Scan) -> None:
+    pair = Pair(scan, Limits())
+    pair.say("ann", b"sub n\nsub 7\n")  # of which a name may have both
+    pair.say("eve", b"sub 9\nsub 7\n")
+    for first in (0, 0, 0, 500):
+        numbers = range(first, first + 1_000)
+        frames = b"".join(
+            b"pub n%d 1 x\npub /n%d 1 x\npub \xc3\xa9 1 n\n" % (i, i) for i in numbers
+        )
+        pair.say("bob", frames)
+        pair.say("bob", frames.replace(b" 1 x", b" 300 " + b"x" * 300))
+    assert pair.scanned > 10_000
 
 
 def test_a_subscription_counts_from_the_next_frame_on(scan: Scan) -> None:
