@@ -48,8 +48,8 @@ def explain(
             entry: dict[str, object] = {
                 "connection": receiver.number if isinstance(receiver, Peer) else None,
                 "peer": receiver.label,
-                "substrings": [s.decode() for s in why.substrings[:MAX_REASONS]],
-                "matching": len(why.substrings) + why.exact + len(why.patterns),
+                "substrings": [s.decode() for s in why.substrings],
+                "matching": why.count + why.exact + len(why.patterns),
                 "as": seen.decode(),
             }
             if why.exact:

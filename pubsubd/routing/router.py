@@ -484,16 +484,18 @@ class Router:
             while not self.index.search(seen, search):
                 yield None
             reasons: dict[Receiver, Reasons] = {}
-            for done, substring in enumerate(search.found):
+            found = search.found
+            while found:  # they are forgotten one by one, too
+                substring = found.pop()
                 holder = self.index.values.get(substring)
-                if done % _EXPLAINED == 0:
+                if len(found) % _EXPLAINED == 0:
                     yield None
                 if holder is None or (own and not substring.startswith(OWN)):
                     continue
                 peers = _peers(holder, told)
                 for start in range(0, len(peers), _EXPLAINED):
                     for peer in peers[start : start + _EXPLAINED]:
-                        reasons.setdefault(peer, Reasons()).substrings.append(substring)
+                        reasons.setdefault(peer, Reasons()).add(substring)
                     yield None
             if (exact := self.by_name.index.values.get(seen)) is not None:
                 for peer in _peers(exact, told):
@@ -506,7 +508,6 @@ class Router:
                 if peer.permission is not None and not peer.permission.may_receive(seen):
                     yield None
                     continue
-                why.substrings.sort()
                 why.patterns.sort()
                 yield peer, seen, why
 

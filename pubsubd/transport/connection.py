@@ -55,7 +55,7 @@ _UNKNOWN = 0.001  # seconds of a first turn: a thousand may come at once, and no
 _BUSY = 0.6 * TURN  # seconds: too much for a pass that lets others on, but not for ever
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
-_ENDING = 0.000_3  # seconds that the end of a connection takes besides
+_ENDING = 1.2 * _HEAVY  # seconds: more than it takes, so that who says little does not wait for it
 
 KEEPALIVE = (60, 15, 4)
 """Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""

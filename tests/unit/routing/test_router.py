@@ -15,6 +15,7 @@ from pubsubd.access.rules import OUTSIDE, Acl, AclRule, Permission
 from pubsubd.broker.explain import explain
 from pubsubd.broker.peer import stay
 from pubsubd.broker.turn import Turn
+from pubsubd.protocol.limits import MAX_REASONS
 from pubsubd.protocol.wire import OWN, copy_name, header
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
@@ -241,9 +242,8 @@ class RouterAgainstScan(RuleBasedStateMachine):
         for peer, (seen, why) in explained.items():
             mine = self.truth[peer]
             assert why.exact == (seen in mine.names)
-            assert why.substrings == sorted(
-                s for s in mine.substrings if Listener(substrings=[s]).wants(seen)
-            )
+            matching = sorted(s for s in mine.substrings if Listener(substrings=[s]).wants(seen))
+            assert (why.substrings, why.count) == (matching[:MAX_REASONS], len(matching))
             assert why.patterns == sorted(
                 p[1] for p in mine.patterns if Listener(patterns={p}).wants(seen)
             )
@@ -581,3 +581,16 @@ def test_those_who_subscribe_substrings_only_carry_nothing_for_the_rest() -> Non
     router.unsubscribe_name(peer, b"x")
     router.unsubscribe_pattern(peer, Pattern.dots("x"))
     assert peer.names is peer.patterns is None
+
+
+def test_an_explanation_keeps_the_first_few_substrings_of_a_receiver_and_counts_all() -> None:
+    table = Table("ann")
+    router, ann = table.broker.router, table.peers["ann"]
+    name = b"".join(b"%04d" % one for one in range(250))
+    for start in range(len(name) - 16):
+        for size in (8, 16):
+            router.subscribe(ann, name[start : start + size])
+    subscribed = sorted(ann.substrings)
+    (why,) = [found[2] for found in router.explain(name) if found is not None]
+    assert why.substrings == subscribed[:MAX_REASONS]  # to sort all of them would be one long step
+    assert why.count == len(subscribed) > 1_000
