@@ -148,6 +148,11 @@ class HubConnection:
         """Bytes that may wait for it."""
         return self.peer.listener.hub_limits.max_pending
 
+    @property
+    def full(self) -> int:
+        """Bytes waiting for it from which on publishers wait."""
+        return self.max_pending // 2
+
     def relocate(self, label: str) -> None:
         """Note where it comes from, as a proxy says, before anything has come."""
         self.via = label

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import KIB
+
+FULL = 256 * KIB
+"""Bytes waiting for another worker from which on publishers wait: behind them waits whatever
+anybody else has for it. The little that is on its way besides keeps it busy."""
 
 
 class InternalEnd:
@@ -20,6 +25,11 @@ class InternalEnd:
     def max_pending(self) -> int:
         """Bytes that may wait for it."""
         return self.peer.listener.limits.max_pending
+
+    @property
+    def full(self) -> int:
+        """Bytes waiting for it from which on publishers wait."""
+        return min(FULL, self.max_pending // 2)
 
     def relocate(self, label: str) -> None:
         """Do nothing: there is no proxy between workers."""

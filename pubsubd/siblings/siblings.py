@@ -25,7 +25,7 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.connections import subscriptions
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
-from pubsubd.protocol.limits import MIB, Limits
+from pubsubd.protocol.limits import MIB, TURN, Limits
 from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.routing.targets import Receiver, Targets
 from pubsubd.siblings import frames
@@ -40,6 +40,9 @@ PATIENCE = 2.0
 """Seconds after which output is sent although a sibling has not said that it has caught up."""
 
 PING = b"//pubsubd/ping"
+
+AHEAD = 4 * TURN
+"""Seconds for which a mark may be under way before nobody causes much more."""
 
 Hear = Callable[[Sibling, bytes], Iterator[None] | None]
 
@@ -234,6 +237,17 @@ class Siblings:
             peer.outbox.held = self._next
         elif self._marks:
             peer.outbox.held = next(reversed(self._marks.values()))[0]
+
+    def behind(self) -> Hold | None:
+        """Return what has to come before much more is caused for siblings; None for nothing.
+
+        They work off what they are sent while the next of it is made here, for :data:`AHEAD`.
+        """
+        if self._dirty and self._next is None:
+            self._next = Hold()
+            self.woken()
+        held, until = next(iter(self._marks.values()), (None, 0.0))
+        return held if self.clock() > until - PATIENCE + AHEAD else None
 
     def note_marked(self) -> None:
         """Take note that a mark has come back, or that one sibling fewer has to be waited for."""

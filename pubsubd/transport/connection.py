@@ -41,7 +41,7 @@ from pubsubd.protocol.limits import (
     TURN,
 )
 from pubsubd.protocol.wire import show_address
-from pubsubd.transport.output import Output
+from pubsubd.transport.output import Output, wait_for
 from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Consumer, Server
 from pubsubd.transport.tasks import contain, guarded
@@ -137,7 +137,7 @@ class Connection(Output):
         self.leaving = False
         self.proxied = False
         self._protocol = make(label, self._send, self.end)
-        self._half = self._protocol.max_pending // 2
+        self._full = self._protocol.full
         self.peer = self._protocol.peer
         if self._tls is not None and not self._tls.secure:
             self._tls.secured = self._identify
@@ -266,7 +266,7 @@ class Connection(Output):
     def check(self) -> None:
         """Notice, about once a second, what no input tells: half a command, a peer that left."""
         now, silence = self._server.now, perf_counter() - self.heard
-        self._half = self._protocol.max_pending // 2  # a reload may have changed it
+        self._full = self._protocol.full  # a reload may have changed it
         if self._tls is not None and not self._tls.secure:
             limit = self.peer.listener.limits.handshake_timeout
             if silence > limit:
@@ -338,6 +338,8 @@ class Connection(Output):
                     cost = self._heavy or min(took, _HEAVY)
                     if awake < self._paused:
                         await self.pause(self._paused - awake)
+                    if self._heavy and server.siblings:
+                        await self._wait_siblings()
                     if not lane.enter(cost):
                         await lane.wait(cost)
                     if self._new:
@@ -438,6 +440,17 @@ class Connection(Output):
         await trio.sleep(seconds)
         self.heard = perf_counter()
 
+    async def _wait_siblings(self) -> None:
+        """Let other workers do what turns that took long have led to, before the next such turn.
+
+        Messages of all connections go to another worker in one stream: what is in it, the next one
+        has to wait for.
+        """
+        server = self._server
+        while self not in server.siblings and (held := server.behind()) is not None:
+            await wait_for(held)
+            self.heard = perf_counter()  # the silence was ours
+
     async def _keep_pace(self, size: int, messages: int) -> None:
         """Wait until more may be read, where there are rates."""
         limits, now = self.peer.listener.limits, trio.current_time()
@@ -487,6 +500,8 @@ class Connection(Output):
             cost = self._heavy or _HEAVY
             if (left := self._paused - perf_counter()) > 0:
                 await self.pause(left)
+            if self._heavy and server.siblings:
+                await self._wait_siblings()
             await server.lane.wait_next(cost)
             awake, cpu = perf_counter(), thread_time()
             more = self._receive(b"")

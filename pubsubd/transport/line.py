@@ -49,6 +49,11 @@ class LineProtocol:
         return self.peer.listener.limits.max_pending
 
     @property
+    def full(self) -> int:
+        """Bytes waiting for it from which on publishers wait."""
+        return self.max_pending // 2
+
+    @property
     def wanted(self) -> int:
         """Bytes to read at once."""
         return self.peer.wanted

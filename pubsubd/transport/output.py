@@ -35,6 +35,13 @@ _MANY = 20
 _GRACE = 0.025  # seconds that a consumer is waited for although it has taken nothing for long
 
 
+async def wait_for(held: Hold) -> None:
+    """Wait until it has come."""
+    event = trio.Event()
+    held.then(event.set)
+    await event.wait()
+
+
 class Output:
     """What a connection sends; its subclass sets ``peer`` and ``_protocol``.
 
@@ -46,9 +53,9 @@ class Output:
         "_broker",
         "_counters",
         "_dropped",
+        "_full",
         "_given_up",
         "_gone",
-        "_half",
         "_lot",
         "_moved",
         "_protocol",
@@ -62,7 +69,7 @@ class Output:
 
     peer: Peer
     _protocol: ConnectionProtocol
-    _half: int  # of the bytes that may wait
+    _full: int  # bytes waiting from which on publishers wait
 
     def __init__(self, server: Server, sock: socket.socket | TlsSocket) -> None:
         self._server = server
@@ -115,7 +122,7 @@ class Output:
             return
         else:
             outbox.put(data if isinstance(data, bytes) else data.whole())
-        if outbox.size > self._half and not self._given_up:
+        if outbox.size > self._full and not self._given_up:
             self._server.pressed.append(self)
 
     def _say(self, data: bytes) -> None:
@@ -156,7 +163,8 @@ class Output:
                 await trio.lowlevel.wait_writable(self._sock)
                 held = None if outbox.held is None or outbox.held.over else outbox.held
                 if held is not None:
-                    await self._wait_held(held)
+                    await wait_for(held)
+                    self._moved = trio.current_time()
                 elif server.writers > _MANY and not server.lane.enter(_WRITING):
                     await server.lane.wait(_WRITING)
                 if self._gone:
@@ -170,7 +178,7 @@ class Output:
                 if sent:
                     outbox.sent(sent)
                 self._moved = trio.current_time()
-                if outbox.size <= self._half:
+                if outbox.size <= self._full:
                     self._wake()
         except (OSError, trio.ClosedResourceError) as error:
             self._lose(error)
@@ -182,12 +190,6 @@ class Output:
             if self._dropped:
                 self._server.report_drops(self.peer, self._dropped)
                 self._dropped = 0
-
-    async def _wait_held(self, held: Hold) -> None:
-        event = trio.Event()
-        held.then(event.set)
-        await event.wait()
-        self._moved = trio.current_time()
 
     def _lose(self, error: Exception) -> None:
         """Take note that the peer is gone: nothing can be sent to it any more."""
@@ -230,7 +232,7 @@ class Output:
         )
 
     async def wait_relief(self, begun: float) -> None:
-        """Wait, as a publisher, until this consumer's backlog is half its limit or less.
+        """Wait, as a publisher, until this consumer is no longer full.
 
         ``begun`` is the trio time since when the publisher waits, for this consumer or for
         another one that the same read has filled: they are all waited for at once.
@@ -252,7 +254,7 @@ class Output:
             self._lot = trio.lowlevel.ParkingLot()
         waited, least = begun, begun + min(_GRACE, stall)
         while (
-            self.peer.outbox.size > self._half
+            self.peer.outbox.size > self._full
             and not self._gone
             and not self._given_up
             and self.peer.ending is None

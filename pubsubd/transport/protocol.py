@@ -24,6 +24,10 @@ class ConnectionProtocol(Protocol):
         """Bytes that may wait for it."""
 
     @property
+    def full(self) -> int:
+        """Bytes waiting for it from which on publishers wait until it has taken some."""
+
+    @property
     def wanted(self) -> int:
         """Bytes to read at once."""
 

@@ -18,6 +18,7 @@ from pubsubd.broker.logins import FailedLogin, origin
 from pubsubd.broker.peer import Peer
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import LOOK_OUT, TURN, Limits
+from pubsubd.routing.outbox import Hold
 from pubsubd.transport.checker import Checker
 from pubsubd.transport.crowd import Crowd
 from pubsubd.transport.lane import Lane
@@ -96,6 +97,7 @@ class Server:
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
         siblings: the connections to other workers of this daemon.
+        behind: returns what has to come before much more is caused for these; None for nothing.
         statistics: calls what it is given with the statistics of the daemon, now or later.
         on_close: called when a connection has ended.
         on_event: called with each event that is published, as ``//pubsubd/events`` has it.
@@ -131,6 +133,7 @@ class Server:
         self.draining = False
         self.drain_deadline = float("inf")
         self.siblings: set[Member] = set()
+        self.behind: Callable[[], Hold | None] = lambda: None
         self.on_close: Callable[[], None] = lambda: None
         self.on_event: Callable[[dict[str, object]], None] = lambda _event: None
         self.on_read_out: Callable[[], None] | None = None

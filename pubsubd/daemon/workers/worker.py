@@ -125,6 +125,7 @@ class Worker:
         siblings.on_lost = self._report_lost
         server.on_close = self._note_close
         server.on_read_out = siblings.say_out
+        server.behind = siblings.behind
         server.on_event = lambda event: siblings.tell(_EVENT, json.dumps(event).encode())
         siblings.told[_EVENT] = self._hear_event
         self._view(siblings, server, scraping)

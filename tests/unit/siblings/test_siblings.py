@@ -9,6 +9,7 @@ import pytest
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
 from pubsubd.siblings.questions import PATIENCE
+from pubsubd.siblings.siblings import AHEAD
 from tests.unit.siblings.webs import Workers
 
 
@@ -396,3 +397,27 @@ def test_what_fails_of_anything_else_a_sibling_tells_ends_the_link(two, late):
 
 def broken(*_: object) -> None:
     raise RuntimeError("on purpose")
+
+
+def test_who_causes_much_waits_for_siblings_that_are_behind(two):
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    siblings = two[0].siblings
+    assert siblings.behind() is None  # nothing is under way
+    two[0].say("ann", b"pub a 1 x\n")
+    assert siblings.behind() is None  # from now on it is known what is
+    assert two.step(0)
+    two.now += 0.9 * AHEAD
+    assert siblings.behind() is None
+    two.now += 0.2 * AHEAD
+    held = siblings.behind()
+    assert held is not None
+    assert not held.over
+    assert two.step(1)  # the other worker has done it, and has said so
+    assert held.over
+    assert siblings.behind() is None
+
+
+def test_a_sibling_is_full_long_before_messages_for_it_are_lost(two):
+    sibling, _ = two[0].links[1]
+    assert sibling.full <= sibling.max_pending // 100
