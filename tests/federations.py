@@ -21,7 +21,7 @@ class Wing(Room):
         self.hub = Hub(
             node.broker, HubLimits(**limits), clock=web.clock, wall=lambda: web.wall() + node.skew
         )
-        self.hub.join(node.mesh.directory, node.mesh.letters, node.mesh.streams)
+        self.hub.join(node.mesh.directory, far=(node.mesh.letters, node.mesh.streams))
         self.connections, self.lines = {}, {}
         self.ended, self.heard = {}, {}
         self.sends, self.ends = {}, {}

@@ -168,7 +168,10 @@ class Alone:
         self.accept = accept_all
 
     def join(self, reloader: Reloader, scraping: Scraping | None) -> None:
-        """Do nothing: there are no others."""
+        """Let the hub port be part of the mesh's, if there is one."""
+        if reloader.hub is not None and reloader.mesher is not None:
+            mesh = reloader.mesher.mesh
+            reloader.hub.join(mesh.directory, far=(mesh.letters, mesh.streams))
 
     async def reload(self, reloader: Reloader, status: Status) -> None:
         """Read the settings again at each SIGHUP."""
@@ -218,9 +221,6 @@ async def serve(
             all_listeners = _open_listeners(all_bound, reloader, config)
             if config.mesh is not None:
                 reloader.mesher = _open_mesh(config.mesh, server, all_bound)
-                if reloader.hub is not None:
-                    mesh = reloader.mesher.mesh
-                    reloader.hub.join(mesh.directory, mesh.letters, mesh.streams)
             lag, scraping = LoopLag(), None
             if reloader.hub is not None:
                 scraping = Scraping(reloader.hub, reloader, lag)

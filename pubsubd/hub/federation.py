@@ -1,40 +1,54 @@
-"""The hub's part in a mesh of daemons: what it knows of their actors, and does with them.
+"""The hub's part among those of all daemons of a mesh, and of all workers of this daemon.
 
-Strategy. What is registered at other daemons is told to this one as it changes, and kept in
-:mod:`pubsubd.hub.mirrors`. A message to an actor goes to the one daemon that has it, which
-confirms it. Other requests go to others in letters, and the answers come back in letters; what
-waits for them is dropped after :data:`PATIENCE`.
+Strategy. What is registered elsewhere is told to this hub as it changes, and kept in
+:mod:`pubsubd.hub.mirrors`. A message to an actor goes to the one that has it, which confirms it.
+Other requests go to others in letters, see :mod:`pubsubd.hub.asking`.
 
-Invariant: ``_waiting`` is in the order of the deadlines, with at most :data:`MAX_WAITING` entries.
+Other workers are *near*, other daemons *far*. One worker has the links to other daemons. It is the
+way of the others to these, the *gate*: what they ask of a daemon, it asks for them; and what a
+daemon asks of this one, it asks its siblings, and answers for all. What has come from a worker goes
+to daemons only, and the other way round, so nothing goes in a circle.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import msgspec
-from msgspec import Struct
-
-from pubsubd.broker.faults import Endable
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import mirrors
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor
 from pubsubd.hub.alike import Recurring
+from pubsubd.hub.asking import (
+    MAX_WAITING,
+    Answer,
+    Asking,
+    Broadcast,
+    Delivered,
+    Displacement,
+    Done,
+    Letters,
+    Passing,
+    Streams,
+    read_broadcast,
+    read_delivery,
+    read_displacement,
+)
 from pubsubd.hub.catalogue import Catalogue, Found
 from pubsubd.hub.handover import Halves, put, write
 from pubsubd.hub.interfaces import Connection, FederatedHost
-from pubsubd.hub.mirrors import FoundInMesh, Mirrors, decode
+from pubsubd.hub.mirrors import FoundInMesh, Mirrors
+from pubsubd.hub.render import dress
+from pubsubd.protocol.steps import Later
 
 PATIENCE = 5.0
 """Seconds after which another daemon that has not answered is taken not to have."""
 
-MAX_WAITING = 10_000
-"""Requests to other daemons whose answers are waited for; more are answered as if none came."""
+MORE_PATIENCE = PATIENCE + 2.0
+"""Seconds that another worker has, which may have to wait for daemons first."""
 
 BROADCASTS = 600
 """Broadcasts and displacements a minute that another daemon may ask for in the long run."""
@@ -42,53 +56,20 @@ BROADCASTS = 600
 BURST = 100
 """Those that it may ask for at once."""
 
-Answer = Callable[[list[str] | None], None]
-"""Called with the words of an answer after its token; None if none came in time."""
-
-
-class Delivered(Protocol):
-    """Takes what has become of a message to an actor of another daemon."""
-
-    @property
-    def peer(self) -> Endable:
-        """The sender, which ends if this fails."""
-
-    def __call__(self, at: int | None) -> None:
-        """Take when it was delivered, in milliseconds since the epoch.
-
-        None if it was not, or if nobody has said so.
-        """
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-class Letters(Protocol):
-    """The letters of the daemon; :class:`pubsubd.mesh.letters.Letters`."""
-
-    kinds: dict[str, Callable[[str, list[str], bytes], Steps[None] | None]]
-    after: Callable[[], None]
-
-    def send(self, node: str | None, words: str, body: bytes = b"") -> None:
-        """Send a letter to a daemon, or to all."""
-
-    def refuse(self, reason: str) -> None:
-        """Count a letter that is not taken."""
-
 
 class Directory(Protocol):
-    """The claims of all daemons; :class:`pubsubd.mesh.directory.Directory`.
+    """The claims of all daemons: :class:`pubsubd.mesh.directory.Directory`.
 
-    Or those of all workers of this one: :class:`pubsubd.siblings.actors.Actors`.
+    Or those of all workers, and of daemons: :class:`pubsubd.siblings.actors.Actors`.
     """
 
     @property
-    def one_daemon(self) -> bool:
-        """Whether these are workers, which are one daemon to their clients."""
+    def named(self) -> bool:
+        """Whether clients are told which daemon has an actor."""
 
     @property
     def node(self) -> str:
-        """Id of this daemon."""
+        """Id of this daemon, or of this worker without a mesh."""
 
     def claim(self, key: str) -> object:
         """Claim an address, or tell its new details."""
@@ -97,13 +78,24 @@ class Directory(Protocol):
         """Withdraw a claim."""
 
     def find(self, key: str) -> str | None:
-        """Return the other daemon at which an address is registered."""
+        """Return the other daemon or worker at which an address is registered."""
+
+    def find_near(self, key: str) -> str | None:
+        """Return the other worker at which an address is registered."""
 
     def disown(self, node: str, key: str) -> None:
-        """Take note that another daemon has given an address away."""
+        """Take note that another one has given an address away."""
 
     def serve(self, registrar: Federation) -> None:
         """Take part, for this hub."""
+
+    @property
+    def siblings(self) -> Sequence[str]:
+        """The other workers."""
+
+    @property
+    def gate(self) -> str | None:
+        """The one of them that has the links to other daemons, if one has."""
 
     @property
     def others(self) -> list[str]:
@@ -111,69 +103,19 @@ class Directory(Protocol):
 
     @property
     def unsettled(self) -> list[str]:
-        """Ids of those of them whose actors are not all known."""
+        """Ids of daemons whose actors are not all known."""
 
 
-class Streams(Protocol):
-    """The messages to actors of other daemons; :class:`pubsubd.mesh.streams.Streams`."""
-
-    deliver: Callable[[str, str, bytes], bool]
-
-    def send(
-        self,
-        node: str,
-        pair: tuple[str, str],
-        body: bytes,
-        *,
-        ask: bool,
-        answer: Delivered | None,
-    ) -> bool:
-        """Send a message to an actor; return False if too many are under way."""
+def is_near(node: str) -> bool:
+    """Return whether a node is a worker; the id of a daemon has no slash."""
+    return "/" in node
 
 
-class _Broadcast(Struct):
-    """A broadcast, as daemons send it to each other."""
+class _Passed(Later):
+    """What becomes of a message of a daemon that another worker has been given."""
 
-    capability: str | None
-    delivery: r.Delivery
-
-
-class _Displacement(Struct):
-    """The request to give an address to a client of another daemon, who is ``user``."""
-
-    key: str
-    user: str | None
-
-
-_read_delivery = msgspec.json.Decoder(r.Delivery).decode
-_read_broadcast = msgspec.json.Decoder(_Broadcast).decode
-_read_displacement = msgspec.json.Decoder(_Displacement).decode
-
-
-class _Tally:
-    """The answers of all daemons to one request."""
-
-    def __init__(self, nodes: Sequence[str], done: Callable[[int, int, list[str]], None]) -> None:
-        self.nodes = dict.fromkeys(nodes)
-        self.delivered = self.failed = 0
-        self._done = done
-
-    def finish(self) -> None:
-        self._done(self.delivered, self.failed, list(self.nodes))
-
-
-class _Asked(NamedTuple):
-    """A request to other daemons.
-
-    Attributes:
-        deadline: when it is not waited for any more.
-        asker: the connection that waits for the answer; it ends if that cannot be told.
-        answer: takes it.
-    """
-
-    deadline: float
-    asker: Connection
-    answer: Answer | _Tally
+    def __call__(self, at: int | None) -> None:
+        self.done(at is not None)
 
 
 class Federation:
@@ -181,46 +123,51 @@ class Federation:
 
     Args:
         hub: the port.
-        directory, letters, streams: of the daemon's mesh.
+        directory: of the daemon's mesh, or of its workers.
+        near: what is sent to the other workers, if there are any.
+        far: what is sent to other daemons, if this worker has links.
 
     Attributes:
         directory: of the daemon's mesh.
-        mirrors: daemon -> its actors.
-        waiting: requests to other daemons whose answers are waited for.
+        mirrors: daemon or worker -> its actors.
+        named: whether clients are told which daemon has an actor.
+        shared: whether there are other workers.
     """
 
     def __init__(
-        self, hub: FederatedHost, directory: Directory, letters: Letters, streams: Streams
+        self,
+        hub: FederatedHost,
+        directory: Directory,
+        near: tuple[Letters, Passing] | None,
+        far: tuple[Letters, Streams] | None,
     ) -> None:
         self._hub = hub
         self.directory = directory
-        self._letters = letters
-        self._streams = streams
-        streams.deliver = self._deliver
+        self.named = directory.named
+        self.shared = near is not None
         self.mirrors = Mirrors()
         self._recurring = Recurring()
-        self._serial = 0
-        self._waiting: OrderedDict[int, _Asked] = OrderedDict()
         self._buckets: dict[str, Bucket] = {}
+        self._near = self._far = None
         hub.registry.changed = self._changed
-        if directory.one_daemon:
-            hub.registry.elsewhere = lambda: sum(map(len, self.mirrors.values()))
-        letters.after = hub.flush
-        letters.kinds.update(
-            broadcast=self._take_broadcast,
-            delivered=self._take_delivered,
-            displace=self._take_displace,
-            displaced=self._take_answer,
-            kept=self._take_answer,
-        )
+        if near is not None:
+            patience = MORE_PATIENCE if self.named else PATIENCE
+            self._near, self._near_streams = Asking(hub, near[0], patience), near[1]
+            near[1].deliver, near[1].pass_on = self._deliver_here, self._pass_on
+            near[0].kinds.update(
+                broadcast=self._take_near_broadcast, displace=self._take_near_displace
+            )
+            hub.registry.elsewhere = self._count_near
+        if far is not None:
+            self._far, self._far_streams = Asking(hub, far[0], PATIENCE), far[1]
+            far[1].deliver = self._deliver
+            far[0].kinds.update(
+                broadcast=self._take_far_broadcast, displace=self._take_far_displace
+            )
+        self._asking = [one for one in (self._near, self._far) if one is not None]
         directory.serve(self)
 
     # What the directory asks and says
-
-    @property
-    def named(self) -> bool:
-        """Whether clients are told which daemon has an actor."""
-        return not self.directory.one_daemon
 
     @property
     def connections(self) -> int:
@@ -234,190 +181,270 @@ class Federation:
         else:
             self.directory.release(actor.key)
 
-    def describe(self, key: str) -> bytes | None:
-        """Return the details of an actor of this daemon, in one line."""
-        actor = self._hub.registry.get_any(key)
+    def describe(self, key: str, node: str | None = None) -> bytes | None:
+        """Return the details of an actor of this worker, or of another one, in one line."""
+        catalogue = self._hub.registry if node is None else self.mirrors.get(node)
+        actor = None if catalogue is None else catalogue.get_any(key)
         return None if actor is None else mirrors.describe(actor)
 
     def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
-        """Take an actor of another daemon; see :meth:`Mirrors.learn`."""
+        """Take an actor of another daemon or worker; see :meth:`Mirrors.learn`."""
         return self.mirrors.learn(node, key, since, details)
 
     def forget(self, node: str, key: str) -> None:
-        """Take note that an actor of another daemon is gone."""
+        """Take note that an actor of another daemon or worker is gone."""
         self.mirrors.forget(node, key)
 
     def lose(self, key: str, node: str) -> None:
-        """End a registration of this daemon: that at another one is earlier."""
+        """End a registration of this worker: that at another one is earlier."""
         actor = self._hub.registry.get_any(key)
         if actor is not None:
-            self._hub.withdraw(actor, node)
+            self._hub.withdraw(actor, self.shown(node))
+
+    def _count_near(self) -> int:
+        """Return how many actors there are at other workers."""
+        return sum(len(self.mirrors.get(node, ())) for node in self.directory.siblings)
+
+    def shown(self, node: str) -> str:
+        """Return what a daemon or worker is called to clients."""
+        return self.directory.node if self.named and is_near(node) else node
 
     def look(
         self,
         find: Callable[[Catalogue[Any], int, int], Steps[Found[Any]]],
         limit: int,
         offset: int,
+        *,
+        across: bool,
     ) -> Steps[FoundInMesh]:
-        """Return a page of the actors of all daemons; see :func:`pubsubd.hub.mirrors.look`."""
-        reached = set(self.directory.others)
+        """Return a page of the actors of this daemon, or of all.
+
+        Args:
+            find: see :func:`pubsubd.hub.mirrors.look`.
+            limit: see there.
+            offset: see there.
+            across: whether those of all other daemons are wanted, too.
+        """
+        directory = self.directory
+        reached = {*directory.siblings, *(directory.others if across else ())}
         others = [mirror for node, mirror in self.mirrors.items() if node in reached]
         registries: list[Catalogue[Any]] = [self._hub.registry, *others]
-        return mirrors.look(registries, find, limit, offset, self.directory.unsettled)
+        unsettled = directory.unsettled if across else []
+        return mirrors.look(registries, find, limit, offset, unsettled)
 
     # Asking others
-
-    def _expect(self, asker: Connection, answer: Answer | _Tally) -> int:
-        """Return the number of a request that ``answer`` waits for; 0 if too many do already."""
-        if len(self._waiting) >= MAX_WAITING:
-            return 0
-        self._serial += 1
-        self._waiting[self._serial] = _Asked(self._hub.clock() + PATIENCE, asker, answer)
-        return self._serial
 
     @property
     def waiting(self) -> int:
         """Number of requests whose answers are waited for."""
-        return len(self._waiting)
+        return sum(one.waiting for one in self._asking)
 
     def expire(self) -> bool:
         """Answer a request that has waited too long; return whether more may have."""
-        if not self._waiting:
-            return False
-        serial, asked = next(iter(self._waiting.items()))
-        if asked.deadline > self._hub.clock():
-            return False
-        del self._waiting[serial]
-        answer = asked.answer
-        tell = answer.finish if isinstance(answer, _Tally) else partial(answer, None)
-        self._hub.spare(asked.asker, tell)
-        return True
+        return any(one.expire() for one in self._asking)
 
     def send(
         self, node: str, pair: tuple[str, str], body: bytes, *, ask: bool, answer: Delivered | None
     ) -> bool:
-        """Send a message to an actor of another daemon; return False if too many are under way.
+        """Send a message to an actor elsewhere; return False if too many are under way.
 
         Args:
-            node: the daemon.
+            node: the daemon or worker that has it.
             pair: sender and receiver.
             body: the message, a delivery without ``to``.
             ask: whether the sender waits for the answer.
             answer: called with what has become of it; not if False is returned.
         """
-        return self._streams.send(node, pair, body, ask=ask, answer=answer)
+        # Hot path: scripts/bench mesh-send.
+        if self._near is None or (self._far is not None and not is_near(node)):
+            return self._far_streams.send(node, pair, body, ask=ask, answer=answer)
+        if is_near(node):
+            return self._near_streams.send(node, pair, body, ask=ask, answer=answer)
+        gate = self.directory.gate
+        if gate is None:
+            return False
+        return self._near_streams.send_on(gate, pair, body, ask=ask, answer=answer)
 
     def displace(self, node: str, key: str, asker: Connection, answer: Answer) -> None:
-        """Ask another daemon to end the registration of an address, for the user of ``asker``.
+        """Ask another one to end the registration of an address, for the user of ``asker``.
 
         The first word of the answer is ``displaced`` if it has, and the address is free then.
         """
+        self._ask_for(node, Displacement(key, asker.peer.identity), asker, answer)
+
+    def _ask_for(
+        self, node: str, wanted: Displacement, asker: Connection | None, answer: Answer
+    ) -> None:
+        """Do as :meth:`displace`, for a client of this worker, or of another one or a daemon."""
 
         def take(words: list[str] | None) -> None:
             if words is not None and words[0] == "displaced":
-                self.directory.disown(node, key)
+                self.directory.disown(node, wanted.key)
             answer(words)
 
-        if serial := self._expect(asker, take):
-            body = _encode(_Displacement(key, asker.peer.identity))
-            self._letters.send(node, f"displace {serial}", body)
-        else:
+        near = self._near is not None and (self._far is None or is_near(node))
+        asking = self._near if near else self._far
+        to = node if not near or is_near(node) else self.directory.gate
+        if asking is None or to is None:
             answer(None)
+        else:
+            asking.displace(to, wanted, asker, take)
 
     def broadcast(
-        self,
-        asker: Connection,
-        delivery: r.Delivery,
-        capability: str | None,
-        done: Callable[[int, int, list[str]], None],
+        self, message: Broadcast, asker: Connection | None, done: Done, *, near: bool, far: bool
     ) -> None:
-        """Send a message to all actors of the other daemons.
+        """Send a message to all actors elsewhere.
 
         Args:
-            asker: the sender.
-            delivery: the message.
-            capability: that they must have.
+            message: it.
+            asker: the sender, if it is connected here.
             done: called with how many got it, how many could not, and which daemons do not say.
+            near: whether those of other workers are meant.
+            far: whether those of other daemons are.
         """
-        others = self.directory.others
-        tally = _Tally(others, done)
-        if not others or not (serial := self._expect(asker, tally)):
-            tally.finish()
-            return
-        body = _encode(_Broadcast(capability, delivery))
-        self._letters.send(None, f"broadcast {serial}", body)
+        directory, gate = self.directory, self.directory.gate
+        message.delivery.sender = dress(message.delivery.sender, False)
+        sent = lost = 0
+        silent, waiting = dict[str, None](), 1
 
-    def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
-        asked = self._waiting.pop(int(words[1]), None)
-        if asked is not None and not isinstance(asked.answer, _Tally):
-            self._hub.spare(asked.asker, partial(asked.answer, [words[0], *words[2:]]))
+        def add(delivered: int, failed: int, nodes: list[str]) -> None:
+            nonlocal sent, lost, waiting
+            sent += delivered
+            lost += failed
+            silent.update(dict.fromkeys(map(self.shown, nodes)))
+            if far and gate in nodes:
+                silent.update(dict.fromkeys(directory.others))
+            waiting -= 1
+            if not waiting:
+                done(sent, lost, sorted(silent))
 
-    def _take_delivered(self, node: str, words: list[str], _body: bytes) -> None:
-        serial, delivered, failed = map(int, words[1:4])
-        asked = self._waiting.get(serial)
-        tally = None if asked is None else asked.answer
-        if asked is None or not isinstance(tally, _Tally) or node not in tally.nodes:
-            return
-        del tally.nodes[node]
-        tally.delivered += delivered
-        tally.failed += failed
-        if not tally.nodes:
-            del self._waiting[serial]
-            self._hub.spare(asked.asker, tally.finish)
+        if near and self._near is not None:
+            waiting += 1
+            self._near.broadcast(directory.siblings, message, asker, add, gate if far else None)
+        if far and self._far is not None:
+            waiting += 1
+            self._far.broadcast(directory.others, message, asker, add)
+        add(0, 0, [])
 
     # Asked by others
 
     def _admit(self, node: str) -> bool:
         """Return whether another daemon may ask for something that is dear, and count it."""
-        if self.directory.one_daemon:
-            return True
         bucket = self._buckets.get(node)
         if bucket is None:
             if len(self._buckets) >= MAX_WAITING:
                 self._buckets.clear()
             bucket = self._buckets[node] = Bucket(BROADCASTS, BURST)
         if bucket.take(self._hub.clock()):
-            self._letters.refuse("rate")
+            assert self._far is not None
+            self._far.letters.refuse("rate")
             return False
         return True
 
-    def _deliver(self, _node: str, key: str, body: bytes) -> bool:
-        """Deliver a message of another daemon to an actor; return whether it took it."""
+    def _deliver_here(self, key: str, body: bytes) -> bool:
+        """Deliver a message to an actor of this worker; return whether it took it."""
         # Hot path: scripts/bench mesh-send.
         hub = self._hub
         actor = hub.registry.get(key, hub.ticks())
         to = "" if actor is None else actor.address
         text = self._recurring.write(body, to)
         if text is None:
-            delivery = _check(decode(_read_delivery, body))
+            delivery = read_delivery(body)
             self._recurring.note(body, delivery)
             text = write(delivery, to, to.startswith("@("))
         return actor is not None and put(hub, actor, text)
 
-    def _take_displace(self, node: str, words: list[str], body: bytes) -> None:
-        serial, wanted = int(words[1]), decode(_read_displacement, body)
-        if not self._admit(node):
-            return
-        actor = self._hub.registry.get(wanted.key, self._hub.ticks())
-        if actor is not None and actor.connection.peer.identity != wanted.user:
-            self._letters.send(node, f"kept {serial}")
-            return
-        if actor is not None:
-            other = actor.connection
-            self._hub.broker.delivery.flush()
-            self._hub.registry.unregister(actor.key)
-            text = f"{actor.address} was registered by another connection"
-            self._hub.spare(other, lambda: other.end("duplicate-connection", text))
-        self._letters.send(node, f"displaced {serial}")
+    def _deliver(self, _node: str, key: str, body: bytes, ask: bool) -> bool | Later:
+        """Deliver a message of another daemon, or let the worker do so that has the actor.
 
-    def _take_broadcast(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
-        serial, wanted = int(words[1]), decode(_read_broadcast, body)
-        _check(wanted.delivery)
+        If nobody waits for the answer, it counts as delivered when that worker is sent it.
+        """
+        sibling = None
+        if self._near is not None and self._hub.registry.get(key, self._hub.ticks()) is None:
+            sibling = self.directory.find_near(key)
+        if sibling is None:
+            return self._deliver_here(key, body)
+        if self._recurring.write(body, "") is None:  # else it is as legal as an earlier one
+            self._recurring.note(body, read_delivery(body))
+        passed: Any = _Passed() if ask else None
+        sent = self._near_streams.send(sibling, ("", key), body, ask=ask, answer=passed)
+        return passed if sent and ask else sent
+
+    def _pass_on(
+        self, pair: tuple[str, str], body: bytes, ask: bool, answer: Delivered | None
+    ) -> bool:
+        """Pass a message of another worker on to an actor of a daemon, or deliver it.
+
+        Returns:
+            Whether it goes on; if not, ``answer`` is not called.
+        """
+        key = pair[1]
+        node = self.directory.find(key)
+        if node is not None and not is_near(node):
+            return self.send(node, pair, body, ask=ask, answer=answer)
+        if not self._deliver_here(key, body):
+            return False
+        if answer is not None:
+            answer(self._hub.now())
+        return True
+
+    def _take_near_displace(self, node: str, words: list[str], body: bytes) -> None:
+        assert self._near is not None
+        self._displace(self._near.letters, node, words, body)
+
+    def _take_far_displace(self, node: str, words: list[str], body: bytes) -> None:
+        assert self._far is not None
+        if self._admit(node):
+            self._displace(self._far.letters, node, words, body)
+
+    def _displace(self, letters: Letters, node: str, words: list[str], body: bytes) -> None:
+        """Give an address to a client elsewhere, or ask the one on the other side who has it."""
+        hub, wanted = self._hub, read_displacement(body)
+
+        def answer(found: list[str] | None) -> None:
+            if found is not None:
+                letters.send(node, f"{found[0]} {int(words[1])}")
+
+        actor = hub.registry.get(wanted.key, hub.ticks())
+        if actor is None:
+            where = self.directory.find(wanted.key) if self._near and self._far else None
+            if where is not None and is_near(where) != is_near(node):
+                self._ask_for(where, wanted, None, answer)
+                return
+        elif actor.connection.peer.identity != wanted.user:
+            answer(["kept"])
+            return
+        else:
+            other = actor.connection
+            hub.broker.delivery.flush()
+            hub.registry.unregister(actor.key)
+            text = f"{actor.address} was registered by another connection"
+            hub.spare(other, lambda: other.end("duplicate-connection", text))
+        answer(["displaced"])
+
+    def _take_near_broadcast(self, node: str, words: list[str], body: bytes) -> Steps[None]:
+        assert self._near is not None
+        letters, far = self._near.letters, words[2:] == ["on"]
+
+        def done(delivered: int, failed: int, silent: list[str]) -> None:
+            letters.send(node, " ".join(("delivered", words[1], f"{delivered} {failed}", *silent)))
+
+        return self._broadcasting(read_broadcast(body), done, near=False, far=far)
+
+    def _take_far_broadcast(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
+        assert self._far is not None
+        letters, serial, wanted = self._far.letters, int(words[1]), read_broadcast(body)
         if not self._admit(node):
             return None
-        return self._broadcasting(node, serial, wanted)
 
-    def _broadcasting(self, node: str, serial: int, wanted: _Broadcast) -> Steps[None]:
+        def done(delivered: int, failed: int, silent: list[str]) -> None:
+            if not silent:  # else this daemon has not answered
+                letters.send(node, f"delivered {serial} {delivered} {failed}")
+
+        return self._broadcasting(wanted, done, near=True, far=False)
+
+    def _broadcasting(self, wanted: Broadcast, done: Done, *, near: bool, far: bool) -> Steps[None]:
+        """Deliver a broadcast to the actors of this worker, and of those on the other side."""
         hub, halves = self._hub, Halves(wanted.delivery)
         over = hub.broker.delivery.turn.over
         delivered = failed = 0
@@ -435,11 +462,50 @@ class Federation:
             if connection.peer.outbox.size > connection.max_pending // 2:
                 hub.broker.delivery.turn.end()  # it may have to be waited for
                 yield
-        self._letters.send(node, f"delivered {serial} {delivered} {failed}")
+        self.broadcast(
+            wanted,
+            None,
+            lambda more, lost, silent: done(delivered + more, failed + lost, silent),
+            near=near,
+            far=far,
+        )
 
 
-def _check(delivery: r.Delivery) -> r.Delivery:
-    """Return a delivery that another daemon has sent; raise ValueError if none may be so."""
-    if delivery.type.startswith("hub:") or not delivery.payload:
-        raise ValueError(delivery.type)
-    return delivery
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a request of a client goes: to all workers of this daemon, at least.
+
+    Attributes:
+        federation: the hub's part in the mesh.
+        across: whether it goes to other daemons, too.
+    """
+
+    federation: Federation
+    across: bool
+
+    @property
+    def here(self) -> str | None:
+        """Id of this daemon, if answers name daemons."""
+        federation = self.federation
+        return federation.directory.node if self.across and federation.named else None
+
+    def shown(self, node: str | None) -> str:
+        """Return the id of the daemon of an actor; None stands for this worker."""
+        federation = self.federation
+        return federation.directory.node if node is None else federation.shown(node)
+
+    def look(
+        self,
+        find: Callable[[Catalogue[Any], int, int], Steps[Found[Any]]],
+        limit: int,
+        offset: int,
+    ) -> Steps[FoundInMesh]:
+        """Return a page of actors, as :meth:`Federation.look`."""
+        return self.federation.look(find, limit, offset, across=self.across)
+
+    def broadcast(
+        self, asker: Connection, delivery: r.Delivery, capability: str | None, done: Done
+    ) -> None:
+        """Send a message to all actors elsewhere who have a capability, if it is not None."""
+        message = Broadcast(capability, delivery)
+        self.federation.broadcast(message, asker, done, near=True, far=self.across)

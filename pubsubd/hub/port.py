@@ -14,8 +14,9 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.actors import Actor
+from pubsubd.hub.asking import Letters, Passing, Streams
 from pubsubd.hub.core import Connection, HubCore
-from pubsubd.hub.federation import Directory, Federation, Letters, Streams
+from pubsubd.hub.federation import Directory, Federation
 from pubsubd.hub.signal import Signals
 from pubsubd.hub.synap import Synap
 from pubsubd.protocol.limits import HubLimits
@@ -57,9 +58,15 @@ class Hub(HubCore):
         self.scrape: Callable[[str], Steps[tuple[bytes, str]]] | None = None
         self.expiring: deque[tuple[Connection, Iterator[None]]] = deque()
 
-    def join(self, directory: Directory, letters: Letters, streams: Streams) -> None:
-        """Be one hub with those of the other daemons of a mesh."""
-        self.federation = Federation(self, directory, letters, streams)
+    def join(
+        self,
+        directory: Directory,
+        *,
+        near: tuple[Letters, Passing] | None = None,
+        far: tuple[Letters, Streams] | None = None,
+    ) -> None:
+        """Be one hub with those of other workers, and of other daemons; as :class:`Federation`."""
+        self.federation = Federation(self, directory, near, far)
 
     def withdraw(self, actor: Actor[Connection], node: str) -> None:
         """End a registration that another daemon has an earlier one of, and tell the client."""

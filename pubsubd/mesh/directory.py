@@ -22,16 +22,16 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView
+from collections.abc import Callable, KeysView, Mapping
 from typing import Protocol
 
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.adverts import HubReport
-from pubsubd.mesh.claims import Claims, Learner, Table
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.state import State
 from pubsubd.protocol.limits import KIB
 from pubsubd.protocol.shards import Shards
+from pubsubd.routing.claims import Claims, Learner, Table
 
 MAX_KEY = 256
 """Characters of a key."""
@@ -89,10 +89,14 @@ class Directory:
         sequence: of the last letter about this daemon's claims.
         due: when :meth:`acting` has something to do.
         lost: claims that were withdrawn for an earlier one.
-        one_daemon: False: clients are told which daemon has what.
+        looked: called when daemons may be reached that were not, or no more.
+        named: True: clients are told which daemon has what.
+        siblings, gate: none: this process is the whole daemon.
     """
 
-    one_daemon = False
+    named = True
+    siblings = ()
+    gate = None
 
     def __init__(
         self,
@@ -111,6 +115,7 @@ class Directory:
         self.sequence = 0
         self.lost = 0
         self.due = float("inf")
+        self.looked: Callable[[], None] = lambda: None
         self._claims = Claims()
         self._tables = self._claims.tables
         self._changes: dict[str, None] = {}  # keys that are to be told
@@ -134,11 +139,16 @@ class Directory:
 
     # What the hub says and asks
 
-    def claim(self, key: str) -> int:
-        """Claim a key, or tell its new details; return since when it is claimed."""
-        since = self.own.get(key)
+    def claim(self, key: str, since: int | None = None) -> int:
+        """Claim a key, or tell its new details; return since when it is claimed.
+
+        It is since now, if it was not claimed before, or since a time that is given.
+        """
+        before = self.own.get(key)
         if since is None:
-            since = self.own[key] = int(self._state.wall() * 1000)
+            since = int(self._state.wall() * 1000) if before is None else before
+        if since != before:
+            self.own[key] = since
             if key in self._claims:  # at a daemon that could not be reached just now
                 self._doubtful[key] = None
         self._change(key)
@@ -153,6 +163,9 @@ class Directory:
         """Return the other daemon at which a key is claimed; None if it is at none."""
         node = self._claims.find(key)
         return node if node in self._tables and node in self._state.table.hops else None
+
+    def find_near(self, _key: str) -> None:
+        """Return None: there is no other worker."""
 
     def disown(self, node: str, key: str) -> None:
         """Take note that another daemon has withdrawn a claim, before its letter about that."""
@@ -193,6 +206,16 @@ class Directory:
         if self._registrar is None:
             return None
         return HubReport(self.sequence, len(self.own), self._registrar.connections)
+
+    @property
+    def known_nodes(self) -> dict[str, bool]:
+        """The other daemons whose claims are known, and which of them can be reached."""
+        return {node: node in self._state.table.hops for node in self._tables}
+
+    def claims(self, node: str) -> Mapping[str, int]:
+        """Return what is known to be claimed at another daemon, and since when."""
+        table = self._tables.get(node)
+        return {} if table is None else table.claims
 
     def keys(self, node: str) -> KeysView[str]:
         """Return what is known to be claimed at another daemon."""
@@ -258,6 +281,7 @@ class Directory:
         """Make the table of a daemon, or drop it; ask for everything if something is missing."""
         if node == self._state.node:
             return
+        self.looked()
         advert = self._state.table.adverts.get(node)
         table = self._tables.get(node)
         present = advert is not None and advert.hub is not None and node in self._state.table.hops
@@ -499,6 +523,7 @@ class Directory:
         """Take note that there is no room for a claim of a daemon."""
         if not table.full:
             table.full = True
+            self.looked()
             self._state.emit(
                 {
                     "event": "directory-full",

@@ -2,18 +2,23 @@
 
 See :mod:`pubsubd.mesh.streams`.
 
-Invariant: each number of a stream up to ``_In.done``, or in ``_In.later``, was delivered, could not
-be, or was given up. Only numbers above wait in ``_In.held``.
+Invariants:
+
+- Each number of a stream up to ``_In.done``, or in ``_In.later``, was delivered, could not be, or
+  was given up. Only numbers above wait in ``_In.held``.
+- Those in ``_In.under_way`` are neither: another worker has not said yet what has become of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.state import State
 from pubsubd.protocol.limits import MIB
+from pubsubd.protocol.steps import Later
 
 CONFIRM = 0.05
 """Seconds until letters are confirmed, unless they are many, or an answer is waited for."""
@@ -37,8 +42,11 @@ _NEVER = float("inf")
 _WEIGHT = 512  # bytes that a letter takes besides its text
 _STREAMS = 1_024  # above, those of daemons that are forgotten are dropped
 
-Deliver = Callable[[str, str, bytes], bool]
-"""Delivers what a daemon has sent to an address; returns whether it was delivered to somebody.
+
+Deliver = Callable[[str, str, bytes, bool], bool | Later]
+"""Delivers what a daemon has sent to an address; the last argument says whether somebody waits.
+
+Returns whether it was delivered to somebody.
 
 Raises ValueError if it is not as it should be.
 """
@@ -58,6 +66,7 @@ class _In:
         unsaid: those of ``failed`` that no confirmation has named.
         news: those of ``later`` that no confirmation has named, and that did not fail.
         held: number -> the letter that waits for it: its own number, its words and its body.
+        under_way: numbers of letters of which it is not known yet what has become of them.
         count: letters since the last confirmation.
         confirm: when the next one is due.
     """
@@ -74,6 +83,7 @@ class _In:
         "life",
         "news",
         "told",
+        "under_way",
         "unsaid",
     )
 
@@ -87,6 +97,7 @@ class _In:
         self.unsaid: list[int] = []
         self.news: list[int] = []
         self.held: dict[int, tuple[int, str, str, bytes]] = {}
+        self.under_way: set[int] = set()
         self.count = 0
         self.confirm = _NEVER
 
@@ -108,7 +119,7 @@ class Incoming:
         self._state = state
         self._letters = letters
         self._wake = wake
-        self.deliver: Deliver = lambda _node, _key, _body: False
+        self.deliver: Deliver = lambda _node, _key, _body, _ask: False
         self.held = 0
         self._ins: dict[str, _In] = {}
         self._confirming: dict[str, None] = {}  # daemons that are to be sent a confirmation
@@ -130,7 +141,8 @@ class Incoming:
             return self._skipping(node, one, floor, (number, after, wanted, key, body))
         if one.failed:
             one.failed = {failed: None for failed in one.failed if failed >= floor}
-        if number == one.done + 1 and after <= one.done and not one.held:
+        free = not one.held and not one.under_way
+        if free and number == one.done + 1 and after <= one.done:
             self._hand(node, one, number, wanted, key, body)
             return None
         return self._judge(node, one, number, after, wanted, key, body)
@@ -158,7 +170,9 @@ class Incoming:
         """
         if number <= one.done or number in one.later:
             self._repeat_confirmation(node, one, number)
-        elif after > one.done and after not in one.later:
+        elif number in one.under_way:
+            pass
+        elif after > one.done and after not in one.later and after not in one.under_way:
             size = len(body) + _WEIGHT
             if (
                 after not in one.held
@@ -178,27 +192,43 @@ class Incoming:
 
     def _hand(self, node: str, one: _In, number: int, wanted: str, key: str, body: bytes) -> None:
         """Deliver a letter whose turn it is."""
-        there = False
+        there: bool | Later = False
         try:
-            there = self.deliver(node, key, body)
+            there = self.deliver(node, key, body, wanted == "ask")
         finally:
-            if not there:
-                one.failed[number] = None
-                one.unsaid.append(number)
-                wanted = "ask"
-            if number == one.done + 1:
-                one.done = number
-                if one.later:
-                    self._advance(one)
+            if isinstance(there, bool):
+                self._settle(node, one, number, wanted, there)
             else:
-                one.later.add(number)
-                if there:
-                    one.news.append(number)
-            self._note(node, one, wanted)
-            if len(one.failed) > MAX_FAILED:
-                self._confirm(node)  # or they are forgotten before they are told of
-                one.forgotten = one.done
-                one.failed = {number: None for number in one.failed if number > one.done}
+                one.under_way.add(number)
+                there.done = partial(self._take_outcome, node, one, number, wanted)
+
+    def _take_outcome(self, node: str, one: _In, number: int, wanted: str, there: bool) -> None:
+        """Take what has become of a letter that another worker was given."""
+        if self._ins.get(node) is one and number in one.under_way:
+            one.under_way.discard(number)
+            self._settle(node, one, number, wanted, there)
+            if self._at_once:
+                self._wake(self._state.now())
+
+    def _settle(self, node: str, one: _In, number: int, wanted: str, there: bool) -> None:
+        """Note what has become of a letter."""
+        if not there:
+            one.failed[number] = None
+            one.unsaid.append(number)
+            wanted = "ask"
+        if number == one.done + 1:
+            one.done = number
+            if one.later:
+                self._advance(one)
+        else:
+            one.later.add(number)
+            if there:
+                one.news.append(number)
+        self._note(node, one, wanted)
+        if len(one.failed) > MAX_FAILED:
+            self._confirm(node)  # or they are forgotten before they are told of
+            one.forgotten = one.done
+            one.failed = {number: None for number in one.failed if number > one.done}
 
     def _advance(self, one: _In) -> None:
         later = one.later
@@ -229,6 +259,7 @@ class Incoming:
         one.done = floor - 1
         one.later = {number for number in one.later if number >= floor}
         one.failed = {number: None for number in one.failed if number >= floor}
+        one.under_way = {number for number in one.under_way if number >= floor}
         self._advance(one)
         free = sorted((after for after in one.held if after <= one.done), reverse=True)
         yield from self._releasing(node, one, free)
@@ -281,6 +312,7 @@ class Incoming:
 
     def acting(self, now: float) -> Steps[None]:
         """Confirm what is due, in steps."""
+        self.confirm()
         for node in list(self._confirming):
             one = self._ins.get(node)
             if one is None or one.confirm <= now:

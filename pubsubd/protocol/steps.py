@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TypeVar
 
 Value = TypeVar("Value")
 
 Steps = Generator[None, None, Value]
 """Makes something, and yields wherever it may pause."""
+
+
+class Later:
+    """Whether something was done, which is known later.
+
+    Attributes:
+        done: called with that then.
+    """
+
+    done: Callable[[bool], None]
 
 
 def finish(steps: Steps[Value]) -> Value:

@@ -13,8 +13,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
+from pubsubd.broker.faults import Endable
 from pubsubd.broker.turn import Steps
 from pubsubd.siblings import frames
 from pubsubd.siblings.sibling import Sibling
@@ -27,8 +29,17 @@ MAX_WAITING = 10_000
 
 _STEP = 32  # addresses forgotten between two looks at the clock
 
-Delivered = Callable[[int | None], None]
-"""Called with when a message was delivered, in milliseconds since the epoch; None if it was not."""
+
+class Delivered(Protocol):
+    """Takes what has become of a message."""
+
+    @property
+    def peer(self) -> Endable:
+        """Who waits for it, and ends if taking it fails."""
+
+    def __call__(self, at: int | None) -> None:
+        """Take when it was delivered, in milliseconds since the epoch; None if it was not."""
+
 
 Take = Callable[[str, list[str], bytes], Steps[None] | None]
 
@@ -36,14 +47,18 @@ Take = Callable[[str, list[str], bytes], Steps[None] | None]
 class Registrar(Protocol):
     """The hub; :class:`pubsubd.hub.federation.Federation`."""
 
-    def describe(self, key: str) -> bytes | None:
-        """Return the details of an actor of this worker, in one line."""
+    @property
+    def connections(self) -> int:
+        """Number of connections of the hub port at this worker."""
+
+    def describe(self, key: str, node: str | None = None) -> bytes | None:
+        """Return the details of an actor of this worker, or of another node, in one line."""
 
     def learn(self, node: str, key: str, since: int, details: bytes) -> bool:
-        """Take an actor of another worker; return False if there is no room for it."""
+        """Take an actor of another node; return False if there is no room for it."""
 
     def forget(self, node: str, key: str) -> None:
-        """Take note that an actor of another worker is gone."""
+        """Take note that an actor of another node is gone."""
 
     def lose(self, key: str, node: str) -> None:
         """End a registration of this worker: that at another one is earlier."""
@@ -92,20 +107,45 @@ class Letters:
             self.after()
 
 
+@dataclass(slots=True)
+class _Answer:
+    """What has become of a message of another worker, for that one to be told.
+
+    Attributes:
+        letters: to it.
+        node: it.
+        peer: the link.
+        serial: what it calls the message.
+    """
+
+    letters: Letters
+    node: str
+    peer: Endable
+    serial: str
+
+    def __call__(self, at: int | None) -> None:
+        self.letters.send(self.node, f"done {self.serial} {'-' if at is None else at}")
+
+
 class Streams:
     """Messages to actors of other workers. A link loses none, so nothing is sent twice.
 
     Attributes:
         deliver: delivers what a worker has sent to an address; returns whether somebody has it.
+        pass_on: sends what a worker has sent to an actor of another daemon, from whom to whom, and
+            whether it waits for the answer; returns whether that will be called.
     """
 
     def __init__(self, siblings: Siblings, letters: Letters, wall: Callable[[], float]) -> None:
         self._letters = letters
         self._wall = wall
-        self.deliver: Callable[[str, str, bytes], bool] = lambda _node, _key, _body: False
+        self.deliver: Callable[[str, bytes], bool] = lambda _key, _body: False
+        self.pass_on: Callable[[tuple[str, str], bytes, bool, Delivered | None], bool]
+        self.pass_on = lambda _pair, _body, _ask, _answer: False
+        self._others = siblings.others
         self._serial = 0
         self._waiting: dict[int, tuple[str, Delivered]] = {}
-        letters.kinds.update(send=self._take, done=self._take_answer)
+        letters.kinds.update(send=self._take, on=self._take_on, done=self._take_answer)
         siblings.farewells.append(self._forget)
 
     def send(
@@ -117,21 +157,48 @@ class Streams:
         ask: bool,
         answer: Delivered | None,
     ) -> bool:
-        """Send a message to an actor; return False if too many are under way."""
+        """Send a message to an actor of a worker; return False if too many are under way."""
+        return self._send(node, "send", pair[1], body, answer)
+
+    def send_on(
+        self,
+        node: str,
+        pair: tuple[str, str],
+        body: bytes,
+        *,
+        ask: bool,
+        answer: Delivered | None,
+    ) -> bool:
+        """Send a message through a worker to an actor of another daemon, as :meth:`send`."""
+        return self._send(node, "on", f"{pair[1]} {int(ask)} {pair[0]}", body, answer)
+
+    def _send(
+        self, node: str, kind: str, words: str, body: bytes, answer: Delivered | None
+    ) -> bool:
         serial = 0
         if answer is not None:
             if len(self._waiting) >= MAX_WAITING:
                 return False
             serial = self._serial = self._serial + 1
             self._waiting[serial] = node, answer
-        self._letters.send(node, f"send {serial} {pair[1]}", body)
+        self._letters.send(node, f"{kind} {serial} {words}", body)
         return True
 
     def _take(self, node: str, words: list[str], body: bytes) -> None:
-        delivered = self.deliver(node, words[2], body)
+        delivered = self.deliver(words[2], body)
         if words[1] != "0":
             at = str(int(self._wall() * 1000)) if delivered else "-"
             self._letters.send(node, f"done {words[1]} {at}")
+
+    def _take_on(self, node: str, words: list[str], body: bytes) -> None:
+        _, serial, key, ask, *sender = words
+        answer = None
+        for link in self._others.values():
+            if link.node == node and serial != "0":
+                answer = _Answer(self._letters, node, link.peer, serial)
+        pair = " ".join(sender), key
+        if not self.pass_on(pair, body, ask == "1", answer) and answer is not None:
+            answer(None)
 
     def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
         _, answer = self._waiting.pop(int(words[1]), ("", None))
@@ -154,17 +221,15 @@ class Actors:
         wall: returns seconds since the epoch.
 
     Attributes:
-        node: what this worker is called.
         letters, streams: between the hubs.
-        one_daemon: True: all of them are one daemon to their clients.
+        named: False: all of them are one daemon to their clients.
     """
 
-    one_daemon = True
+    named = False
 
     def __init__(self, siblings: Siblings, wall: Callable[[], float]) -> None:
         self._siblings = siblings
         self._wall = wall
-        self.node = f"worker/{siblings.number}"
         self.letters = Letters(siblings)
         self.streams = Streams(siblings, self.letters, wall)
         self._registrar: Registrar | None = None
@@ -175,9 +240,22 @@ class Actors:
         siblings.introductions.append(self._introduce)
         siblings.farewells.append(self._forget)
 
+    @property
+    def node(self) -> str:
+        """Return what this worker is called."""
+        return f"worker/{self._siblings.number}"
+
     def serve(self, registrar: Registrar) -> None:
         """Take part, for a hub."""
         self._registrar = registrar
+
+    def note(self, key: str, *, told: bool) -> None:
+        """Do nothing: an address is claimed or free, and nobody else is to be told.
+
+        Args:
+            key: it.
+            told: whether it was claimed just now, or has other details.
+        """
 
     # Of this worker
 
@@ -186,11 +264,13 @@ class Actors:
         self._own.setdefault(key, int(self._wall() * 1000))
         if (claim := self._describe(key)) is not None:
             self._siblings.tell(CLAIM, claim)
+        self.note(key, told=True)
 
     def release(self, key: str) -> None:
         """Tell that an address is registered here no more."""
         if self._own.pop(key, None) is not None:
             self._siblings.tell(RELEASE, key.encode())
+            self.note(key, told=False)
 
     def _describe(self, key: str) -> bytes | None:
         since = self._own.get(key)
@@ -208,13 +288,19 @@ class Actors:
     # Of others
 
     def find(self, key: str) -> str | None:
+        """Return where an address is registered, if it is at another worker."""
+        return self.find_near(key)
+
+    def find_near(self, key: str) -> str | None:
         """Return the worker at which an address is registered, if it is at another one."""
-        found = [
-            (claims[key], sibling.number, sibling.node)
-            for sibling, claims in self._claims.items()
-            if key in claims and not sibling.left
-        ]
-        return min(found)[2] if found else None
+        found = list(self.claims(key))
+        return f"worker/{min(found)[1]}" if found else None
+
+    def claims(self, key: str) -> Iterator[tuple[int, int]]:
+        """Yield since when an address is registered at each other worker, and at which."""
+        for sibling, claims in self._claims.items():
+            if key in claims and not sibling.left:
+                yield claims[key], sibling.number
 
     def disown(self, node: str, key: str) -> None:
         """Take note that another worker has given an address away."""
@@ -223,14 +309,24 @@ class Actors:
                 self._drop(sibling, key)
 
     @property
-    def others(self) -> list[str]:
+    def siblings(self) -> list[str]:
         """Return the other workers."""
         return [one.node for one in self._siblings.others.values()]
 
     @property
+    def gate(self) -> str | None:
+        """Return None: there are no other daemons."""
+        return None
+
+    @property
+    def others(self) -> list[str]:
+        """Return the other daemons: none."""
+        return []
+
+    @property
     def unsettled(self) -> list[str]:
-        """Return those of them whose actors are not all known."""
-        return [one.node for one in self._siblings.others.values() if not one.introduced]
+        """Return daemons whose actors are not all known: none."""
+        return []
 
     def _hear_claim(self, sibling: Sibling, data: bytes) -> None:
         head, _, details = data.partition(b"\n")
@@ -244,6 +340,7 @@ class Actors:
         if mine is not None and (since, sibling.number) < (mine, self._siblings.number):
             self._registrar.lose(key, sibling.node)
             self.letters.after()
+        self.note(key, told=True)
 
     def _hear_release(self, sibling: Sibling, data: bytes) -> None:
         self._drop(sibling, data.decode())
@@ -255,6 +352,7 @@ class Actors:
         now = self._siblings.others.get(sibling.number)
         if now is sibling or now is None or key not in self._claims.get(now, {}):
             self._registrar.forget(sibling.node, key)
+        self.note(key, told=False)
 
     def _forget(self, sibling: Sibling) -> Iterator[None]:
         """Forget what a sibling has told whose link has ended, in steps."""

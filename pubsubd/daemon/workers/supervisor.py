@@ -460,7 +460,7 @@ class Supervisor:
     def _look_at_listeners(self, now: float) -> None:
         """Accept while somebody can serve, and there is room for descriptors."""
         for index, bound in enumerate(self._bound):
-            able = bool(self._servers(bound.config)) and now >= self._paused_until
+            able = bool(self._servers) and now >= self._paused_until
             looked_at = index in self._accepting
             if able and not self._ending and self._serving and not looked_at:
                 self._selector.register(
@@ -486,11 +486,10 @@ class Supervisor:
                 continue  # that one connection broke off
             self._guard(self._pass, index, bound.config, sock)
 
-    def _servers(self, listener: ListenerConfig) -> list[_Worker]:
-        """Return the workers that may serve a listener: in a mesh, only the first has the hub."""
-        first = self._settings.config.mesh is not None and listener.protocol == "hub"
-        workers = self._workers[:1] if first else self._workers
-        return [worker for worker in workers if worker.ready and worker.channel]
+    @property
+    def _servers(self) -> list[_Worker]:
+        """The workers that may be passed connections."""
+        return [worker for worker in self._workers if worker.ready and worker.channel]
 
     def _pass_link(self, worker: _Worker, words: list[Any], descriptor: int) -> None:
         """Pass a link of the mesh to the first worker."""
@@ -502,7 +501,7 @@ class Supervisor:
         self._say(first, "link", *words, descriptor=descriptor)
 
     def _pass(self, index: int, listener: ListenerConfig, sock: socket.socket) -> None:
-        workers, name = self._servers(listener), listener.name
+        workers, name = self._servers, listener.name
         if not workers:
             sock.close()
             return

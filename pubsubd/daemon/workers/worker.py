@@ -31,6 +31,7 @@ from pubsubd.protocol.limits import TURN
 from pubsubd.protocol.wire import frame, quote
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.elsewhere import Elsewhere
+from pubsubd.siblings.in_mesh import FirstActors, OtherActors
 from pubsubd.siblings.live import install as show_whole
 from pubsubd.siblings.live import install_mesh as show_mesh
 from pubsubd.siblings.questions import telling_errors
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from pubsubd.daemon.scraping import Scraping
     from pubsubd.daemon.status import Status
     from pubsubd.hub.port import Hub
+    from pubsubd.mesh.dial import Mesher
     from pubsubd.settings.config import Config, MeshOptions
     from pubsubd.siblings.sibling import Sibling
     from pubsubd.transport.listen import BoundSocket
@@ -133,11 +135,7 @@ class Worker:
         if self._mesh is not None:
             self._join_mesh(self._mesh, reloader)
         if reloader.hub is not None:
-            _make_whole(siblings, reloader.hub)
-            reloader.hub.settle = siblings.settle
-        if reloader.hub is not None and self._mesh is None:  # else it has those of the mesh
-            actors = Actors(siblings, time.time)
-            reloader.hub.join(actors, actors.letters, actors.streams)
+            _join_hub(siblings, reloader.hub, reloader.mesher, in_mesh=self._mesh is not None)
         access = server.broker.access
         access.on_failure = lambda address, guess: siblings.tell(
             _FAILURE, b"%d %b" % (guess, address.encode())
@@ -475,9 +473,24 @@ class Worker:
         log.debug("event=worker-ended pid=%d", os.getpid())
 
 
-def _make_whole(siblings: Siblings, hub: Hub) -> None:
-    """Let limits and lists of topics be those of all workers."""
-    hub.policy.elsewhere = Elsewhere(siblings, hub.counts)
+def _join_hub(siblings: Siblings, hub: Hub, mesher: Mesher | None, *, in_mesh: bool) -> None:
+    """Let the hub ports of all workers be one, and part of that of the mesh."""
+    hub.settle = siblings.settle
+    counts = hub.counts
+    if in_mesh:
+        counts["connections"] = lambda: len(hub.connections)
+    elsewhere = hub.policy.elsewhere = Elsewhere(siblings, counts)
+    far = None
+    if not in_mesh:
+        actors = Actors(siblings, time.time)
+    elif mesher is None:
+        actors = OtherActors(siblings, time.time)
+    else:
+        mesh = mesher.mesh
+        far = mesh.letters, mesh.streams
+        actors = first = FirstActors(siblings, time.time, mesh.directory)
+        first.connections_elsewhere = lambda: elsewhere.count("connections")
+    hub.join(actors, near=(actors.letters, actors.streams), far=far)
 
     def ask(name: bytes, data: bytes) -> Steps[list[bytes]]:
         return list((yield from siblings.ask(name, data)).got.values())

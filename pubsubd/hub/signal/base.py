@@ -24,7 +24,7 @@ from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.connection import HubConnection
 from pubsubd.hub.core import Connection
-from pubsubd.hub.federation import Federation
+from pubsubd.hub.federation import Reach
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.reading import RefusedError, key_of, shown, text_of, whole
@@ -325,18 +325,20 @@ class Signal:
                 return key
         return connection.sender
 
-    def federation(self, scope: str | None) -> Federation | None:
-        """Return the hub's part in the mesh if a request is about all of it.
+    def reach(self, scope: str | None) -> Reach | None:
+        """Return how far a request goes; None if it is about this process alone.
 
-        It is if there is a mesh, unless the request says ``local``.
+        It is about all of the mesh, if there is one, unless it says ``local``.
 
         Raises:
             RefusedError: the scope is none.
         """
         if scope not in (None, "local", "mesh"):
             raise RefusedError("internal_error", "scope is local or mesh")
-        federation = self.connection.hub.federation
-        return None if scope == "local" and federation and federation.named else federation
+        federation, across = self.connection.hub.federation, scope != "local"
+        if federation is None or not (across or federation.shared):
+            return None
+        return Reach(federation, across)
 
     def elsewhere(self, key: str) -> str | None:
         """Return the other daemon at which an address is registered, if it is at one."""

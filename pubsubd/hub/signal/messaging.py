@@ -14,6 +14,7 @@ from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
 from pubsubd.hub.alike import Alike
+from pubsubd.hub.federation import Reach
 from pubsubd.hub.handover import Halves, encode, put, write
 from pubsubd.hub.ids import IDS, new_id
 from pubsubd.hub.render import dress
@@ -219,7 +220,7 @@ def _send_elsewhere(signal: Signal, message: m.Incoming, node: str, one: _Single
         sent = _Sent(signal, asked, one.target, text_of(message.id) or one.id)
     pair = one.sender, one.key
     if not federation.send(node, pair, one.write_elsewhere(), ask=ask, answer=sent):
-        text = f"too many messages to the daemon {node} are under way"
+        text = f"too many messages to the daemon {federation.shown(node)} are under way"
         raise RefusedError("rate_limited", text, {"retryAfter": 1})
 
 
@@ -241,10 +242,9 @@ def broadcast(signal: Signal, message: m.Incoming, payload: m.Broadcast) -> None
     delivery = _delivery(signal, message, payload, {"broadcast": True})
     signal.connection.hub.broker.delivery.flush()  # what was published before stays before it
     capability = read_metadata(message.metadata, m.BroadcastMetadata).target_capability
-    federation = signal.federation(payload.scope)
-    across = federation is not None
+    reach = signal.reach(payload.scope)
     signal.connection.step = _broadcast(
-        signal, message, delivery, capability, payload.exclude_self, across
+        signal, message, delivery, capability, payload.exclude_self, reach
     )
 
 
@@ -259,10 +259,9 @@ def _broadcast(
     delivery: r.Delivery,
     capability: str | None,
     exclude: bool,
-    across: bool,
+    reach: Reach | None,
 ) -> Iterator[None]:
     hub = signal.connection.hub
-    named = across and hub.federation is not None and hub.federation.named
     delivered = failed = 0
     halves = Halves(delivery)
     for key in hub.registry.keys(capability):
@@ -293,15 +292,14 @@ def _broadcast(
                 recipient_count=sent + not_sent,
                 success_count=sent,
                 failure_count=not_sent,
-                unanswered=unanswered if named else UNSET,
+                unanswered=unanswered if reach and reach.here is not None else UNSET,
             ),
         )
 
-    if across and hub.federation is not None:
-        delivery.sender = dress(delivery.sender, False)
-        hub.federation.broadcast(signal.connection, delivery, capability, done)
-    else:
+    if reach is None:
         done(0, 0, [])
+    else:
+        reach.broadcast(signal.connection, delivery, capability, done)
 
 
 def _delivery(

@@ -14,7 +14,7 @@ from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.catalogue import MAX_CAPABILITIES, Catalogue, Found, RegistryFull
 from pubsubd.hub.core import Connection, HubCore
-from pubsubd.hub.federation import Federation
+from pubsubd.hub.federation import Reach
 from pubsubd.hub.mirrors import FoundInMesh
 from pubsubd.hub.search import PatternError
 from pubsubd.hub.signal.base import Signal
@@ -120,7 +120,8 @@ def _displace_elsewhere(
     """
     hub, connection = signal.connection.hub, signal.connection
     assert hub.federation is not None
-    named = {"daemon": node} if hub.federation.named else {}
+    daemon = hub.federation.shown(node)
+    named = {"daemon": daemon} if hub.federation.named else {}
     if signal.dialect != "A":
         raise RefusedError(
             "unknown_actor",
@@ -133,7 +134,7 @@ def _displace_elsewhere(
             return
         try:
             if words is None:
-                raise RefusedError("timeout", f"the daemon {node}, which has {given}, is silent")
+                raise RefusedError("timeout", f"the daemon {daemon}, which has {given}, is silent")
             if words[0] != "displaced":
                 raise RefusedError("unauthorized", f"{given} is registered by another user")
             if hub.registry.get(key, hub.ticks()) is not None:
@@ -234,7 +235,7 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
     hub, in_a = signal.connection.hub, signal.dialect == "A"
     try:
         limit, offset = signal.page(payload)
-        federation = signal.federation(payload.scope)
+        reach = signal.reach(payload.scope)
         capabilities = list(payload.capabilities or ())
         if payload.capability:
             capabilities.append(payload.capability)
@@ -250,7 +251,7 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
                 now=hub.ticks(),
             )
 
-        page = yield from _find(hub, federation, find, limit, offset)
+        page = yield from _find(hub, reach, find, limit, offset)
     except PatternError as error:
         signal.error("internal_error", str(error), message=message)
         return
@@ -258,19 +259,19 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
         signal.error(error.code, error.text, error.details, message)
         return
     name = "hub:discovered" if in_a else "hub:discovery_result"
-    _list(signal, message, name, page, limit, offset, federation)
+    _list(signal, message, name, page, limit, offset, reach)
 
 
 def _find(
     hub: HubCore,
-    federation: Federation | None,
+    reach: Reach | None,
     find: Callable[[Catalogue[Any], int, int], Steps[Found[Any]]],
     limit: int,
     offset: int,
 ) -> Steps[FoundInMesh]:
     """Return a page of the actors of this daemon, or of all daemons, in steps."""
-    if federation is not None:
-        return (yield from federation.look(find, limit, offset))
+    if reach is not None:
+        return (yield from reach.look(find, limit, offset))
     found = yield from find(hub.registry, limit, offset)
     return FoundInMesh([(None, actor) for actor in found.actors], found.total, [])
 
@@ -278,8 +279,8 @@ def _find(
 def list_actors(signal: Signal, message: m.Incoming, payload: m.Discover) -> None:
     """List all actors, in steps if many registrations have expired, or in a mesh."""
     limit, offset = signal.page(payload)
-    federation = signal.federation(payload.scope)
-    signal.connection.step = _list_actors(signal, message, limit, offset, federation)
+    reach = signal.reach(payload.scope)
+    signal.connection.step = _list_actors(signal, message, limit, offset, reach)
 
 
 def _list_actors(
@@ -287,16 +288,16 @@ def _list_actors(
     message: m.Incoming,
     limit: int,
     offset: int,
-    federation: Federation | None,
+    reach: Reach | None,
 ) -> Iterator[None]:
     hub = signal.connection.hub
 
     def find(catalogue: Catalogue[Any], most: int, first: int) -> Steps[Found[Any]]:
         return catalogue.page(first, most, hub.ticks())
 
-    page = yield from _find(hub, federation, find, limit, offset)
+    page = yield from _find(hub, reach, find, limit, offset)
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
-    _list(signal, message, name, page, limit, offset, federation)
+    _list(signal, message, name, page, limit, offset, reach)
 
 
 def _list(
@@ -306,11 +307,11 @@ def _list(
     page: FoundInMesh,
     limit: int,
     offset: int,
-    federation: Federation | None,
+    reach: Reach | None,
 ) -> None:
     """Answer with as many of the actors as fit."""
     date, room, total = signal.connection.hub.date, ANSWER, page.total
-    here = federation.directory.node if federation is not None and federation.named else None
+    here = None if reach is None else reach.here
     found: list[r.Found] = []
     for node, actor in page.actors:
         room -= actor.size + 2 * len(actor.address) + _FRAME
@@ -324,7 +325,7 @@ def _list(
                 metadata=Raw(actor.metadata),
                 registered_at=actor.registered_at if node else date(actor.registered_at),
                 expires_at=None if node else date(actor.expires_at),
-                daemon=UNSET if here is None else node or here,
+                daemon=UNSET if reach is None or here is None else reach.shown(node),
             )
         )
     signal.reply(

@@ -29,6 +29,7 @@ from pubsubd.access import tokens
 from pubsubd.cli import group
 from pubsubd.hub import (
     actors,
+    asking,
     catalogue,
     connection,
     federation,
@@ -389,7 +390,7 @@ def test_the_numbers_in_the_hub_page_are_the_real_ones() -> None:
         f"longer than {real.max_ttl:g} (--hub-max-ttl)",
         f"at most {real.max_actors:,} actors (--hub-max-actors)",
         f"within {federation.PATIENCE:g} seconds",
-        f"while {federation.MAX_WAITING:,} wait",
+        f"while {asking.MAX_WAITING:,} wait",
         f"answer comes within {outgoing.PATIENCE:g} seconds",
         f"{outgoing.MAX_EACH // limits.MIB} MiB of messages to one daemon are under way, or",
         f"or {outgoing.MAX_UNCONFIRMED // limits.MIB} MiB to all",

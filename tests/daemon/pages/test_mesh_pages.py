@@ -14,7 +14,6 @@ from pubsubd.hub.federation import BROADCASTS, BURST
 from pubsubd.mesh import (
     advertising,
     adverts,
-    claims,
     core,
     dial,
     directory,
@@ -32,6 +31,7 @@ from pubsubd.mesh import (
 from pubsubd.mesh.state import MeshCounters
 from pubsubd.protocol import errors, wire
 from pubsubd.protocol.limits import LINK_STALL, MIB
+from pubsubd.routing import claims
 from tests.daemon.pages.test_pages import rendered, section, source
 from tests.daemons import ROOT, Daemon, Line, wait_until
 from tests.webs import build

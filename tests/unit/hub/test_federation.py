@@ -531,7 +531,8 @@ def test_answers_about_topics_and_queues_name_the_daemon_that_they_are_about(
 class Nine:
     """A directory that knows of nine other daemons."""
 
-    node, one_daemon = "me", False
+    node, named = "me", True
+    siblings, gate = (), None
 
     def __init__(self) -> None:
         self.others = [f"n{number}" for number in range(9)]
@@ -563,7 +564,7 @@ def test_fifty_thousand_actors_on_ten_daemons_are_searched_with_ten_calls_for_ea
     room = Room(rate=0.0)
     room.join("ann")
     others = Nine()
-    room.hub.join(others, NoLetters(), NoLetters())  # type: ignore[arg-type]
+    room.hub.join(others, far=(NoLetters(), NoLetters()))  # type: ignore[arg-type]
     known, registry = room.hub.federation, room.hub.registry
     assert known is not None
     for number in range(5_000):

@@ -10,8 +10,9 @@ import pytest
 
 from pubsubd.broker.turn import Turn, finish
 from pubsubd.hub.mirrors import Mirrors
-from pubsubd.mesh import claims, directory
+from pubsubd.mesh import directory
 from pubsubd.protocol import wire
+from pubsubd.routing import claims
 from tests.federations import BareHub as Hub
 from tests.footprint import reached
 from tests.webs import Web, build

@@ -10,6 +10,7 @@ import pytest
 from pubsubd.broker.turn import finish
 from pubsubd.mesh import incoming, outgoing
 from pubsubd.protocol import wire
+from pubsubd.protocol.steps import Later
 from tests.federations import BareHub
 from tests.webs import Web
 
@@ -38,6 +39,8 @@ class Office:
 
     Attributes:
         absent: addresses that nobody has.
+        pause: returns after how many seconds it is known what has become of a letter; None for
+            at once.
         heard: sender and receiver -> what was delivered.
         told: message -> when it was delivered, or None.
     """
@@ -47,11 +50,21 @@ class Office:
         self.streams = self.mesh.streams
         self.streams.deliver = self._deliver
         self.absent: set[str] = set()
+        self.pause: Callable[[], float] | None = None
+        self._web = web
         self.heard: dict[str, list[int]] = {}
         self.told: dict[int, int | None] = {}
         BareHub(web[name])
 
-    def _deliver(self, _node: str, key: str, body: bytes) -> bool:
+    def _deliver(self, _node: str, key: str, body: bytes, _ask: bool) -> bool | Later:
+        there = self._hand(key, body)
+        if self.pause is None:
+            return there
+        later = Later()
+        self._web.schedule(self._web.now + self.pause(), lambda: later.done(there))
+        return later
+
+    def _hand(self, key: str, body: bytes) -> bool:
         if body == b"bad":
             raise ValueError(body)
         if key in self.absent:
@@ -115,12 +128,17 @@ def test_what_a_new_link_carries_faster_waits_for_what_was_sent_before() -> None
     assert offices["a"].streams.outgoing.repeated == 0
 
 
+@pytest.mark.parametrize("passed_on", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_on_any_way_each_arrives_once_and_in_order_or_its_sender_is_told(seed: int) -> None:
+def test_on_any_way_each_arrives_once_and_in_order_or_its_sender_is_told(
+    seed: int, passed_on: bool
+) -> None:
     rng = random.Random(seed)
     web, offices = start("ab")
     near, far = offices["a"], offices["b"]
     far.absent = {"x/nobody"}
+    if passed_on:
+        far.pause = lambda: rng.random() * 0.1
 
     def fate(_words: str) -> list[float]:
         return [rng.random() * 0.05 for _ in range(rng.choice((0, 1, 1, 1, 2)))]
@@ -171,6 +189,30 @@ def test_a_lost_letter_is_sent_again_and_holds_up_only_those_behind_it() -> None
     assert near.told.keys() == set(range(1, 50))
     assert near.streams.outgoing.repeated < 5
     assert far.streams.incoming.held == near.streams.outgoing.size == 0
+
+
+def test_what_is_passed_on_is_confirmed_when_its_fate_is_known_and_holds_up_nothing() -> None:
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    pauses = iter([0.4, 0.1, 0.2])
+    far.pause = lambda: next(pauses, 10.0)
+    for number in (7, 14, 21, 28):
+        near.send("b", number)
+    web.run(0.01)
+    assert far.heard == {"x/ann x/bob": [7, 14, 21, 28]}
+    assert near.told == {}
+    web.run(0.14)
+    assert near.told.keys() == {14}
+    web.run(0.4)  # what was not confirmed has come again meanwhile
+    assert near.told.keys() == {7, 14, 21}
+    assert far.heard == {"x/ann x/bob": [7, 14, 21, 28]}
+    web.run(outgoing.PATIENCE)
+    assert near.told[28] is None
+    far.pause = None
+    near.send("b", 35)
+    web.run(10.0)  # what has become of the lost one is known too late
+    assert near.told.keys() == {7, 14, 21, 28, 35}
+    assert near.told[35] is not None
 
 
 def test_what_goes_nowhere_is_told_after_a_stated_time_and_those_behind_it_go_on() -> None:

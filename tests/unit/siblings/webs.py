@@ -82,7 +82,7 @@ class HubWorker(Room, Ends):
         self.links = {}
         actors = Actors(self.siblings, lambda: self.now + workers.now)
         self.hub.settle = self.siblings.settle
-        self.hub.join(actors, actors.letters, actors.streams)
+        self.hub.join(actors, near=(actors.letters, actors.streams))
         self.hub.policy.elsewhere = Elsewhere(self.siblings, self.hub.counts)
 
     def register(self, name: str, **more: Any) -> Any:

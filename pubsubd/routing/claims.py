@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
 
-from pubsubd.broker.turn import Steps
 from pubsubd.protocol.shards import Shards
+from pubsubd.protocol.steps import Steps
 
 MAX_KNOWN = 200_000
 """Claims of other daemons that are known at a time, some 300 bytes each, and their details."""
