@@ -9,17 +9,23 @@ then. Then an exception is thrown in each of them, once, and each time this has 
 lives and serves every door; one connection at most was lost, or two where one receives what the
 other says; what all others hear is complete, and nothing comes twice; its tasks go on; and
 connections, subscriptions, actors, links and descriptors are what they were. At the end its memory
-is, too. The few functions by which it catches are left out and named.
+is, too. The few functions by which it catches are left out and named. As most of the time is spent
+waiting, this is done to three such daemons at once, each with a mesh and clients of its own, which
+share the functions.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
+import random
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from soaklib.faults.judging import cost, wrong
@@ -41,6 +47,7 @@ _UNCOUNTED = tuple(
     f"pubsubd.daemon.workers.{module}." for module in ("supervisor", "rereading", "channel")
 )
 _BETWEEN = ("pubsubd.siblings.", "pubsubd.daemon.workers.")  # workers
+_TOWNS = 3  # daemons to which it is done at once; they take a third of a core each
 _WARM = 3.0  # seconds until all that stays has been allocated
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
@@ -65,7 +72,8 @@ class Tried:
         failed: function -> what was not as it should be.
         twice: faults that have cost two connections.
         late: messages that came by another way after later ones.
-        memory: of the daemon after each fault, for each time that it was started.
+        memory: of the daemon after each fault, for each time that one was started.
+        again: why all daemons were started again.
     """
 
     fired: list[str] = field(default_factory=list)
@@ -74,6 +82,7 @@ class Tried:
     twice: int = 0
     late: int = 0
     memory: list[list[int]] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
 
 
 def _clients(town: Town) -> tuple[list[Pub], list[Sub]]:
@@ -118,66 +127,108 @@ def run(setting: Setting, verdict: Verdict, workers: int = 1, part: Sequence[str
         workers: of the daemon.
         part: patterns of the functions that are tried if the setting names none.
     """
-    town = Town(setting.directory, setting.rng.randrange(2**32), workers)
-    try:
-        town.start()
-        with Worker(load, town.doors, *_clients(town), town.reloads()) as worker:
+    tried = Tried()
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for place in range(1 if setting.short else _TOWNS):
+            directory = setting.directory / f"{place}"
+            directory.mkdir()
+            town = Town(directory, setting.rng.randrange(2**32), workers)
+            stack.callback(town.kill)
+            town.start()
+            worker = stack.enter_context(Worker(load, town.doors, *_clients(town), town.reloads()))
             worker.answer()
-            _Run(setting, verdict, town, worker, setting.only or part).run()
-    finally:
-        town.kill()
+            rng = random.Random(setting.rng.random())
+            runs.append(_Run(town, worker, rng, tried, short=setting.short))
+        _all(setting, verdict, runs, tried, setting.only or part)
+    _judge(tried, verdict)
+
+
+@dataclass
+class _Functions:
+    """Functions that the daemons have called.
+
+    Attributes:
+        callers: function -> kinds of visits that lead to it.
+        places: function -> which processes have called it.
+    """
+
+    callers: dict[str, set[str]] = field(default_factory=dict)
+    places: dict[str, set[int]] = field(default_factory=dict)
+
+    def add(self, name: str, kinds: Sequence[str], place: int) -> None:
+        """Note that visits of these kinds have led to a function in that process."""
+        self.callers.setdefault(name, set()).update(kinds)
+        self.places.setdefault(name, set()).add(place)
+
+
+def _all(
+    setting: Setting, verdict: Verdict, runs: list[_Run], tried: Tried, only: Sequence[str]
+) -> None:
+    """Watch all daemons, and throw an exception in each function of one of them."""
+    functions = _Functions()
+    _together([partial(one.watch, functions) for one in runs])
+    callers = functions.callers
+    net = [name for name in callers if name.startswith(_NET)]
+    verdict.note("functions that the daemon has called", len(callers))
+    verdict.note("of these left out, as they catch", f"{len(net)} {sorted(net)}")
+    chosen = sorted(
+        name
+        for name in callers.keys() - set(net)
+        if any(fnmatch.fnmatch(_plain(name), one) for one in only)
+    )
+    setting.rng.shuffle(chosen)
+    if setting.short:
+        del chosen[_FEW:]
+    for patience in (_SOON, _LATE):
+        names, tried.unreached = deque(chosen), []
+        _together([partial(one.try_all, names, functions, patience) for one in runs])
+        chosen = tried.unreached
+        if setting.short and tried.fired:
+            break
+
+
+def _together(calls: Sequence[Callable[[], object]]) -> None:
+    """Call all of these at once, and wait for them; raises what the first one to fail does."""
+    errors: list[Exception] = []
+
+    def attempt(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  (raised below)
+            errors.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(one,), daemon=True) for one in calls]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    if errors:
+        raise errors[0]
 
 
 class _Run:
+    """What is done to one daemon."""
+
     def __init__(
-        self,
-        setting: Setting,
-        verdict: Verdict,
-        town: Town,
-        worker: Worker,
-        only: Sequence[str],
+        self, town: Town, worker: Worker, rng: random.Random, tried: Tried, *, short: bool
     ) -> None:
-        self._setting, self._verdict = setting, verdict
-        self._only = only
-        self._where: dict[str, set[int]] = {}  # function -> which processes have called it
-        self._town, self._load = town, worker
-        self._rng = setting.rng
+        self._town, self._load, self._rng = town, worker, rng
+        self._tried, self._short = tried, short
         self._kinds: list[str] = worker.ask("kinds")
-        self._tried = Tried()
         self._before: State | None = None
         self._weary = False
-        self._again: list[str] = []  # why all daemons were started again
+        self._memory: list[int] = []  # since it was started
 
-    def run(self) -> None:
+    def watch(self, functions: _Functions) -> None:
+        """Take note of the functions that are called."""
         self._greet()
         self._load.ask("begin", self._kinds)
         time.sleep(_WARM)
         self._load.ask("hold")
         self._before = self._settled()
-        callers = self._watch()
-        net = [name for name in callers if name.startswith(_NET)]
-        verdict = self._verdict
-        verdict.note("functions that the daemon has called", len(callers))
-        verdict.note("of these left out, as they catch", f"{len(net)} {sorted(net)}")
-        chosen = sorted(
-            name
-            for name in callers.keys() - set(net)
-            if any(fnmatch.fnmatch(_plain(name), one) for one in self._only)
-        )
-        self._rng.shuffle(chosen)
-        if self._setting.short:
-            del chosen[_FEW:]
-        later = self._try({name: callers[name] for name in chosen}, _SOON)
-        if not (self._setting.short and self._tried.fired):
-            later = self._try(dict.fromkeys(later, self._kinds), _LATE)
-        self._tried.unreached = later
-        self._judge()
-
-    def _watch(self) -> dict[str, list[str]]:
-        """Return the functions that are called, and the kinds of visits that lead to them."""
         load, victim = self._load, self._town.victim
-        callers: dict[str, list[str]] = {}
-        size = _TOGETHER if self._setting.short else 1
+        size = _TOGETHER if self._short else 1
         groups = [self._kinds[at : at + size] for at in range(0, len(self._kinds), size)]
         for kinds in ([], *groups):
             for process in victim.processes:
@@ -186,21 +237,12 @@ class _Run:
                 load.ask("visit", kinds)
             if not kinds:
                 time.sleep(_WARM)
-            for name in self._called():
-                if kinds or name not in callers:
-                    callers.setdefault(name, []).extend(kinds)
+            for place, process in enumerate(victim.processes):
+                for name in victim.tell("called", process=process):
+                    functions.add(name, kinds, place)
             seen: Round = load.ask("check", _HEARD)
             if found := wrong(seen, 0):
-                self._verdict.none(f"wrong without a fault, with {kinds}", len(found), found)
-        return callers
-
-    def _called(self) -> set[str]:
-        """Return the functions that were called since they are watched; note where."""
-        victim = self._town.victim
-        for place, process in enumerate(victim.processes):
-            for name in victim.tell("called", process=process):
-                self._where.setdefault(name, set()).add(place)
-        return {name for name, places in self._where.items() if places}
+                self._tried.failed[f"without a fault, with {kinds}"] = found
 
     def _greet(self) -> None:
         """Take note that the daemon is new."""
@@ -211,7 +253,8 @@ class _Run:
         while stuck := load.ask("check", _HEARD).stuck:
             if time.monotonic() > until:
                 raise SoakError(f"not all hear each other: {stuck[:4]}")
-        self._tried.memory.append([])
+        self._memory = []
+        self._tried.memory.append(self._memory)
 
     def _settled(self) -> State:
         """Return what the daemon looks like once that stays the same."""
@@ -237,7 +280,7 @@ class _Run:
         try:
             self._start()
         except SoakError as error:
-            self._again.append(str(error))
+            self._tried.again.append(str(error))
             town.kill()
             self._start()
 
@@ -247,24 +290,24 @@ class _Run:
         if found := self._wait_back():
             raise SoakError(f"a new daemon is not what the first one was: {found}")
 
-    def _try(self, callers: dict[str, list[str]], patience: float) -> list[str]:
-        """Throw an exception in each function; return those that were not called."""
-        unreached = []
-        for name, kinds in callers.items():
-            fired, found = self._throw(name, kinds, patience)
+    def try_all(self, names: deque[str], functions: _Functions, patience: float) -> None:
+        """Throw an exception in functions while there are names of some left."""
+        tried = self._tried
+        while names:
+            name = names.popleft()
+            fired, found = self._throw(name, functions, patience)
             if not fired and not found:
-                unreached.append(name)
+                tried.unreached.append(name)
                 continue
             if fired:
-                self._tried.fired.append(name)
+                tried.fired.append(name)
             if found:
-                self._tried.failed[name] = found
-                # A long run takes most of an hour; whoever waits for it reads this meanwhile.
-                text = f"{len(self._tried.fired)} {name}: {'; '.join(found)}"
+                tried.failed[name] = found
+                # A long run takes half an hour; whoever waits for it reads this meanwhile.
+                text = f"{len(tried.fired)} {name}: {'; '.join(found)}"
                 print(f"    {text}", *self._waits(), sep="\n        ", file=sys.stderr, flush=True)
             if found or self._weary:
                 self._start_again()
-        return unreached
 
     def _waits(self) -> list[str]:
         """Where the tasks of the daemon wait."""
@@ -277,13 +320,14 @@ class _Run:
             return []
         return sorted(text for text in waits if text.startswith("tasks."))
 
-    def _throw(self, name: str, kinds: list[str], patience: float) -> tuple[int, list[str]]:
+    def _throw(self, name: str, functions: _Functions, patience: float) -> tuple[int, list[str]]:
         """Throw an exception in a function; return how often it has raised, and what is wrong."""
         town, load, fired = self._town, self._load, 0
-        process = town.victim.processes[self._rng.choice(sorted(self._where[name]))]
+        process = town.victim.processes[self._rng.choice(sorted(functions.places[name]))]
+        kinds = self._some(sorted(functions.callers[name]), 1 if patience < _LATE else 3)
         try:
             counted, down = town.counted(), town.links_down()
-            load.ask("begin", self._some(kinds))
+            load.ask("begin", kinds)
             fired = town.victim.tell("arm", name, patience, process=process)["fired"]
             load.ask("hold")
             fired = max(fired, town.victim.tell("disarm", process=process))
@@ -299,10 +343,10 @@ class _Run:
             return max(fired, 1), [*found, "a worker has ended"]
         return fired, found
 
-    def _some(self, kinds: list[str]) -> list[str]:
+    def _some(self, kinds: list[str], share: int) -> list[str]:
         """Return kinds of visits that lead to a function, one that leaves in steps, and any one."""
-        if len(kinds) > _CALLERS:
-            kinds = self._rng.sample(kinds, _CALLERS)
+        if len(kinds) > share * _CALLERS:
+            kinds = self._rng.sample(kinds, share * _CALLERS)
         return sorted({*kinds, self._rng.choice(_LEAVING), self._rng.choice(self._kinds)})
 
     def _look(self, name: str, fired: int, counted: int | None, down: int) -> list[str]:
@@ -323,7 +367,7 @@ class _Run:
         ):
             found.append("it has not counted the fault")
         self._tried.late += sum(one.late for one in seen.streams if one.far)
-        self._tried.memory[-1].append(town.victim.memory())
+        self._memory.append(town.victim.memory())
         return found
 
     def _wait_tasks(self) -> list[str]:
@@ -365,26 +409,27 @@ class _Run:
             if getattr(now, key) != value
         ]
 
-    def _judge(self) -> None:
-        tried, verdict, again = self._tried, self._verdict, self._again
-        verdict.note("functions in which one was thrown", len(tried.fired))
-        verdict.note("not called while it was armed", f"{len(tried.unreached)} {tried.unreached}")
-        verdict.note("times that all daemons were started again", f"{len(again)} {again or ''}")
-        verdict.note("faults that have cost two connections", tried.twice)
-        verdict.note("messages that came after later ones, by another way", tried.late)
-        verdict.check("anything was tried", bool(tried.fired), tried.fired)
-        for name, found in tried.failed.items():
-            verdict.check(name, "; ".join(found), good=False)
-        verdict.none("functions whose fault costs more than it may", len(tried.failed))
-        samples = max(tried.memory, key=len, default=[])
-        quarter = len(samples) // 4
-        if quarter:
-            early, late = median(samples[quarter : 2 * quarter]), median(samples[-quarter:])
-            text = f"{mib(early)}, {mib(late)}, over {len(samples)} faults"
-            if len(samples) >= 200:
-                verdict.check("memory, early and late", text, late <= early * 1.1)
-            else:
-                verdict.note("memory, early and late", text)
+
+def _judge(tried: Tried, verdict: Verdict) -> None:
+    again = tried.again
+    verdict.note("functions in which one was thrown", len(tried.fired))
+    verdict.note("not called while it was armed", f"{len(tried.unreached)} {tried.unreached}")
+    verdict.note("times that all daemons were started again", f"{len(again)} {again or ''}")
+    verdict.note("faults that have cost two connections", tried.twice)
+    verdict.note("messages that came after later ones, by another way", tried.late)
+    verdict.check("anything was tried", bool(tried.fired), tried.fired)
+    for name, found in tried.failed.items():
+        verdict.check(name, "; ".join(found), good=False)
+    verdict.none("functions whose fault costs more than it may", len(tried.failed))
+    samples = max(tried.memory, key=len, default=[])
+    quarter = len(samples) // 4
+    if quarter:
+        early, late = median(samples[quarter : 2 * quarter]), median(samples[-quarter:])
+        text = f"{mib(early)}, {mib(late)}, over {len(samples)} faults"
+        if len(samples) >= 200:
+            verdict.check("memory, early and late", text, late <= early * 1.1)
+        else:
+            verdict.note("memory, early and late", text)
 
 
 def _plain(name: str) -> str:

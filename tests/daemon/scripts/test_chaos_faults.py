@@ -124,6 +124,8 @@ def test_what_comes_while_a_subscriber_is_away_is_excused_once() -> None:
         (Round(streams=[Seen("a", "s00", True, doubled=1)]), 1, 1, False),
         (Round(streams=[Seen("a", "s00", True, late=1)]), 1, 0, True),
         (Round(streams=[Seen("a", "s00", False, late=1)]), 1, 1, False),
+        (Round(["publisher s00: x"], streams=[Seen("a", "s00", False, late=1)]), 1, 0, True),
+        (Round(["publisher s01: x"], streams=[Seen("a", "s00", False, late=1)]), 1, 0, False),
         (Round(streams=[Seen("a", "s00", True, changed=1)]), 1, 1, False),
     ],
 )
