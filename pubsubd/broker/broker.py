@@ -211,11 +211,12 @@ class Broker:
             end: closes its connection, for a code and a text.
             listener: what holds for it; None for the daemon's own.
         """
-        self.counters.connections_total += 1
-        number = self.number() or self.counters.connections_total
+        total = self.counters.connections_total + 1
+        number = self.number() or total
         peer = self.peers[number] = Peer(
             number, label, send, end, listener or self.listener, self._clock()
         )
+        self.counters.connections_total = total  # not before it is there, see abandon()
         self.access.meet(peer)
         return peer
 

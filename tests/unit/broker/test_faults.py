@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pubsubd.broker import broker as broker_module
 from pubsubd.broker import delivery
 from pubsubd.broker.faults import Faults, locate
 from pubsubd.routing.answers import Answers
@@ -201,6 +202,20 @@ def test_a_put_that_fails_leaves_the_other_receivers_whole() -> None:
     table.say("a", b"pub other 1 x\n")
     assert all(not peer.pending for peer in table.peers.values())
     assert table.hears("a") in (b"pub n 1 x\n", b"")
+
+
+def test_one_that_could_not_join_is_abandoned_and_nobody_else(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, broker = table.broker.access, table.broker
+    for owner, name in ((broker_module, "Peer"), (access, "meet")):
+        before, peers = broker.counters.connections_total, dict(broker.peers)
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, broken)
+            with pytest.raises(RuntimeError):
+                broker.join("new", lambda _data: None)
+        broker.abandon(before)
+        assert broker.peers == peers
 
 
 # Leaving
