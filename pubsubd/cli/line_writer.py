@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import NoReturn
 
 from pubsubd.cli.streams import write_all
 
@@ -26,6 +28,8 @@ ROOM = 1024 * 1024
 
 PATIENCE = 1.0
 """Seconds that the end of the daemon waits for the reader of its last lines."""
+
+_PAUSE = 0.1  # seconds until it goes on after a fault, which may come again at once
 
 
 class LineWriter:
@@ -87,6 +91,17 @@ class LineWriter:
             self._lost = 0
 
     def _run(self) -> None:
+        while True:
+            try:
+                self._write()
+            except Exception:  # noqa: BLE001  (there has to be a log, of this most of all)
+                with self._changed:
+                    self._lost += 1
+                    self.lost += 1
+                time.sleep(_PAUSE)
+
+    def _write(self) -> NoReturn:
+        """Write lines for ever."""
         written = True
         while True:
             with self._changed:

@@ -8,11 +8,13 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from pubsubd.cli import line_writer
 from pubsubd.cli.line_writer import LineWriter, write_in_time
 from pubsubd.cli.logs import start_log
 from tests.daemons import DEADLINE, Background, Daemon, Line, wait_until
@@ -75,6 +77,28 @@ def test_what_cannot_be_written_is_counted_until_it_can(tmp_path: Path) -> None:
     os.close(descriptor)
     assert text == "lost 5\nagain\n"
     assert writer.lost == 5
+
+
+def test_a_fault_while_lines_are_written_is_told_as_one_that_is_lost_and_the_log_goes_on(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_all, failed = line_writer.write_all, threading.Event()
+
+    def fail_once(descriptor: int, data: bytes) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("on purpose")
+        write_all(descriptor, data)
+
+    monkeypatch.setattr(line_writer, "write_all", fail_once)
+    reader, descriptor = pipe
+    os.read(reader, 4_096)
+    writer = LineWriter(descriptor, tell_lost)
+    writer.put(b"a\n")
+    assert failed.wait(DEADLINE)
+    writer.put(b"b\n")
+    assert sorted(read_line(reader) for _ in range(2)) == [b"b\n", b"lost 1\n"]
+    writer.close(DEADLINE)
 
 
 def test_a_descriptor_that_another_program_has_made_non_blocking_is_waited_for(
