@@ -38,7 +38,8 @@ class Crowd:
         Args:
             cost: seconds that the turn is likely to take.
         """
-        if self.queued and (self.queued + 1) * cost > SOON:
+        waits = self.queued and (self.queued + 1) * cost > SOON
+        if waits:
             task = trio.lowlevel.current_task()
             self._waiting.append(task)
 
@@ -47,16 +48,14 @@ class Crowd:
                 return trio.lowlevel.Abort.SUCCEEDED
 
             await trio.lowlevel.wait_task_rescheduled(abort)
-            self._pass_on()
-            return
-        self.queued += 1
-        try:
-            await trio.lowlevel.checkpoint()
-        finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        if self._waiting:
-            trio.lowlevel.reschedule(self._waiting.popleft())
         else:
-            self.queued -= 1
+            self.queued += 1
+        try:
+            if not waits:
+                await trio.lowlevel.checkpoint()
+        finally:
+            # Not by a function of ours, which may fail: then the next one would wait for ever.
+            if self._waiting:
+                trio.lowlevel.reschedule(self._waiting.popleft())
+            else:
+                self.queued -= 1
