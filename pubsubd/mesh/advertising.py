@@ -127,7 +127,7 @@ class Advertising:
 
     def advertise(self) -> Steps[bool]:
         """Send an advert if one is due, in steps; return whether one was sent."""
-        state, now = self._state, self._state.now()
+        now = self._state.now()
         if now < self.due:
             return False
         # What a refresh costs may have changed since it was planned.
@@ -135,6 +135,15 @@ class Advertising:
         if now < self.due:
             return False
         self._advertised, self._changed_at = now, float("inf")
+        try:
+            yield from self._advertising(now)
+        except Exception:
+            self._changed_at = now  # the others have not been told
+            raise
+        return True
+
+    def _advertising(self, now: float) -> Steps[None]:
+        state = self._state
         self._jitter = self._rng.uniform(0.75, 1.0)
         self._refresh_at = now + self._refresh_period() * self._jitter
         forwarded = self._broker.router.forwarded
@@ -166,7 +175,6 @@ class Advertising:
         self._note_graph()
         yield from self._news.announcing(advert.node)
         self._news.publish(advert.node, data)
-        return True
 
     # In
 
@@ -196,15 +204,21 @@ class Advertising:
         if known is not None and known.incarnation != advert.incarnation:
             self._forwarding.forget(node)  # batches of the earlier incarnation are not taken now
         news.keep(node, news.frame(node, data))
-        table.put(advert)
-        self._directory.note(node)
-        self._note_graph()
-        news.announce(node, link)  # at once: adverts go before the batches that rest on them
-        if known is None or known.interests != advert.interests:
-            self._remote_interests.reconcile(node)
-            self._wake(state.now())
-        if not news.publish(node, data):
-            self._wake(state.now())
+        try:
+            table.put(advert)
+            self._directory.note(node)
+            self._note_graph()
+            news.announce(node, link)  # at once: adverts go before the batches that rest on them
+            if known is None or known.interests != advert.interests:
+                self._remote_interests.reconcile(node)
+                self._wake(state.now())
+            if not news.publish(node, data):
+                self._wake(state.now())
+        except Exception:
+            table.drop(node)  # so that it is taken in whole when it comes again, by whichever link
+            news.forget(node)
+            self._note_graph()
+            raise
 
     def _claim(self, advert: Advert) -> None:
         """Act on an advert of this daemon's id that is newer than its own.

@@ -247,9 +247,13 @@ class Mesh:
             yield from self._beating(now)
         if self.now() >= self.advertising.settle_at:
             self.advertising.settle_at = float("inf")
-            yield from self._finding_paths()
-            self.remote_interests.reconcile_all()
-            self.directory.note_all()
+            try:
+                yield from self._finding_paths()
+                self.remote_interests.reconcile_all()
+                self.directory.note_all()
+            except Exception:
+                self.advertising.settle_at = now  # all of it again
+                raise
         yield from self.remote_interests.reconciling()
         yield from self.news.publishing()
         try:
@@ -316,10 +320,10 @@ class Mesh:
         link.release()
         if self.links.get(link.node) is not link:
             return
-        del self.links[link.node]
         self.forwarding.forget_next_hops()
         self.advertising.links_changed()
         self._wake_at(self.now())
+        del self.links[link.node]  # if something has failed before, all of it is done again
         self.counters.dropped += link.dropped
         messages, size = link.messages_in + link.messages_out, link.bytes_in + link.bytes_out
         self.down.append(Down(link.node, link.dialled, self.state.wall(), messages, size))

@@ -126,10 +126,9 @@ class Table:
             self.links += sign * len(advert.links)
 
     def _report(self, node: str, reported: frozenset[str]) -> None:
-        before = self._reported.get(node, frozenset())
-        self._reported[node] = reported
-        both = self._reported
+        before, both = self._reported.get(node, frozenset()), self._reported
         changed = [other for other in before ^ reported if node in both.get(other, frozenset())]
+        both[node] = reported
         if not changed:
             return
         mine = set(self.graph.get(node, ()))
@@ -167,12 +166,13 @@ class Table:
     def find_hops(self, over: Callable[[], bool] = _never) -> bool:
         """Update :attr:`hops` if the graph has changed; False if ``over`` said stop first."""
         if self._stale:
-            if self._measuring is None:
-                self._measuring = self._measure()
-            found = _advance(self._measuring, over)
+            # What has failed is begun anew: it would never come to its end.
+            measuring, self._measuring = self._measuring or self._measure(), None
+            found = _advance(measuring, over)
             if found is None:
+                self._measuring = measuring
                 return False
-            self._hops, self._stale, self._measuring = found, False, None
+            self._hops, self._stale = found, False
         return True
 
     def _measure(self) -> Iterator[dict[str, int] | None]:

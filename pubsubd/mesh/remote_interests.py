@@ -46,7 +46,7 @@ class RemoteInterests:
 
     def reconcile(self, node: str) -> None:
         """Subscribe the new interests of a daemon: at once, up to the end of the turn."""
-        if node not in self._due and not self._reconcile(node):
+        if node not in self._due and not self._attempt(node):
             self._due[node] = None
 
     def reconcile_all(self) -> None:
@@ -56,16 +56,24 @@ class RemoteInterests:
     def reconciling(self) -> Steps[None]:
         """Reconcile all that are due, in steps; each once, as one may change all the time."""
         for done, node in enumerate(list(self._due), 1):
-            try:
-                if self._reconcile(node):
-                    self._due.pop(node, None)
-                else:
-                    yield
-            except Exception as error:  # noqa: BLE001  (the others are not concerned)
+            if self._attempt(node):
                 self._due.pop(node, None)
-                self._broker.faults.note(error, f"mesh/{node}")
+            else:
+                yield
             if done % _STEP == 0:
                 yield
+
+    def _attempt(self, node: str) -> bool:
+        """Do as :meth:`_reconcile`; after a fault begin anew with that daemon, once."""
+        for _ in range(2):
+            try:
+                return self._reconcile(node)
+            except Exception as error:  # noqa: BLE001  (links and other daemons are not concerned)
+                self._broker.faults.note(error, f"mesh/{node}")
+                if (remote := self.remotes.get(node)) is not None:
+                    remote.interests = ()
+                    self._broker.router.repair(remote)
+        return True
 
     def _reconcile(self, node: str) -> bool:
         """Subscribe a daemon's interests if it can be reached; False if that takes longer."""

@@ -236,6 +236,8 @@ class Router:
         It looks at all subscriptions at once: a mistake of this program's may cost that.
         """
         gone.substrings, gone.names, gone.patterns = set(), None, None
+        self.index.repair()
+        self.wildcards.repair()
         before = set(self.forwarded)
         self.forwarded.clear()
         for table in (self.by_substring, self.by_name, self.by_pattern):

@@ -78,10 +78,16 @@ class SubstringIndex(Generic[Value]):
         self._more: dict[tuple[bytes, int], int] = {}
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._short: dict[int, int] = {}  # length under _FIRST -> number of patterns
+        self._whole = True  # but while a pattern is added or removed, or if that has failed
         self.work = 0
 
     def add(self, pattern: bytes, value: Value) -> None:
         """Add ``pattern``, which is not there yet. An empty one is contained in every name."""
+        self._whole = False
+        self._add(pattern, value)
+        self._whole = True
+
+    def _add(self, pattern: bytes, value: Value) -> None:
         self.values[pattern] = value
         self._most = max(self._most, len(self.values))
         length = len(pattern)
@@ -106,6 +112,11 @@ class SubstringIndex(Generic[Value]):
     def remove(self, pattern: bytes) -> None:
         """Remove ``pattern``; raises KeyError if it is not there."""
         del self.values[pattern]
+        self._whole = False
+        self._remove(pattern)
+        self._whole = True
+
+    def _remove(self, pattern: bytes) -> None:
         if len(self.values) < self._most // 8 and self._most > _LARGE:
             # A dict never shrinks by itself.
             self.values = {**self.values}
@@ -131,6 +142,15 @@ class SubstringIndex(Generic[Value]):
             if not head.count:
                 del self._heads[prefix]
             size //= 4
+
+    def repair(self) -> None:
+        """Make the tables anew if a pattern was left half added or half removed."""
+        if self._whole:
+            return
+        values, self.values = self.values, {}
+        self._heads, self._more, self._short = {}, {}, {}
+        for pattern, value in values.items():
+            self.add(pattern, value)
 
     def _share(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return the one tuple that all heads with these lengths have, while there are few."""

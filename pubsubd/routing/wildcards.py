@@ -299,6 +299,7 @@ class WildcardIndex(Generic[Value]):
         self.values: dict[Pattern, Value] = {}
         self.work = 0
         self.roots = {b".": _Node(), b"/": _Node()}
+        self._whole = True  # but while a pattern is added or removed, or if that has failed
 
     @property
     def empty(self) -> bool:
@@ -307,6 +308,7 @@ class WildcardIndex(Generic[Value]):
 
     def add(self, pattern: Pattern, value: Value) -> None:
         """Add ``pattern``, which is not there yet."""
+        self._whole = False
         self.values[pattern] = value
         node = self.roots[pattern.separator]
         for level in pattern.levels:
@@ -315,10 +317,12 @@ class WildcardIndex(Generic[Value]):
             node.rest = pattern
         else:
             node.here = pattern
+        self._whole = True
 
     def remove(self, pattern: Pattern) -> None:
         """Remove ``pattern``; raises KeyError if it is not there."""
         del self.values[pattern]
+        self._whole = False
         if not self.values:  # a dict never shrinks by itself
             self.values = {}
         node = self.roots[pattern.separator]
@@ -333,6 +337,16 @@ class WildcardIndex(Generic[Value]):
         while path and node.empty:
             node, level = path.pop()
             node.remove(level)
+        self._whole = True
+
+    def repair(self) -> None:
+        """Make the trees anew if a pattern was left half added or half removed."""
+        if self._whole:
+            return
+        values, self.values = self.values, {}
+        self.roots = {separator: _Node() for separator in self.roots}
+        for pattern, value in values.items():
+            self.add(pattern, value)
 
     def find(self, name: bytes) -> list[Pattern]:
         """Return the patterns that match ``name``, each once, in no order."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from types import FrameType
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from pubsubd.routing import substrings
 from pubsubd.routing.substrings import SubstringIndex
 from tests.examples import examples
 from tests.footprint import footprint, reached
@@ -102,3 +107,35 @@ def test_work_counts_the_steps_of_a_hostile_set() -> None:
         index.add(b"a" * length + b"b", None)
     index.find(b"a" * 1_024)
     assert index.work > 100_000
+
+
+@pytest.mark.parametrize("kind", ["add", "remove"])
+@pytest.mark.parametrize("failing", range(1, 6))
+def test_what_was_half_done_when_something_failed_is_made_whole(kind: str, failing: int) -> None:
+    index: SubstringIndex[int] = SubstringIndex()
+    others = [b"ab", b"abcd", b"abcdefgh" * 2]
+    for other in others:
+        index.add(other, 1)
+    pattern = b"abcdefgh" * 20
+    if kind == "remove":
+        index.add(pattern, 1)
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == substrings.__file__
+        if calls == failing:
+            sys.setprofile(None)
+            raise RuntimeError("on purpose")
+
+    sys.setprofile(profile)
+    with contextlib.suppress(RuntimeError):
+        getattr(index, kind)(pattern, *([1] if kind == "add" else []))
+    sys.setprofile(None)
+    index.repair()
+    assert set(index.find(pattern)) == set(index.values)
+    if pattern in index.values:
+        index.remove(pattern)
+    for other in others:
+        index.remove(other)
+    assert [one for one in reached(index) if isinstance(one, bytes)] == []
