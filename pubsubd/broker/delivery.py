@@ -194,12 +194,12 @@ class Delivery:
         if targets.special:  # it is a single frame
             route = Route(targets, len(run.header) + 1, len(chunk))
         before = len(spared.pending) if spared is not None else 0
+        enqueued = _enqueued(targets)
         # Not before: if something has failed until here, they are put by the next call.
         self.notes = chunk, run.notes
         run.frames, run.notes = [], []
         if self.sampler is not None:
             self.sampler.read(None, chunk, count)
-        enqueued = _enqueued(targets)
         self.vouching = True
         try:
             self.deliver(targets, route, chunk, 0, len(chunk), count)

@@ -41,8 +41,14 @@ _NET = (
     "pubsubd.broker.faults.",
     "pubsubd.transport.tasks.",
 )
-# What raises there is caught, and told, by Python's logging and its TLS; the supervisor logs it.
-_TOLD = ("pubsubd.cli.logs.", "pubsubd.transport.trust._note:")
+# What raises there is caught, and told, by Python's logging and its TLS; the log tells how many
+# lines it has lost.
+_TOLD = (
+    "pubsubd.cli.logs.",
+    "pubsubd.cli.line_writer.",
+    "pubsubd.cli.streams.",
+    "pubsubd.transport.trust._note:",
+)
 _UNCOUNTED = tuple(
     f"pubsubd.daemon.workers.{module}." for module in ("supervisor", "rereading", "channel")
 )
