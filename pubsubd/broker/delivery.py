@@ -235,9 +235,12 @@ class Delivery:
 
     def flush(self) -> None:
         """Send what was put."""
-        self.end_run()
-        if self.touched or self.outbound:
+        if self._run.frames:
+            self.end_run()
+        if self.touched:
             self.send()
+        elif self.outbound:
+            self._ship()
 
     def publish(self, name: bytes, data: bytes) -> None:
         """Send a message under one of the daemon's own names to those who want it.
@@ -376,10 +379,14 @@ class Delivery:
                 self.faults.note(error, "delivery")
                 self._send_rest(rest)
         if self.outbound:
-            try:
-                self.ship()
-            except Exception as error:  # noqa: BLE001  (as above)
-                self.faults.note(error, "mesh")
+            self._ship()
+
+    def _ship(self) -> None:
+        """Send what was put for other daemons."""
+        try:
+            self.ship()
+        except Exception as error:  # noqa: BLE001  (the publisher is not at fault)
+            self.faults.note(error, "mesh")
 
     def _send_now(
         self,

@@ -18,7 +18,7 @@ from pubsubd.hub import replies as r
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import dress
 from pubsubd.hub.strict import LIGHT
-from pubsubd.hub.templates import UNLIKE, is_plain, read_data
+from pubsubd.hub.templates import PLAIN, UNLIKE, read_data
 
 _SHAPES = 256  # that are remembered, up to 10 KiB each
 _START = b'{"id":"'
@@ -128,7 +128,8 @@ class _Shape:
                 return None
         ident, original, correlation = text[_ID], text[self._original], text[self._correlation]
         data, time = text[start : -self._rest], text[self._time]
-        if not is_plain(ident + original + correlation) or not time.isdigit() or time[0] == 48:
+        texts = ident + original + correlation
+        if texts.translate(None, PLAIN) or not time.isdigit() or time[0] == 48:
             return None
         data = read_data(data)
         if not data:

@@ -359,7 +359,7 @@ class HubConnection:
         """
         identity = self.identity
         if identity is None:
-            return self.known
+            return not self.peer.listener.login or self.peer.identity is not None  # as `known`
         if identity.expires_at is not None and identity.expires_at <= self.hub.wall():
             return False
         return identity.allows(action)

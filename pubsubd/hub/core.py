@@ -182,7 +182,10 @@ class HubCore:
         finally:
             if self.touched:
                 for connection in list(self.touched):
-                    self.spare(connection, connection.flush)
+                    try:
+                        connection.flush()
+                    except Exception as error:  # noqa: BLE001  (it is nobody else's)
+                        self.broker.faults.end(connection.peer, error)
 
     def spare(self, connection: Connection, call: Callable[[], object]) -> bool:
         """Do something to a connection; return False if that failed, which ends the connection."""

@@ -129,6 +129,7 @@ class Federation:
 
     Attributes:
         directory: of the daemon's mesh.
+        send: sends a message to an actor elsewhere, as :meth:`Streams.send`.
         mirrors: daemon or worker -> its actors.
         named: whether clients are told which daemon has an actor.
         shared: whether there are other workers.
@@ -164,6 +165,8 @@ class Federation:
             far[0].kinds.update(
                 broadcast=self._take_far_broadcast, displace=self._take_far_displace
             )
+        # Without other workers it is always a daemon.
+        self.send = self._send if self._near is not None else self._far_streams.send
         self._asking = [one for one in (self._near, self._far) if one is not None]
         directory.serve(self)
 
@@ -243,7 +246,7 @@ class Federation:
         """Answer a request that has waited too long; return whether more may have."""
         return any(one.expire() for one in self._asking)
 
-    def send(
+    def _send(
         self, node: str, pair: tuple[str, str], body: bytes, *, ask: bool, answer: Delivered | None
     ) -> bool:
         """Send a message to an actor elsewhere; return False if too many are under way.
@@ -255,11 +258,10 @@ class Federation:
             ask: whether the sender waits for the answer.
             answer: called with what has become of it; not if False is returned.
         """
-        # Hot path: scripts/bench mesh-send.
-        if self._near is None or (self._far is not None and not is_near(node)):
-            return self._far_streams.send(node, pair, body, ask=ask, answer=answer)
         if is_near(node):
             return self._near_streams.send(node, pair, body, ask=ask, answer=answer)
+        if self._far is not None:
+            return self._far_streams.send(node, pair, body, ask=ask, answer=answer)
         gate = self.directory.gate
         if gate is None:
             return False

@@ -20,7 +20,9 @@ from pubsubd.hub.strict import LIGHT, MAX_DEPTH, JsonError, parse, read
 UNLIKE = 8
 """Messages of a connection that do not match before another one is looked at."""
 
-_PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
+PLAIN = bytes(byte for byte in range(0x20, 0x7F) if byte not in b'"\\')
+"""What a JSON string holds as it is."""
+
 _LONGEST = 10**15  # milliseconds of a time; a double has all integers up to there
 _AROUND = 8  # levels around data; no dialect has as many
 
@@ -128,15 +130,10 @@ class Template:
             return None
         id_ = b"" if self._id is None else pieces[self._id]
         time = b"" if self._time is None else pieces[self._time]
-        if id_.translate(None, _PLAIN) or (time and (time[0] == 48 or not time.isdigit())):
+        if id_.translate(None, PLAIN) or (time and (time[0] == 48 or not time.isdigit())):
             return None  # no zero in front
         data = read_data(data)
         return (data, id_, time) if data else None
-
-
-def is_plain(text: bytes) -> bool:
-    """Return whether a text is ASCII that a JSON string holds as it is."""
-    return not text.translate(None, _PLAIN)
 
 
 def _cutter(pieces: list[bytes]) -> Callable[..., tuple[bytes, ...]]:
@@ -146,7 +143,7 @@ def _cutter(pieces: list[bytes]) -> Callable[..., tuple[bytes, ...]]:
 
 def read_data(data: bytes) -> bytes:
     """Return data as ``read`` does; nothing if that alone does not show that it is legal."""
-    if data[0] == data[-1] == 34 and len(data) > 1 and not data[1:-1].translate(None, _PLAIN):
+    if data[0] == data[-1] == 34 and len(data) > 1 and not data[1:-1].translate(None, PLAIN):
         return data
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH - _AROUND:
         return b""

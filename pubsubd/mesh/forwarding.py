@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from pubsubd.broker.broker import Broker
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.link import MAX_BATCH, RELAY, Link
-from pubsubd.mesh.remotes import WORK_PER_LINK, Group, Outbound, Remote
+from pubsubd.mesh.remotes import WORK_PER_LINK, Group, Outbound, Remote, Run
 from pubsubd.mesh.state import State
 from pubsubd.mesh.window import Window
 from pubsubd.protocol import wire
@@ -48,6 +48,8 @@ MAX_NEXT_HOPS = 65_536
 
 MAX_COVERED = 4_096
 """Names of which is remembered whether this daemon is sent them, up to 1 KiB each."""
+
+_JOINED = 2_048  # bytes of a batch up to which it is one piece
 
 _HEAD = re.compile(
     rb"([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})( %b)?\n"
@@ -182,15 +184,7 @@ class Forwarding:
         """Send all messages for other daemons, as batches."""
         runs = self.outbound.runs[:]
         self.outbound.runs.clear()
-        batches: list[tuple[Group, bool, list[bytes | Pieces]]] = []
-        size = 0
-        for whose, frames, vouched in runs:
-            if not batches or size >= READ_SIZE or batches[-1][:2] != (whose, vouched):
-                batches.append((whose, vouched, []))
-                size = 0
-            batches[-1][2].append(frames)
-            size += len(frames)
-        for batch in batches:
+        for batch in _gather(runs) if len(runs) > 1 else runs:
             for _ in range(2):  # again, if a mistake of this program's comes between
                 try:
                     self._originate(*batch)
@@ -199,14 +193,10 @@ class Forwarding:
                 else:
                     break
 
-    def _originate(self, group: Group, vouched: bool, runs: list[bytes | Pieces]) -> None:
+    def _originate(self, group: Group, frames: bytes | Pieces, vouched: bool) -> None:
         """Send one batch."""
         state = self.state
-        chunks: list[bytes] = []
-        for run in runs:
-            chunks += run.parts if isinstance(run, Pieces) else (run,)
-        size = sum(map(len, chunks))
-        count = group.messages
+        size, count = len(frames), group.messages
         next_hops = self.find_next_hops(state.node, group, None)
         group.work = WORK_PER_LINK * (1 + len(next_hops))
         if size > MAX_BATCH - MAX_LINE:
@@ -218,7 +208,7 @@ class Forwarding:
                 origin = b"%b@%d" % (state.node.encode(), state.incarnation)
                 self._origin = state.incarnation, origin
             mark = b" " + VOUCHED if vouched else b""
-            frame = _frame(self._origin[1], self._sequence, TTL, count, mark, chunks, size)
+            frame = _frame(self._origin[1], self._sequence, TTL, count, mark, frames, size)
             for link in next_hops:
                 self._send(link, frame, count)
         group.messages = 0
@@ -263,7 +253,7 @@ class Forwarding:
         counters.expired += left <= 1
         if next_hops:
             counters.relayed += 1
-            frame = _frame(origin, number, left - 1, count, mark, [frames], len(frames))
+            frame = _frame(origin, number, left - 1, count, mark, frames, len(frames))
             for next_hop in next_hops:
                 self._send(next_hop, frame, count)
         if count == 1 and name.startswith(wire.HUB) and self.letters is not None:
@@ -316,10 +306,31 @@ def _is_forwarded(name: bytes) -> bool:
     return name.startswith(wire.FORWARD) and (name.isascii() or wire.is_utf8(name))
 
 
+def _gather(runs: list[Run]) -> list[Run]:
+    """Return batches: what goes to the same daemons one after the other, up to a size."""
+    batches: list[tuple[Group, list[bytes], bool]] = []
+    size = 0
+    for whose, frames, vouched in runs:
+        if not batches or size >= READ_SIZE or batches[-1][::2] != (whose, vouched):
+            batches.append((whose, [], vouched))
+            size = 0
+        batches[-1][1].extend(frames.parts if isinstance(frames, Pieces) else (frames,))
+        size += len(frames)
+    return [(whose, Pieces(parts), vouched) for whose, parts, vouched in batches]
+
+
 def _frame(
-    origin: bytes, sequence: int, ttl: int, count: int, mark: bytes, chunks: list[bytes], size: int
+    origin: bytes,
+    sequence: int,
+    ttl: int,
+    count: int,
+    mark: bytes,
+    frames: bytes | Pieces,
+    size: int,
 ) -> Pieces:
     """Return the frame of a batch of ``count`` messages, which are ``size`` bytes."""
     head = b"%b %d %d %d%b\n" % (origin, sequence, ttl, count, mark)
     start = b"pub %b %d %b" % (RELAY, len(head) + size, head)
-    return Pieces([start, *chunks, b"\n"])
+    if isinstance(frames, Pieces):
+        return Pieces([start, *frames.parts, b"\n"])
+    return Pieces([start, frames, b"\n"] if size > _JOINED else [b"%b%b\n" % (start, frames)])

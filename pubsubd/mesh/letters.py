@@ -32,6 +32,7 @@ MAX_WORDS = 4_096
 """Bytes of the first line of a letter."""
 
 _DONE = object()
+_NAMES = 1_024  # that are remembered
 
 Take = Callable[[str, list[str], bytes], Steps[None] | None]
 """Takes a letter: the daemon that sent it, its words, and its body.
@@ -99,6 +100,7 @@ class Letters:
         self.ignored: Counter[str] = Counter()
         self.answer: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = broker.delivery.flush
+        self._names: dict[str | None, bytes] = {}  # daemon -> the name of letters to it
         self._steps: tuple[str, Steps[None]] | None = None  # of the letter that is being taken
         delivery = broker.delivery
         names = {self.name(state.node), self.name(None)}
@@ -106,7 +108,11 @@ class Letters:
 
     def name(self, node: str | None) -> bytes:
         """Return the name of letters to a daemon, or to all."""
-        return self._prefix + (b"*" if node is None else node.encode()) + b"/"
+        name = self._prefix + (b"*" if node is None else node.encode()) + b"/"
+        if len(self._names) >= _NAMES:
+            self._names.clear()
+        self._names[node] = name
+        return name
 
     @property
     def interests(self) -> tuple[bytes, ...]:
@@ -123,7 +129,7 @@ class Letters:
         """
         # Hot path: scripts/bench mesh-send.
         delivery = self._broker.delivery
-        name = self.name(node)
+        name = self._names.get(node) or self.name(node)
         group = self._broker.router.receivers_of_letter(name).far
         self.sent += 1
         if group is None:
@@ -164,11 +170,14 @@ class Letters:
         box, counters = self._box, self._broker.counters
         counters.messages_in += 1
         counters.messages_out += 1
-        if self._is_busy():
+        if box.inbox or self._steps is not None:
             box.inbox.append((node, frame, 0))
             return self.work()
-        self._guard(node, self._take, node, frame[start:-1])
-        if self._is_busy():  # it takes longer
+        try:
+            self._take(node, frame[start:-1])
+        except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
+            self._blame(node, error)
+        if box.inbox or self._steps is not None:  # it takes longer
             return self.work()
         self._finish()
         return False
@@ -214,11 +223,15 @@ class Letters:
         """Do something for a letter; whatever is wrong with it is its sender's fault alone."""
         try:
             call(*arguments)
-        except (ValueError, IndexError):
-            self._steps = None
-            self.ignored["malformed"] += 1
         except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
-            self._steps = None
+            self._blame(node, error)
+
+    def _blame(self, node: str, error: Exception) -> None:
+        """Do without a letter that has failed: its sender has made a mistake, or this daemon."""
+        self._steps = None
+        if isinstance(error, ValueError | IndexError):
+            self.ignored["malformed"] += 1
+        else:
             self._broker.faults.note(error, f"mesh/{node}")
 
     def _go_on(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pubsubd.broker.peer import stay
 from pubsubd.routing.outbox import Pieces
@@ -82,18 +82,11 @@ class Remote:
         """Take nothing, as :meth:`enqueue`."""
 
 
-class Run(NamedTuple):
-    """Successive messages for the same daemons.
+Run = tuple["Group", bytes | Pieces, bool]
+"""Successive messages for the same daemons.
 
-    Attributes:
-        group: these daemons.
-        frames: the messages, whole frames.
-        vouched: whether this daemon vouches for the senders that they name.
-    """
-
-    group: Group
-    frames: bytes | Pieces
-    vouched: bool
+These daemons; the messages, whole frames; whether this daemon vouches for the senders they name.
+"""
 
 
 class Outbound:
@@ -156,7 +149,7 @@ class Group:
         if not outbound.closed:
             delivery = outbound.delivery
             delivery.router.index.work += self.work
-            outbound.runs.append(Run(self, chunk, delivery.vouching))
+            outbound.runs.append((self, chunk, delivery.vouching))
 
     def count(self, messages: int) -> None:
         """Count messages that were enqueued."""
@@ -167,4 +160,4 @@ class Group:
         """Take one large frame."""
         if not self._outbound.closed:
             self.messages += 1
-            self._outbound.runs.append(Run(self, data, self._outbound.delivery.vouching))
+            self._outbound.runs.append((self, data, self._outbound.delivery.vouching))

@@ -107,6 +107,8 @@ class Output:
                     sent = 0
                 elif isinstance(data, bytes):
                     sent = self._sock.send(data)
+                elif len(data.parts) == 1:
+                    sent = self._sock.send(data.parts[0])
                 else:
                     sent = self._sock.sendmsg(data.parts[:_MOST_PIECES])
             except (BlockingIOError, InterruptedError):

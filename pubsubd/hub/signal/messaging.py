@@ -14,7 +14,7 @@ from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.actors import canonical
 from pubsubd.hub.alike import Alike
-from pubsubd.hub.federation import Reach
+from pubsubd.hub.federation import Federation, Reach
 from pubsubd.hub.handover import Halves, encode, put, write
 from pubsubd.hub.ids import IDS, new_id
 from pubsubd.hub.render import dress
@@ -22,6 +22,7 @@ from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import (
     RefusedError,
     checked_type,
+    key_of,
     read_metadata,
     read_object,
     shown,
@@ -79,6 +80,7 @@ class Outline:
     """
 
     __slots__ = (
+        "_claimed",
         "_correlated",
         "_data",
         "_delivery",
@@ -98,6 +100,8 @@ class Outline:
         ask = message.pattern == "ask" and bool(text_of(message.id))
         self._correlated = ask and text_of(message.correlation_id) is None  # it is the id then
         self._forms: dict[bool | None, Alike] = {}
+        claimed = text_of(message.sender)
+        self._claimed = None if claimed is None else key_of(claimed)
         self._original = encode(text_of(message.id) or "")[1:-1]
         self._data = self._id = b""
         self._now = 0
@@ -110,7 +114,9 @@ class Outline:
         self._data = data
         if id_:
             self._original = id_
-        sender = signal.sender_of(message)
+        sender = signal.connection.sender
+        if self._claimed not in (None, sender):  # it may be another one of its addresses
+            sender = signal.sender_of(message)
         if sender != self.sender:
             self.sender = sender
             self._dressed = {}
@@ -146,14 +152,18 @@ class Outline:
 def send(signal: Signal, message: m.Incoming, payload: m.Send | Outline) -> None:
     """Deliver a message to one actor."""
     # Hot path: scripts/bench mesh-send.
-    _check_right(signal, SEND)
-    hub = signal.connection.hub
+    connection = signal.connection
+    hub, federation = connection.hub, connection.hub.federation
+    if connection.peer.permission is not None:
+        _check_right(signal, SEND)
     one = payload if isinstance(payload, Outline) else _Single(signal, message, payload)
     hub.broker.delivery.flush()  # what was published before stays before it
     actor = hub.registry.get(one.key, hub.ticks())
-    if actor is None and (node := signal.elsewhere(one.key)) is not None:
-        _send_elsewhere(signal, message, node, one)
-        return
+    if actor is None and federation is not None:
+        node = federation.directory.find(one.key)
+        if node is not None:
+            _send_elsewhere(signal, message, federation, node, one)
+            return
     address = "" if actor is None else actor.address
     if actor is None or not put(hub, actor, one.write(address, address.startswith("@("))):
         _tell_unknown(signal, message, one.target)
@@ -207,13 +217,13 @@ class _Sent:
             signal.reply(message, "hub:delivery_ack", ack)
 
 
-def _send_elsewhere(signal: Signal, message: m.Incoming, node: str, one: _Single | Outline) -> None:
+def _send_elsewhere(
+    signal: Signal, message: m.Incoming, federation: Federation, node: str, one: _Single | Outline
+) -> None:
     """Send a message to an actor of another daemon.
 
     What becomes of it matters for an ask; in B also for a tell, if the actor is not there.
     """
-    federation = signal.connection.hub.federation
-    assert federation is not None
     ask, sent = message.pattern == "ask", None
     if ask or signal.dialect != "A":
         asked = msgspec.structs.replace(message)  # those like it are read into the same one

@@ -56,7 +56,8 @@ def handle(signal: Signal, message: m.Incoming, payload: Any = None) -> None:
     if not signal.connection.again:
         signal.processed += 1
         signal.connection.hub.processed += 1
-    signal.meet(message.sender)
+    if message.sender != signal.address:
+        signal.meet(message.sender)
     try:
         entry = REQUESTS.get(kind)
         if entry is None:
