@@ -42,7 +42,7 @@ _SLICE = 8_192  # bytes parsed at once: 1,200 fragments of a byte, 2 ms
 _PARSING = 0.001  # seconds of parsing before the line protocol is carried out
 _SMALL = 1_024  # bytes of a publication after which one does not look at the clock
 _LINE_VERBS = (b"pub", b"sub", b"unsub")
-_TOGETHER = 512  # of so many that are alike and little, or half as many others
+_TOGETHER = 1024  # by their weights: one that is alike and little counts 1
 _LITTLE = 512  # bytes
 _MANY = 16  # messages in what is parsed at once: these are small
 _DONE = object()
@@ -257,8 +257,10 @@ class HubProtocol(HubConnection):
                 left -= count or 1
                 try:
                     if type(event) is bytes:
-                        alike = count or take(hub, self, event)
-                        together -= (1 if alike and len(event) <= _LITTLE else 2) * (count or 1)
+                        if count:
+                            together -= count if len(event) <= _LITTLE else 2 * count
+                        else:
+                            together -= 2 if take(hub, self, event) else 4
                         self.again = False
                         if self.lines:  # the turn was the broker's
                             more = self._waiting

@@ -149,11 +149,11 @@ def test_who_does_not_read_its_answers_is_asked_no_more(room: Room) -> None:
 def test_small_publications_stay_together_and_large_ones_end_a_turn(room: Room) -> None:
     room.shorten_turns(1)
     counters = room.broker.counters
-    for size, space, most in ((10, b" ", 512), (10, b"  ", 256), (2_000, b" ", 1)):
+    for size, space, most in ((10, b" ", 1024), (10, b"  ", 256), (2_000, b" ", 1)):
         said = message_b("hub:publish", {"topic": "t", "type": "x", "data": "y" * size})
         said = line(said).replace(b" ", space)  # or each has to be read by itself
-        grown = turns_of(room, "ann", said * 600, lambda: counters.messages_in)
-        assert sum(grown) == 600
+        grown = turns_of(room, "ann", said * 1_200, lambda: counters.messages_in)
+        assert sum(grown) == 1_200
         assert max(grown) == most
 
 
