@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .floors import AT_FLOOR, FLOORS, PYTHON_RELAY
 from .handshakes import HandshakesRunner
@@ -19,11 +19,11 @@ from .runners import (
     SubscribeManyRunner,
     ThroughputRunner,
 )
-from .servers import Fleet
+from .servers import SCANNER, Fleet
 from .traffic import KIB, MIB, Plan, Rig
 
 BROKERS = ("pubsubd", "nats", "redis", "mosquitto")
-ALL = (*BROKERS, "websockets", *FLOORS)
+ALL = ("pubsubd", SCANNER, *BROKERS[1:], "websockets", *FLOORS)
 NAMES = tuple(b"n%04d" % i for i in range(1000))
 ONE_NAME = b"bench"
 
@@ -36,6 +36,7 @@ class Target:
     that other metric of pubsubd itself; otherwise `bound` is in the metric's unit.
     `lower`: less is better, and `bound` is the most allowed. No `bound`: shown only.
     `floor`: nothing is asked; what meets the bound is as good as one process can be.
+    It is asked of `server`.
     """
 
     metric: str
@@ -44,6 +45,7 @@ class Target:
     base: str = ""
     lower: bool = False
     floor: bool = False
+    server: str = "pubsubd"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Case:
     def compared(self) -> tuple[str, ...]:
         """Pubsubd, the peers of a target, and the relays; of `servers`, in that order."""
         peers = {peer for target in self.targets for peer in target.peers}
-        return tuple(s for s in self.servers if s in {"pubsubd", *FLOORS, *peers})
+        return tuple(s for s in self.servers if s in {"pubsubd", SCANNER, *FLOORS, *peers})
 
 
 _LETTERS = bytes(b"abcdefghijklmnopqrstuvwxyz012345"[i % 32] for i in range(256))
@@ -162,18 +164,24 @@ def _throughput(
     peers: tuple[str, ...] = PEERS,
     shared: bool = False,
     tls: bool = False,
+    scanner: bool = False,
 ) -> Case:
-    """A case of one plan, with the floor beside it; `shared`: each message goes to some."""
+    """A case of one plan, with the floor beside it.
+
+    `shared`: each message goes to some. `scanner`: pubsubd is also measured with it.
+    """
 
     def make(fleet: Fleet, server: str) -> Runner:
         variant = "share" if shared and server in FLOORS else "tls" if tls else ""
         return ThroughputRunner(Rig(fleet.get(server, variant), plan()))
 
-    if tls:  # the relays do not speak it
-        return Case(name, title, make, (Target("rate", bound, peers), CPU))
     floor = Target("rate", 1 / AT_FLOOR, (PYTHON_RELAY,), floor=True)
     targets = (Target("rate", bound, peers), floor, CPU)
-    return Case(name, title, make, targets, (*BROKERS, *FLOORS))
+    if not scanner:
+        relays = (PYTHON_RELAY,) if tls else FLOORS
+        return Case(name, title, make, targets, (*BROKERS, *relays))
+    targets += tuple(replace(target, server=SCANNER) for target in targets)
+    return Case(name, title, make, targets, ("pubsubd", SCANNER, *BROKERS[1:], *FLOORS))
 
 
 def _idle_substrings(fleet: Fleet, name: str) -> Runner:
@@ -210,7 +218,7 @@ LINE_CASES: dict[str, Case] = {
             lambda: one_name(16, 10, publishers=10),
             2.5,
         ),
-        _throughput("names-one", "1,000 names, one wants all", names_one, 1.0),
+        _throughput("names-one", "1,000 names, one wants all", names_one, 1.0, scanner=True),
         _throughput(
             "names-own",
             "1,000 names, 100 want 10 each",
@@ -225,8 +233,8 @@ LINE_CASES: dict[str, Case] = {
             None,
             shared=True,
         ),
-        _throughput("new-names", "every name new", new_names, 1.0),
-        _throughput("mixed", "64 names x 100 lengths", mixed, 1.2),
+        _throughput("new-names", "every name new", new_names, 1.0, scanner=True),
+        _throughput("mixed", "64 names x 100 lengths", mixed, 1.2, scanner=True),
         _throughput("big-64k", "1:1, 64 KiB", lambda: one_name(64 * KIB), 1.1, ("redis",)),
         _throughput("big-1m", "1:1, 1 MiB", lambda: one_name(MIB, window=2 * MIB), 1.1, ("redis",)),
         _throughput("tls-16", "1:1 over TLS, 16 B", lambda: one_name(16), 1.0, tls=True),
@@ -237,7 +245,12 @@ LINE_CASES: dict[str, Case] = {
             "tls-handshakes",
             "TLS handshakes, RSA with 2,048 bits",
             lambda fleet, name: HandshakesRunner(fleet.get(name, "tls")),
-            (Target("handshakes", 1.0, PEERS), CPU),
+            (
+                Target("handshakes", 1.0, PEERS),
+                Target("handshakes", 1 / AT_FLOOR, (PYTHON_RELAY,), floor=True),
+                CPU,
+            ),
+            (*BROKERS, PYTHON_RELAY),
         ),
         Case(
             "idle-substrings",

@@ -3,7 +3,8 @@
 One process that reads from a socket and sends what it has read to all who want it cannot
 be faster than these (``relay.c``, ``relay.py``); what a server takes beyond that is its
 own. Messages that go to only some of the subscribers cannot be told apart without parsing:
-of these, a relay that shares gives each an equal part of each read.
+of these, a relay that shares gives each an equal part of each read. Over TLS there is the one in
+Python, with the same OpenSSL as pubsubd; it parses nothing but TLS.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from .certificate import certificate
 from .protocols import Pubsubd, Want, Wire
 
 C_RELAY, PYTHON_RELAY = FLOORS = ("c-relay", "py-relay")
@@ -67,7 +69,11 @@ def _compiled() -> tuple[tempfile.TemporaryDirectory[str], str]:
     return directory, program
 
 
-def command(name: str, python: str, port: int, shared: bool) -> list[str]:
-    """How the relay `name` is started."""
+def command(name: str, python: str, port: int, variant: str) -> list[str]:
+    """How the relay `name` is started; a `variant` may be ``share`` or, in Python, ``tls``."""
     program = [_compiled()[1]] if name == C_RELAY else [python, str(_HERE / "relay.py")]
-    return [*program, str(port), *(["share"] if shared else [])]
+    words = [variant] if variant in {"share", "tls"} else []
+    if variant == "tls":
+        pair = certificate()
+        words += [pair.certificate, pair.key]
+    return [*program, str(port), *words]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from .cases import PEERS, Target
 from .floors import C_RELAY, PYTHON_RELAY
 from .hubcases import WEB_PEERS
 from .report import Result, judge
+from .servers import SCANNER
 
 _NAMES = {"nats": "nats-server"}
 Cell = Callable[[Result], str]
@@ -16,11 +18,15 @@ Cell = Callable[[Result], str]
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: what it says first, the case it is of, and how its cells are made."""
+    """A line of a table: what it says first, the case it is of, and how its cells are made.
+
+    It is about `server`.
+    """
 
     label: str
     case: str
     cells: tuple[Cell, ...]
+    server: str = "pubsubd"
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Table:
         return {
             row.label: _line_of([row.label, *(cell(by_case[row.case]) for cell in row.cells)])
             for row in self.rows
-            if row.case in by_case and by_case[row.case].readings.get("pubsubd")
+            if row.case in by_case and by_case[row.case].readings.get(row.server)
         }
 
 
@@ -93,11 +99,12 @@ def _ratio(
     base: str = "",
     lower: bool = False,
     spread: bool = True,
+    server: str = "pubsubd",
 ) -> Cell:
     """``2.1 (2 to 2.2)``: a ratio with its quartiles."""
 
     def cell(result: Result) -> str:
-        verdict = judge(result, Target(metric, None, peers, base, lower))
+        verdict = judge(result, Target(metric, None, peers, base, lower, server=server))
         if verdict.measured is None:
             return "-"
         low, high = _short(verdict.low), _short(verdict.high)
@@ -123,16 +130,26 @@ def _values(metric: str, unit: str, peers: tuple[str, ...] = ()) -> Cell:
     return cell
 
 
-def _floors(result: Result) -> str:
-    """``0.75; 0.6``: beside the relays in Python and in C."""
-    relays = (PYTHON_RELAY, C_RELAY)
-    return "; ".join(_ratio("rate", (relay,), spread=False)(result) for relay in relays)
+def _floors(metric: str, server: str = "pubsubd", lower: bool = False) -> Cell:
+    """``0.75; 0.6``: beside the relays in Python and in C; empty where neither was measured."""
+
+    def cell(result: Result) -> str:
+        relays = PYTHON_RELAY, C_RELAY
+        if not any(result.values(relay, metric) for relay in relays):
+            return ""
+        ratio = partial(_ratio, metric, lower=lower, spread=False, server=server)
+        return "; ".join(ratio((relay,))(result) for relay in relays)
+
+    return cell
 
 
-def _line(label: str, case: str, metric: str = "rate", floor: bool = True) -> Row:
-    cells = [_ratio(metric, PEERS), _ratio("cpu_s", PEERS, lower=True, spread=False)]
-    cells.append(_floors if floor else lambda _: "")
-    return Row(label, case, tuple(cells))
+def _line(label: str, case: str, metric: str = "rate", server: str = "pubsubd") -> Row:
+    cells = (
+        _ratio(metric, PEERS, server=server),
+        _ratio("cpu_s", PEERS, lower=True, spread=False, server=server),
+        _floors(metric, server),
+    )
+    return Row(label, case, cells, server)
 
 
 def _hub(
@@ -142,15 +159,20 @@ def _hub(
     return Row(label, case, cells)
 
 
+def _time(label: str, case: str, metric: str) -> Row:
+    return Row(label, case, (_ratio(metric, PEERS, lower=True), _floors(metric, lower=True)))
+
+
 def _one(label: str, case: str, cell: Cell) -> Row:
     return Row(label, case, (cell,))
 
 
+_FLOORS = "beside a bare relay in Python; in C"
 _PER_SECOND = "messages a second"
 _PROCESSOR = "processor time for a message"
 TABLES = (
     Table(
-        ("case", _PER_SECOND, _PROCESSOR, "beside a bare relay in Python; in C"),
+        ("case", _PER_SECOND, _PROCESSOR, _FLOORS),
         (
             _line("1 publisher, 1 subscriber", "one-16"),
             _line("the same, 1 KiB", "one-1k"),
@@ -158,29 +180,30 @@ TABLES = (
             _line("10 to 10", "all-to-all"),
             _line("1 to 100, 128 bytes", "fan-100"),
             _line("1,000 names in turn, one subscriber for all", "names-one"),
+            _line("1,000 names in turn, with the compiled scanner", "names-one", server=SCANNER),
             _line("the same, 100 subscribers with 10 names each", "names-own"),
             _line("each name new", "new-names"),
+            _line("each name new, with the compiled scanner", "new-names", server=SCANNER),
             _line("64 names with 100 lengths mixed", "mixed"),
+            _line("64 names with 100 lengths mixed, with it", "mixed", server=SCANNER),
             _line("64 KiB", "big-64k"),
             _line("1 MiB", "big-1m"),
-            _line("1 to 1 over TLS", "tls-16", floor=False),
-            _line("1 to 10 over TLS, 1 KiB", "tls-fan-10", floor=False),
-            _line("TLS handshakes", "tls-handshakes", "handshakes", floor=False),
+            _line("1 to 1 over TLS", "tls-16"),
+            _line("1 to 10 over TLS, 1 KiB", "tls-fan-10"),
+            _line("TLS handshakes", "tls-handshakes", "handshakes"),
         ),
     ),
     Table(
-        ("case", "beside the better of nats-server and redis"),
+        ("case", "beside the better of nats-server and redis", _FLOORS),
         (
-            _one(
-                "one message at a time, median", "latency", _ratio("median_us", PEERS, lower=True)
+            _time("one message at a time, median", "latency", "median_us"),
+            _time("the same, 99th percentile", "latency", "p99_us"),
+            _time("the same, beside 10 publishers flat out", "latency-busy", "p99_us"),
+            Row(
+                "an idle connection",
+                "idle-connections",
+                (_values("kib_each", "KiB", PEERS), lambda _: ""),
             ),
-            _one("the same, 99th percentile", "latency", _ratio("p99_us", PEERS, lower=True)),
-            _one(
-                "the same, beside 10 publishers flat out",
-                "latency-busy",
-                _ratio("p99_us", PEERS, lower=True),
-            ),
-            _one("an idle connection", "idle-connections", _values("kib_each", "KiB", PEERS)),
         ),
     ),
     Table(

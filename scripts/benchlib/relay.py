@@ -1,26 +1,45 @@
 """The same as relay.c in plain Python: the least that one process of it can do.
 
-Usage: ``relay.py PORT [share]``. A program of its own: it imports nothing of the benchmark.
+Usage: ``relay.py PORT [share | tls CERTIFICATE KEY]``. A program of its own: it imports nothing of
+the benchmark.
 """
 
 from __future__ import annotations
 
 import select
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from itertools import accumulate
 
 ROOM = 256 * 1024
+RECORD = 16 * 1024  # of TLS: of what is left of one in OpenSSL, epoll tells nothing
 
 
-def main(port: int, shared: bool) -> None:
+def receive(sock: socket.socket, room: memoryview, whole: bool) -> int:
+    """Read once, or all whole records; the bytes: 0 at the end, -1 if there are none yet."""
+    size = 0
+    try:
+        size = more = sock.recv_into(room)
+        while whole and more and len(room) - size >= RECORD:
+            more = sock.recv_into(room[size:])
+            size += more
+    except ssl.SSLWantReadError:
+        return size or -1
+    except (ConnectionError, ssl.SSLError):
+        return 0
+    return size
+
+
+def main(port: int, shared: bool, tls: ssl.SSLContext | None = None) -> None:
     """Relay until killed."""
     listener = socket.create_server(("127.0.0.1", port), backlog=1024)
     epoll = select.epoll()
     epoll.register(listener, select.EPOLLIN)
     accepting = listener.fileno()
     sockets: dict[int, socket.socket] = {}
+    shaking: dict[int, ssl.SSLSocket] = {}
     publishers: set[int] = set()
     subscribers: dict[int, Callable[[memoryview], None]] = {}
     buffer = bytearray(ROOM)
@@ -46,13 +65,25 @@ def main(port: int, shared: bool) -> None:
             if fd == accepting:
                 new, _ = listener.accept()
                 new.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if tls is not None:
+                    new.setblocking(False)
+                    new = tls.wrap_socket(new, server_side=True, do_handshake_on_connect=False)
+                    shaking[new.fileno()] = new
                 sockets[new.fileno()] = new
                 epoll.register(new, select.EPOLLIN)
                 continue
-            try:
-                size = sockets[fd].recv_into(buffer)
-            except ConnectionError:
-                size = 0
+            if fd in shaking:
+                try:
+                    shaking[fd].do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+                except (ConnectionError, ssl.SSLError):
+                    sockets.pop(fd).close()
+                del shaking[fd]
+                continue
+            size = receive(sockets[fd], view, tls is not None)
+            if size < 0:
+                continue
             if not size:
                 publishers.discard(fd)
                 subscribers.pop(fd, None)
@@ -61,6 +92,7 @@ def main(port: int, shared: bool) -> None:
                 continue
             if fd not in publishers:
                 if buffer.startswith(b"sub"):
+                    sockets[fd].setblocking(True)
                     subscribers[fd] = sockets[fd].sendall
                     sockets[fd].sendall(b"ok\n")
                     continue
@@ -77,4 +109,8 @@ def main(port: int, shared: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:] == ["share"])
+    context = None
+    if sys.argv[2:3] == ["tls"]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*sys.argv[3:])
+    main(int(sys.argv[1]), sys.argv[2:] == ["share"], context)

@@ -59,8 +59,9 @@ class Result:
 
     @property
     def targets(self) -> list[Target]:
-        """What is asked in this case; also beside another checkout, if that was measured."""
-        targets = list(self.case.targets)
+        """What is asked in this case of what was measured; also beside another checkout."""
+        measured = {"pubsubd", *self.readings, *self.errors}
+        targets = [target for target in self.case.targets if target.server in measured]
         if BEFORE in self.readings:
             lower = {target.metric: target.lower for target in targets}
             for metric, less in lower.items():
@@ -134,11 +135,11 @@ class Verdict:
 
 
 def judge(result: Result, target: Target) -> Verdict:
-    """Compare pubsubd's readings with what is asked."""
-    ours = result.values("pubsubd", target.metric)
+    """Compare the readings of pubsubd, or of what else the target is for, with what is asked."""
+    ours = result.values(target.server, target.metric)
     against = ""
     if target.base:
-        theirs = result.values("pubsubd", target.base)
+        theirs = result.values(target.server, target.base)
         against = target.base
     elif target.peers:
         present = [p for p in target.peers if result.values(p, target.metric)]
@@ -208,6 +209,7 @@ def rows(results: Sequence[Result], servers: Sequence[str]) -> list[list[str]]:
             if target.metric not in asked:
                 table.append([*cells, "", "", "", "", ""])
                 continue
+            cells[1] += target.server.removeprefix("pubsubd")
             verdict = judge(result, target)
             spread = ""
             if verdict.measured is not None:

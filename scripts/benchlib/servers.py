@@ -7,7 +7,8 @@ the case with a stalled subscriber needs them. The ``tls`` variant speaks TLS, t
 ``hub`` variant listens for WebSockets as well, and ``no-hub`` is pubsubd without a hub
 port. Those of the ``mesh`` variant are linked with one another: pubsubd in a mesh, nats in
 a cluster. The ``share`` variant is one of the relays in ``floors``. Of pubsubd, ``workers`` has
-two of them, and several variants can be had at once: ``tls+workers``.
+two of them, and several variants can be had at once: ``tls+workers``. Whether the compiled
+scanner is used, its fleet says.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ END_SECONDS = 5.0
 PROGRAMS = {"nats": "nats-server", "redis": "redis-server", "mosquitto": "mosquitto"}
 INSTALL = "apt-get install " + " ".join(PROGRAMS.values())
 WEBSOCKETS = "websockets>=13"
+SCANNER = "pubsubd+scanner"  # pubsubd with its compiled scanner
 _MINIMAL = Path(__file__).with_name("minimal.py")
 # Nothing that the generator's window does not bound, and nobody leaves for being silent.
 _HUB_FLAGS = (
@@ -69,6 +71,9 @@ def why_missing(name: str, python: str) -> str | None:
     """How to get the server `name`, if it is not there; None if it is."""
     if name in floors.FLOORS:
         return floors.why_missing(name)
+    if name == SCANNER:
+        found = "scanner" in version(python, scanner=True)
+        return None if found else f"{python} -m pip install ./scanner"
     if name == "websockets":
         command = [python, "-c", "import websockets.asyncio.server"]
         try:
@@ -85,10 +90,20 @@ def default_python() -> str:
     return str(own) if own.exists() else sys.executable
 
 
-def version(python: str) -> str:
-    """What this checkout's pubsubd calls itself, and whether its scanner is the compiled one."""
+def _environment(tree: Path, scanner: bool) -> dict[str, str]:
+    """That of a pubsubd of `tree`, with or without the compiled scanner."""
+    return {
+        **os.environ,
+        "PYTHONPATH": str(tree.resolve()),
+        "PUBSUBD_SCANNER": "" if scanner else "python",
+        "PUBSUBD_HUB_PING": "0",  # which an older tree ignores, unlike a flag
+    }
+
+
+def version(python: str, scanner: bool = False) -> str:
+    """What this checkout's pubsubd calls itself, and that it has its scanner, if it may."""
     command = [python, "-m", "pubsubd", "--version"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = _environment(ROOT, scanner)
     told = "pubsubd does not tell its version"
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
@@ -128,7 +143,7 @@ class Server:
     spoken there; `hub_port`, where it listens for WebSockets, if it does; `route_port`, where
     nats listens for its like; `pid`; `companions`, further servers that are measured and
     ended with this one. With `peer`, the server makes a link to that one. `tree` is the
-    checkout whose pubsubd it is.
+    checkout whose pubsubd it is, `scanner` tells whether that may use the compiled scanner.
     """
 
     def __init__(
@@ -138,6 +153,7 @@ class Server:
         variant: str = "",
         peer: Server | None = None,
         tree: Path = ROOT,
+        scanner: bool = False,
     ) -> None:
         """Start it and wait until it answers; raises BenchError with its log if it does not."""
         self.name = name
@@ -157,14 +173,13 @@ class Server:
         environment = dict(os.environ)
         if name == "pubsubd":
             command = self._pubsubd(python)
-            environment["PYTHONPATH"] = str(tree.resolve())
-            environment["PUBSUBD_HUB_PING"] = "0"  # which an older tree ignores, unlike a flag
+            environment = _environment(tree, scanner)
         elif name == "websockets":
             self.port = self.hub_port = _free_port()
             command = [python, str(_MINIMAL), str(self.port)]
         elif name in floors.FLOORS:
             self.port = _free_port()
-            command = floors.command(name, python, self.port, variant == "share")
+            command = floors.command(name, python, self.port, variant)
         else:
             self.port = _free_port()
             program = find_program(name)
@@ -374,9 +389,10 @@ class Fleet:
     A context manager: leaving it ends every one of them.
     """
 
-    def __init__(self, python: str, tree: Path = ROOT) -> None:
+    def __init__(self, python: str, tree: Path = ROOT, scanner: bool = False) -> None:
         self._python = python
         self._tree = tree
+        self._scanner = scanner
         self._servers: dict[tuple[str, str], Server] = {}
 
     def __enter__(self) -> Fleet:
@@ -390,7 +406,9 @@ class Fleet:
         """The running server `name`; a `variant` is a further instance of it."""
         key = (name, variant)
         if key not in self._servers:
-            self._servers[key] = Server(name, self._python, variant, tree=self._tree)
+            self._servers[key] = Server(
+                name, self._python, variant, None, self._tree, self._scanner
+            )
         return self._servers[key]
 
     def chain(self, name: str, count: int) -> list[Server]:
@@ -401,7 +419,8 @@ class Fleet:
         first = self.get(name, "mesh")
         servers = [first, *first.companions]
         while len(servers) < count:
-            servers.append(Server(name, self._python, "mesh", servers[-1], self._tree))
+            linked = Server(name, self._python, "mesh", servers[-1], self._tree, self._scanner)
+            servers.append(linked)
             first.companions.append(servers[-1])
         return servers[:count]
 

@@ -22,6 +22,7 @@ from benchlib.profiles import parse_perf, parse_spy
 from benchlib.protocols import WIRES, Want
 from benchlib.report import Result, judge, limit, number, text
 from benchlib.runners import Reading
+from benchlib.servers import SCANNER
 from benchlib.traffic import Load, Plan
 from tests.daemons import DEADLINE, ROOT
 
@@ -380,6 +381,51 @@ def test_the_readme_has_a_line_for_all_that_is_compared() -> None:
     assert readme.markdown([one_16()]).splitlines()[2] == line
 
 
+def test_the_readme_has_lines_of_their_own_for_the_compiled_scanner() -> None:
+    page, result = (ROOT / "README.md").read_text(), Result(CASES["mixed"])
+    result.readings = {
+        "pubsubd": readings("rate", 30),
+        SCANNER: readings("rate", 90),
+        "redis": readings("rate", 20),
+        "c-relay": readings("rate", 180),
+    }
+    filled = readme.fill(page, [result]).splitlines()
+    assert "| 64 names with 100 lengths mixed | 1.5 | - | -; 0.17 |" in filled
+    assert "| 64 names with 100 lengths mixed, with it | 4.5 | - | -; 0.5 |" in filled
+    del result.readings[SCANNER]
+    assert len(readme.markdown([result]).splitlines()) == 3
+    assert "+scanner" not in text([result], ["pubsubd", "redis"])
+
+
+def test_the_compiled_scanner_is_measured_beside_what_does_without_it(tmp_path: Path) -> None:
+    server = tmp_path / "python"
+    started = f"""#!{sys.executable}
+import os, sys
+if "--version" in sys.argv:
+    sys.exit(print("pubsubd 1" + " (compiled scanner)" * (os.environ["PUBSUBD_SCANNER"] == "")))
+open("{tmp_path}/chosen", "a").write(os.environ["PUBSUBD_SCANNER"] + "\\n")
+"""
+    server.write_text(started + DOUBLING.format(python=sys.executable, doubled=0))
+    server.chmod(0o755)
+    options = ["--quick", "--runs", "1", "--seconds", "0.05", "--python", str(server)]
+    done = bench("names-one", "--servers", f"pubsubd,{SCANNER}", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "chosen").read_text() == "python\n\n"
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0][2:4] == ["pubsubd", SCANNER]
+    assert rows[2][3] != "-"
+
+
+def test_a_scanner_that_is_not_there_is_left_out_and_told(tmp_path: Path) -> None:
+    bare = tmp_path / "python"
+    bare.write_text("#!/bin/sh\necho pubsubd 1\n")
+    bare.chmod(0o755)
+    done = bench("mixed", "--servers", SCANNER, "--quick", "--python", str(bare))
+    assert done.returncode == 0
+    told = f"{SCANNER} is not installed and left out ({bare} -m pip install ./scanner)"
+    assert told in done.stderr.splitlines()
+
+
 def test_a_page_without_such_a_line_is_refused_before_anything_is_measured(
     tmp_path: Path, refuse: Callable[..., None]
 ) -> None:
@@ -415,19 +461,20 @@ def test_what_limited_a_run_is_told_by_who_used_the_cores(
 
 
 def test_the_floor_is_measured_on_the_same_sockets() -> None:
-    # And what has no floor: a probe beside others, and TLS.
+    # Over TLS, that in Python; a probe beside others has none.
     cases = ["names-own", "latency-busy", "tls-fan-10", "tls-handshakes"]
     servers = ["--servers", "pubsubd,c-relay,py-relay", "--python", sys.executable]
     done = bench(*cases, *servers, "--runs", "1", "--extra", "0", "--seconds", "0.05")
     assert done.returncode == 0, done.stdout + done.stderr
     head, _, *rows = (line.split() for line in done.stdout.splitlines())
     assert head[2:5] == ["pubsubd", "c-relay", "py-relay"]
-    figures = {(row[0], row[1]): row[2:5] for row in rows}
+    figures = {(row[0], row[1]): row[2:5] for row in reversed(rows)}  # a metric's first row
     for metric in ("rate", "cpu_s", "limit"):
         assert "-" not in figures["names-own", metric]
     assert figures["latency-busy", "p99_us"][1:] == ["-", "-"]  # which tell no name from another
-    for key in [("tls-fan-10", "rate"), ("tls-handshakes", "handshakes"), ("latency-busy", "rate")]:
-        assert figures[key][0] != "-"
+    assert figures["latency-busy", "rate"][0] != "-"
+    for key in [("tls-fan-10", "rate"), ("tls-handshakes", "handshakes")]:
+        assert [figure == "-" for figure in figures[key]] == [False, True, False]
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-case"], ["one-16", "--tree", "/nowhere"]])
