@@ -42,6 +42,7 @@ one by one here. That saves a fifth of the processor time where many publish wha
 _HEAD = struct.Struct("!IB")
 _BATCH = struct.Struct("!BIH")
 _MOST_LABEL = 1_024  # the id of another daemon at most
+_MOST_PIECES = 32  # from there on it takes less time to join them
 
 
 def frame(kind: int, data: bytes = b"") -> bytes:
@@ -49,12 +50,17 @@ def frame(kind: int, data: bytes = b"") -> bytes:
     return _HEAD.pack(len(data), kind) + data
 
 
-def batch(flags: int, count: int, label: bytes, chunks: list[bytes]) -> Pieces:
-    """Return a batch of ``count`` messages, as frames of the line protocol."""
+def batch(flags: int, count: int, label: bytes, chunks: list[bytes]) -> list[bytes]:
+    """Return the pieces of a batch of ``count`` messages, as frames of the line protocol."""
     label = label[:_MOST_LABEL]
     size = _BATCH.size + len(label) + sum(map(len, chunks))
     head = _HEAD.pack(size, BATCH) + _BATCH.pack(flags, count, len(label)) + label
-    return Pieces([head, *chunks])
+    return [head, *chunks]
+
+
+def together(pieces: list[bytes]) -> Pieces:
+    """Return what is sent at once: joined if it is more pieces than the system may take then."""
+    return Pieces(pieces if len(pieces) <= _MOST_PIECES else [b"".join(pieces)])
 
 
 def open_batch(views: list[memoryview]) -> tuple[int, int, bytes, list[memoryview]]:

@@ -1,7 +1,7 @@
 """Another worker of this daemon: a receiver in the router, and the link that its messages take.
 
 Strategy: it subscribes what its own receivers subscribe, so that a message that it does not want
-costs nothing more. What one read puts for it leaves as one frame, or a few if the senders differ.
+costs nothing more. What is put for it leaves in one piece, with a frame for each sender.
 """
 
 from __future__ import annotations
@@ -141,27 +141,31 @@ class Sibling(InternalEnd):
         return take
 
     def ship(self) -> None:
-        """Send what was taken: one batch for each sender."""
+        """Send what was taken, in one piece: a batch for each sender."""
         runs = self._runs[:]
         self._runs.clear()
+        pieces: list[bytes] = []
         for (speaker, vouching), group in groupby(runs, key=_WHOSE):
             data = [run[2] for run in group]
             if speaker is None or not speaker.relayed:
-                self._ship(speaker, frames.VOUCHED if vouching else 0, data)
+                pieces += self._batch(speaker, frames.VOUCHED if vouching else 0, data)
                 continue
             flags = frames.VOUCHED if vouching or speaker.vouched else 0
             for forwarded, part in groupby(data, key=_is_forwarded):
                 # A topic that is the copy's original is for all who want that.
-                self._ship(speaker, flags | (frames.RELAYED if forwarded else 0), list(part))
+                relayed = frames.RELAYED if forwarded else 0
+                pieces += self._batch(speaker, flags | relayed, list(part))
+        if pieces:
+            self._send(frames.together(pieces))
 
-    def _ship(self, speaker: Peer | None, flags: int, data: list[bytes | Pieces]) -> None:
+    def _batch(self, speaker: Peer | None, flags: int, data: list[bytes | Pieces]) -> list[bytes]:
         label = b"" if speaker is None else address(speaker).encode()
         chunks: list[bytes] = []
         for one in data:
             chunks += one.parts if isinstance(one, Pieces) else (one,)
         count = self._messages_out - self._shipped  # of all batches, told with the first
         self._shipped = self._messages_out
-        self._send(frames.batch(flags, count, label, chunks))
+        return frames.batch(flags, count, label, chunks)
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""

@@ -55,6 +55,18 @@ def test_what_one_read_leads_to_is_one_batch_a_sibling(two):
     assert two[0].hears("ann") == b"pub a 1 1\npub a 1 3\n" * 50
 
 
+def test_however_many_receivers_take_turns_a_sibling_is_sent_one_thing_in_few_pieces(two):
+    two[1].say("bob", b"sub a\n")
+    two[0].say("ann", b"sub b\n")
+    two.settle()
+    sent = []
+    two[0].links[1][0].peer.send = sent.append
+    two[0].say("ann", b"pub a 1 1\npub b 1 2\n" * 500)
+    (batch,) = sent
+    assert len(batch.parts) <= 64  # what a connection sends with one call
+    assert batch.whole().count(b"pub a 1 1\n") == 500
+
+
 def test_the_last_subscriber_takes_the_interest_along(two):
     worker = two[1]
     worker.join("eve")
