@@ -8,7 +8,7 @@ import ssl
 import time
 
 from .links import PATIENCE_SECONDS, TLS, BenchError
-from .meter import Meter
+from .meter import Cores, Meter
 from .runners import Reading, Runner
 from .servers import Server
 
@@ -28,15 +28,19 @@ class HandshakesRunner(Runner):
         self.run(seconds)
 
     def run(self, seconds: float) -> Reading:
+        done, took, cores = self.count(seconds)
+        return Reading(
+            {"handshakes": done / took, "cpu_s": cores.server * took / done * 1e6}, cores
+        )
+
+    def count(self, seconds: float) -> tuple[int, float, Cores]:
+        """How many there were, in how many seconds, and who used the processor."""
         done = 0
         meter = Meter(*self.server.pids)
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
             done += self._some()
-        took, cores = meter.stop()
-        return Reading(
-            {"handshakes": done / took, "cpu_s": cores.server * took / done * 1e6}, cores
-        )
+        return done, *meter.stop()
 
     def _some(self) -> int:
         """Open connections, shake hands on all of them, close them; how many these were."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,33 @@ def process_seconds(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
     except OSError:
         return 0.0
+
+
+@contextmanager
+def on_one_core(pids: Iterable[int]) -> Iterator[None]:
+    """Let these processes share one core, and this one have another, if there are two.
+
+    So they are what limits, however many they are, as they would be with a core for each of them.
+    """
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        yield
+        return
+    first, second, *_ = sorted(cores)
+    try:
+        _confine(pids, {first})
+        os.sched_setaffinity(0, {second})
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        _confine(pids, cores)
+
+
+def _confine(pids: Iterable[int], cores: set[int]) -> None:
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").glob("*"):
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), cores)
 
 
 def busy_seconds() -> float:

@@ -165,6 +165,8 @@ class Server:
         self.companions: list[Server] = []
         self._variant = variant
         self._traits = frozenset(variant.split("+"))
+        wanted = (trait.removeprefix("workers-") for trait in self._traits if "workers-" in trait)
+        self._workers_wanted = int(next(wanted, 0))
         self.tls = "tls" in self._traits
         self._peer = peer
         self._place: int = peer._place + 1 if peer else 1
@@ -215,8 +217,8 @@ class Server:
         ports = str(self._directory / "ports.json")
         command = [python, "-m", "pubsubd", "serve", "--port=0", "--ports-file", ports]
         command.append("--no-hub" if "no-hub" in self._traits else "--hub-port=0")
-        if "workers" in self._traits:
-            command.append("--workers=2")
+        if self._workers_wanted:
+            command.append(f"--workers={self._workers_wanted}")
         if self.tls:
             pair = certificate()
             command += ["--tls-certificate", pair.certificate, "--tls-key", pair.key]
@@ -312,7 +314,7 @@ class Server:
         return self.pid, *self._workers(), *(server.pid for server in self.companions)
 
     def _workers(self) -> list[int]:
-        if "workers" not in self._traits:
+        if not self._workers_wanted:
             return []
         found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(word) for word in found.split()]

@@ -1,37 +1,62 @@
 """What several workers carry beside one, and how that is measured; see ``cases``.
 
 On a machine whose cores the generator shares, the rates say little. So each case also tells the
-processor time of the busiest process: what limits the daemon where there are cores enough.
+processor time of the busiest process: what limits the daemon where there are cores enough. Two
+things make that more than half of what one worker takes: what the workers take together, which is
+more by what they hand on to each other, and a part of it that is not an equal one.
+
+What more workers would carry than there are cores is measured with all processes of the daemon on
+one core and the generator on another, as with taskset(1): so the daemon is what limits, however
+many workers it has. It takes more there than with a core for each of them, as they take turns: each
+finds the caches as others have left them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 
-from .cases import Case, Target, mixed, new_names, one_name
+from .cases import Case, Target, mixed, names_own, new_names, one_name
 from .handshakes import HandshakesRunner
 from .hubwires import HUB, WebSocketWire
-from .meter import Cores, process_seconds
+from .meter import Cores, on_one_core, process_seconds
 from .report import Result, judge
 from .runners import Reading, RigsRunner, Runner
 from .servers import Fleet, Server
 from .traffic import KIB, Plan, Rig
 
+_NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight", 16: "sixteen"}
+_TARGETS = (
+    Target("two_s", 1 / 1.6, base="one_s", lower=True),
+    Target("two_all_s", None, base="one_s"),
+)
+_PUBLISHERS = 4  # in most cases
+_MANY = 16  # connections at least that publish, where there are many workers
+
 
 class WorkersRunner(Runner):
-    """``one``, ``two``: what is done a second, with as many workers.
+    """For each number of workers in ``counts``, called ``one``, ``two`` and so on:
 
-    ``one_s``, ``two_s``: seconds of the busiest process for a million of it.
+    ``one``, ``two``: what is done a second.
+
+    ``one_s``, ``two_s``: seconds of the busiest process for a million of it; ``two_all_s``: of all
+    processes; ``two_uneven``: the busiest one's in times of an equal part of that.
+
+    ``two_generator``: cores that the generator had.
     """
 
-    def __init__(self, fleet: Fleet, variant: str) -> None:
+    def __init__(self, fleet: Fleet, kind: Kind, counts: Sequence[int], pinned: bool) -> None:
+        variant = kind.variant
+        self._counts = {name(count): count for count in counts}
         self._servers = {
-            "one": fleet.get("pubsubd", variant),
-            "two": fleet.get("pubsubd", f"{variant}+workers"),
+            metric: fleet.get("pubsubd", variant if count == 1 else f"{variant}+workers-{count}")
+            for metric, count in self._counts.items()
         }
-        self.server = self._servers["two"]
+        self._together = on_one_core if pinned else lambda _pids: nullcontext()
+        self.server = self._servers[name(counts[-1])]
 
     def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
         """How many were done, in how many seconds, and who used the processor."""
@@ -40,24 +65,31 @@ class WorkersRunner(Runner):
     def run(self, seconds: float) -> Reading:
         values = {}
         cores = Cores()
-        for metric, server in self._servers.items():
-            pids = server.pids
-            before = [process_seconds(pid) for pid in pids]
-            done, took, cores = self.count(metric, seconds)
+        for metric, count in self._counts.items():
+            pids = self._servers[metric].pids
+            with self._together(pids):
+                before = [process_seconds(pid) for pid in pids]
+                done, took, cores = self.count(metric, seconds)
             used = [process_seconds(pid) - had for pid, had in zip(pids, before, strict=True)]
             values[metric] = done / took
             values[f"{metric}_s"] = max(used) / done * 1e6
+            values[f"{metric}_generator"] = cores.generator
+            if count > 1:
+                values[f"{metric}_all_s"] = sum(used) / done * 1e6
+                values[f"{metric}_uneven"] = max(used) / sum(used) * count
         return Reading(values, cores)
 
 
 class MessagesRunner(WorkersRunner, RigsRunner):
     """Messages of a plan, on the line port, or in the protocol of a hub port."""
 
-    def __init__(
-        self, fleet: Fleet, variant: str, plan: Plan, wire: WebSocketWire | None = None
-    ) -> None:
-        WorkersRunner.__init__(self, fleet, variant)
-        rigs = {metric: partial(_rig, one, plan, wire) for metric, one in self._servers.items()}
+    def __init__(self, fleet: Fleet, kind: Kind, counts: Sequence[int], pinned: bool) -> None:
+        WorkersRunner.__init__(self, fleet, kind, counts, pinned)
+        assert kind.plan is not None
+        plan = more_load(kind.plan()) if pinned else kind.plan()
+        rigs = {
+            metric: partial(_rig, one, plan, kind.wire) for metric, one in self._servers.items()
+        }
         RigsRunner.__init__(self, self.server, rigs)
 
     def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
@@ -73,8 +105,8 @@ def _rig(server: Server, plan: Plan, wire: WebSocketWire | None) -> Rig:
 class GreetingsRunner(WorkersRunner):
     """Handshakes of TLS."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        super().__init__(fleet, "no-hub+tls")
+    def __init__(self, fleet: Fleet, kind: Kind, counts: Sequence[int], pinned: bool) -> None:
+        super().__init__(fleet, kind, counts, pinned)
         self._runners = {name: HandshakesRunner(one) for name, one in self._servers.items()}
 
     def prepare(self, seconds: float) -> None:
@@ -82,8 +114,12 @@ class GreetingsRunner(WorkersRunner):
             runner.prepare(seconds)
 
     def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
-        reading = self._runners[metric].run(seconds)
-        return reading.values["handshakes"] * seconds, seconds, reading.cores
+        return self._runners[metric].count(seconds)
+
+
+def name(count: int) -> str:
+    """The metric that is about so many workers."""
+    return _NUMBERS.get(count, str(count))
 
 
 def speedup(ratio: float, count: int, wanting: int) -> float:
@@ -114,60 +150,134 @@ def paper(results: Sequence[Result], count: int) -> str:
     ]
     for result in results:
         if result.case.name in WORKER_CASES and result.readings:
-            measured = judge(result, result.case.targets[1]).measured
+            measured = judge(result, _TARGETS[0]).measured
             if measured is not None:
                 times = (speedup(measured, count, wanting) for wanting in (count - 1, 1, 0))
                 rows.append(f"{result.case.title[:33]:34}" + "".join(f"{n:13.1f}" for n in times))
     return "\n".join(rows)
 
 
-def _case(name: str, title: str, make: Callable[[Fleet], Runner]) -> Case:
-    targets = (
-        Target("two", None, base="one"),
-        Target("two_s", 1 / 1.6, base="one_s", lower=True),
-    )
-    return Case(name, title, lambda fleet, _server: make(fleet), targets, ("pubsubd",))
+def more_load(plan: Plan) -> Plan:
+    """The plan with enough publishers that each of many workers has some, and with their window.
+
+    Those who all subscribe the same are as many as that, too.
+    """
+    subscribers = plan.subscribers
+    if 1 < len(subscribers) < _MANY:
+        subscribers = subscribers[:1] * _MANY
+    window = plan.window * _MANY // plan.publishers
+    return replace(plan, subscribers=subscribers, publishers=_MANY, window=window)
 
 
-def _line(plan: Callable[[], Plan], variant: str = "no-hub") -> Callable[[Fleet], Runner]:
-    return lambda fleet: MessagesRunner(fleet, variant, plan())
+def measured(results: Sequence[Result], most: int) -> str:
+    """What 2, 4, 8 workers and so on carry, as measured; see :meth:`Kind.spread`."""
+    counts = _powers(most)[1:]
+    rows = [
+        "with all workers on one core: what they carry by the processor time of the busiest one,",
+        "in times of one worker (and the processor time of all together, in times of its)",
+        f"{'':34}" + "".join(f"{count:14}" for count in counts),
+    ]
+    for result in results:
+        if result.case.name not in WORKER_CASES or not result.readings:
+            continue
+        one, cells = result.values("pubsubd", "one_s"), []
+        for count in counts:
+            busiest, every = (
+                result.values("pubsubd", f"{name(count)}_{metric}") for metric in ("s", "all_s")
+            )
+            times = median(a / b for a, b in zip(one, busiest, strict=True))
+            more = median(b / a for a, b in zip(one, every, strict=True))
+            cells.append(f"{times:.1f} ({more:.2f})")
+        rows.append(f"{result.case.title[:33]:34}" + "".join(f"{cell:>14}" for cell in cells))
+    return "\n".join(rows)
 
 
-WORKER_CASES: dict[str, Case] = {
-    case.name: case
-    for case in (
-        _case(
-            "workers-fan-100",
-            "4:100, 128 B",
-            _line(lambda: one_name(128, 100, publishers=4, window=256 * KIB)),
-        ),
-        _case(
+def _powers(most: int) -> tuple[int, ...]:
+    """1, 2, 4, 8 and so on, and ``most``."""
+    powers = (1 << shift for shift in range(most.bit_length()))
+    return tuple(sorted({1, most, *powers}))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is measured in a case: a plan, or TLS handshakes if there is none."""
+
+    name: str
+    title: str
+    plan: Callable[[], Plan] | None = None
+    variant: str = "no-hub"
+    wire: WebSocketWire | None = None
+
+    def case(self) -> Case:
+        """The case: two workers beside one."""
+        targets = (Target("two", None, base="one"), *_TARGETS)
+        return self._case(self.title, targets, (1, 2), pinned=False)
+
+    def spread(self, most: int) -> Case:
+        """The same for 1, 2, 4, 8 workers and so on, up to ``most``, on one core."""
+        title = self.title
+        if self.plan is not None:
+            plan, (load, rest) = more_load(self.plan()), title.split(maxsplit=1)
+            comma = "," * load.endswith(",")
+            title = f"{plan.publishers}:{len(plan.subscribers)}{comma} {rest}"
+        return self._case(title, _TARGETS, _powers(most), pinned=True)
+
+    def _case(
+        self, title: str, targets: tuple[Target, ...], counts: Sequence[int], *, pinned: bool
+    ) -> Case:
+        runner = GreetingsRunner if self.plan is None else MessagesRunner
+        return Case(
+            self.name,
+            title,
+            lambda fleet, _server: runner(fleet, self, counts, pinned),
+            targets,
+            ("pubsubd",),
+        )
+
+
+def _fan() -> Plan:
+    return one_name(128, 100, publishers=_PUBLISHERS, window=256 * KIB)
+
+
+_KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("workers-fan-100", "4:100, 128 B", _fan),
+        Kind(
             "workers-all-to-all",
             "10:10, 16 B, all to all",
-            _line(lambda: one_name(16, 10, publishers=10)),
+            lambda: one_name(16, 10, publishers=10),
         ),
-        _case(
+        Kind(
+            "workers-names-own",
+            "4:100, 1,000 names, 10 each",
+            lambda: replace(names_own(block=True), publishers=_PUBLISHERS, window=256 * KIB),
+        ),
+        Kind(
             "workers-mixed",
             "4:1, 64 names x 100 lengths",
-            _line(lambda: replace(mixed(), publishers=4)),
+            lambda: replace(mixed(), publishers=_PUBLISHERS),
         ),
-        _case(
+        Kind(
             "workers-new-names",
             "4:1, every name new",
-            _line(lambda: replace(new_names(), publishers=4)),
+            lambda: replace(new_names(), publishers=_PUBLISHERS),
         ),
-        _case(
+        Kind(
             "workers-tls",
             "4:4 over TLS, 16 B, all to all",
-            _line(lambda: one_name(16, 4, publishers=4), "no-hub+tls"),
+            lambda: one_name(16, 4, publishers=_PUBLISHERS),
+            "no-hub+tls",
         ),
-        _case("workers-handshakes", "TLS handshakes", GreetingsRunner),
-        _case(
-            "workers-hub-100",
-            "4:100 over WebSocket, 128 B",
-            lambda fleet: MessagesRunner(
-                fleet, "hub", one_name(128, 100, publishers=4, window=256 * KIB), HUB
-            ),
-        ),
+        Kind("workers-handshakes", "TLS handshakes", None, "no-hub+tls"),
+        Kind("workers-hub-100", "4:100 over WebSocket, 128 B", _fan, "hub", HUB),
     )
 }
+
+WORKER_CASES: dict[str, Case] = {name: kind.case() for name, kind in _KINDS.items()}
+
+
+def spread(case: Case, most: int) -> Case:
+    """The case for more workers, if it is about workers; else the case itself."""
+    kind = _KINDS.get(case.name)
+    return case if kind is None else kind.spread(most)

@@ -5,6 +5,7 @@ Its figures are no matter of tests.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import pytest
 from benchlib import readme, topology, workercases
 from benchlib.cases import idle_texts, mixed, names_own, new_names
 from benchlib.hubcases import CASES, GROUPS
-from benchlib.meter import Cores
+from benchlib.meter import Cores, on_one_core
 from benchlib.profiles import parse_perf, parse_spy
 from benchlib.protocols import WIRES, Want
 from benchlib.report import Result, judge, limit, number, text
@@ -94,7 +95,7 @@ def test_help_names_the_question_and_every_option() -> None:
     done = bench("--help")
     assert done.returncode == 0
     assert "Is this daemon as fast" in done.stdout
-    options = "runs seconds servers quick short before json markdown list check paper"
+    options = "runs seconds servers quick short before json markdown list check paper taskset"
     assert [option for option in options.split() if f"--{option}" not in done.stdout] == []
 
 
@@ -109,6 +110,8 @@ def test_help_names_the_question_and_every_option() -> None:
         ["--runs", "few"],
         ["--extra", "-1"],
         ["--paper", "0"],
+        ["--taskset", "1"],
+        ["--taskset", "65"],
         ["--seconds", "0"],
         ["--json", "/no/such/directory/file"],
         ["--before", "/no/such/checkout"],
@@ -579,3 +582,44 @@ def test_the_least_disturbed_rounds_are_kept_in_their_order() -> None:
 )
 def test_figures_have_three_digits(value: float | None, shown: str) -> None:
     assert number(value) == shown
+
+
+def test_what_more_workers_carry_on_one_core_is_told_beside_one() -> None:
+    case = workercases.spread(CASES["workers-all-to-all"], 6)
+    taken = [
+        Reading(
+            {
+                "one_s": 0.4,
+                "two_s": 0.25,
+                "two_all_s": 0.5,
+                "four_s": four,
+                "four_all_s": 0.6,
+                "6_s": 0.1,
+                "6_all_s": 0.6,
+            }
+        )
+        for four in (0.2, 0.16, 0.1)
+    ]
+    told = workercases.measured([Result(case, {"pubsubd": taken}), one_16()], 6).splitlines()
+    assert told[2].split() == ["2", "4", "6"]
+    assert told[3].split()[-6:] == ["1.6", "(1.25)", "2.5", "(1.50)", "4.0", "(1.50)"]
+    assert told[3].startswith("16:16, 16 B")  # more than one for each worker
+    assert len(told) == 4
+    assert workercases.spread(CASES["one-16"], 6) is CASES["one-16"]
+
+
+def test_more_load_is_as_much_for_each_publisher() -> None:
+    plan = workercases.more_load(new_names())
+    assert (plan.publishers, len(plan.subscribers)) == (16, 1)
+    assert plan.window == 16 * new_names().window
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+def test_what_is_measured_on_one_core_leaves_the_other_to_the_generator() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        before = os.sched_getaffinity(0)
+        with on_one_core([other.pid]):
+            one, here = os.sched_getaffinity(other.pid), os.sched_getaffinity(0)
+        assert (len(one), len(here), one & here) == (1, 1, set())
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(other.pid) == before
+        other.kill()
