@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import cast
 from weakref import WeakValueDictionary
 
 from pubsubd.broker.broker import Broker
@@ -249,7 +250,8 @@ class Forwarding:
             self.forget(node)
             self._windows[origin], self._origins[node] = (node, window), origin
         window.take(number)
-        frames = data[start:]
+        long = len(data) - start > READ_SIZE
+        frames = cast("bytes", memoryview(data)[start:]) if long else data[start:]
         counters.expired += left <= 1
         if next_hops:
             counters.relayed += 1
@@ -259,10 +261,13 @@ class Forwarding:
         if count == 1 and name.startswith(wire.HUB) and self.letters is not None:
             begin = first.end() - 1  # of the letter
             if self.letters.holds_one(name, frames, begin + int(digits) + 1):
-                return self.letters.take_one(node, frames, begin)
+                return self.letters.take_one(node, bytes(frames), begin)
         near = direct is not targets or len(direct.peers) > (group is not None)
         if near or state.now() < self._unsettled or self._is_covered(name):
             link.speak_for(node, mark != b"")
+            if long:
+                link.unread = memoryview(frames)
+                return self.go_on(link)
             return self._deliver(link, frames)
         return False
 
@@ -282,19 +287,23 @@ class Forwarding:
 
     def go_on(self, link: Link) -> bool:
         """Go on with the last batch of ``link``; return whether work is left of it."""
-        return self._deliver(link, b"")
+        frames = b""
+        if not link.halted:  # the next part of a long batch, which would be one step as a whole
+            frames, link.unread = bytes(link.unread[:READ_SIZE]), link.unread[READ_SIZE:]
+        return self._deliver(link, frames)
 
     def _deliver(self, link: Link, frames: bytes) -> bool:
-        """Deliver the messages of a batch to this daemon's own subscribers."""
+        """Deliver messages of a batch to this daemon's own subscribers; whether some are left."""
         broker, inner = self._broker, link.inner
         speaker = broker.delivery.speaker
         self.outbound.closed = True
         try:
-            if broker.receive(inner, frames):
-                return True
+            link.halted = broker.receive(inner, frames)
         finally:
             self.outbound.closed = False
             broker.delivery.speaker = speaker
+        if link.halted or link.unread:
+            return True
         if inner.halfway or inner.ending is not None:
             self.state.counters.broken += 1
             link.forget_inner()

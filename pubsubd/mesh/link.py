@@ -82,6 +82,8 @@ class Link:
         heard: the time of the last input.
         rtt_ms: round trip in milliseconds, if measured.
         inner: the peer that stands for the origin of the last batch.
+        unread: what this daemon's own subscribers have not been given of it.
+        halted: whether they have been given part of what was read of it last.
         unannounced: ids of the daemons whose adverts it has yet to carry, until it is ready.
         messages_in, messages_out, bytes_in, bytes_out: carried so far.
         dropped: batches that it was too slow for.
@@ -112,6 +114,8 @@ class Link:
         self._unfinished = False  # whether work is left of a batch
         self._held = 0  # bytes of input that are not worked off, as the owner knows
         self._inners: dict[tuple[str, bool], Peer] = {}
+        self.unread = memoryview(b"")
+        self.halted = False
         self.unannounced: dict[str, None] | None = None
         self.inner = self.speak_for(self.node, vouched=False)
 
@@ -184,6 +188,7 @@ class Link:
         self._held = 0
         self._frames.clear()
         self._inners.clear()
+        self.unread = memoryview(b"")
         self._decoder = wire.Decoder(MAX_BATCH)
 
     def _take(self, name: bytes, data: bytes) -> None:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable
 
 from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.limits import MAX_DIGITS, MAX_LINE, MAX_NAME
+from pubsubd.protocol.limits import LARGE, MAX_DIGITS, MAX_LINE, MAX_NAME
 
 FORWARD = b"//fwd/"
 TOPICS = FORWARD + b"hub-topics/"
@@ -340,6 +340,7 @@ class Decoder:
         self._parts: list[bytes | bytearray] = []
         self._missing = 1
         self._name = b""  # of the last message, which is legal
+        self._large = 0  # bytes before the data of a large message that has come in part
         self.size = 0
         self.stopped = False
 
@@ -375,8 +376,11 @@ class Decoder:
         if len(data) < self._missing:
             self._missing -= len(data)
             return []
-        buf = b"".join(parts)
         found: list[tuple[bytes, bytes]] = []
+        if self._large and most != 0:
+            found.append((self._name, self._complete(len(data))))
+        self._large = 0
+        buf = b"".join(parts)
         at, end, self._missing, self.stopped = 0, len(buf), 1, False
         while at < end:
             if len(found) == most:
@@ -397,6 +401,7 @@ class Decoder:
             stop = start + size
             if stop >= end:
                 self._missing = stop + 1 - end
+                self._large = start - at if size >= LARGE else 0
                 break
             if buf[stop] != 10:
                 raise ProtocolError("wrong-length", f"after {quote(name)} no line feed")
@@ -405,3 +410,13 @@ class Decoder:
         self._parts = [buf[at:]]
         self.size = end - at
         return found
+
+    def _complete(self, size: int) -> bytes:
+        """Return the data of a large message that the last ``size`` bytes complete, copied once."""
+        first, *middle, last = self._parts
+        stop = len(last) - size + self._missing - 1
+        if last[stop] != 10:
+            raise ProtocolError("wrong-length", f"after {quote(self._name)} no line feed")
+        data = b"".join((memoryview(first)[self._large :], *middle, memoryview(last)[:stop]))
+        self._parts[:] = [last[stop + 1 :]]
+        return data

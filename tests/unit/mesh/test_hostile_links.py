@@ -18,7 +18,7 @@ from pubsubd.mesh.adverts import Advert, LinkReport, format_advert
 from pubsubd.mesh.interests import MAX_INTERESTS, generalising
 from pubsubd.mesh.remotes import Group, Remote
 from pubsubd.protocol import wire
-from pubsubd.protocol.limits import TURN
+from pubsubd.protocol.limits import READ_SIZE, TURN
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.router import Router
@@ -123,6 +123,32 @@ def test_a_batch_whose_first_message_is_not_legal_is_counted_and_leaves_nothing(
     tell(b, "a", relay(a, 900, b"pub //fwd/x 1 1\n"))
     web.run(0.1)
     assert b.hears("sub") == c.hears("sub") == [(b"//fwd/x", b"1")]
+
+
+@pytest.mark.parametrize("size", [1, 1_000, 100_000])
+def test_a_long_batch_is_given_to_subscribers_part_by_part(size: int) -> None:
+    web = build(["ab", "bc"])
+    for name in "bc":
+        web[name].say("sub", b"sub //fwd/\n")
+    web.run()
+    b, given = web["b"], [0]
+    peer = b.broker.join("sizes", lambda data: given.append(len(data)))
+    b.broker.receive(peer, b"sub //fwd/\n")
+    count = 3 * READ_SIZE // size + 1
+    frames = wire.frame(b"//fwd/x", b"x" * size) * count
+    slow(b)
+    tell(b, "a", relay(web["a"], 900, frames) + relay(web["a"], 901, b"pub //fwd/y 1 y\n"))
+    web.run(0.5)
+    assert max(given) < READ_SIZE + size + 100  # all of it would be one step
+    heard = b.hears("sub")
+    assert len(heard) == count + 1
+    assert heard[-1] == (b"//fwd/y", b"y")
+    assert web["c"].hears("sub") == heard
+    assert b.mesh.counters.broken == 0
+    tell(b, "a", relay(web["a"], 902, frames + b"pub //fwd/x 9 half"))
+    web.run(0.5)
+    assert len(b.hears("sub")) == count
+    assert b.mesh.counters.broken == 1
 
 
 def test_a_batch_that_takes_long_to_find_its_way_is_taken_again_and_once(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pubsubd.protocol import errors, wire
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.protocol.limits import LARGE
 
 
 @pytest.mark.parametrize("name", [b"a", "é".encode(), b"\x1b[31m", b"\0", b"n" * 1024, b"//"])
@@ -82,6 +83,35 @@ def test_frames_survive_any_cuts(messages: list[tuple[bytes, bytes]], sizes: lis
         stream = stream[size:]
     found += decoder.feed(stream)
     assert found == messages
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, LARGE - 1, LARGE, 3 * LARGE]), max_size=5),
+    st.lists(st.integers(1, 2 * LARGE)),
+    st.sampled_from([None, 0, 1]),
+)
+def test_large_frames_survive_any_cuts(
+    lengths: list[int], cuts: list[int], most: int | None
+) -> None:
+    messages = [(b"n%d" % size, bytes([65 + number]) * size) for number, size in enumerate(lengths)]
+    stream = b"".join(wire.frame(name, data) for name, data in messages)
+    decoder = wire.Decoder(3 * LARGE)
+    found = []
+    for size in (*cuts, len(stream)):
+        found += decoder.feed(stream[:size], most)
+        stream = stream[size:]
+    while decoder.stopped:
+        found += decoder.feed(b"", 1)
+    assert found == messages
+    assert not decoder.incomplete
+
+
+@pytest.mark.parametrize("cut", [100, LARGE + 9, LARGE + 10])
+def test_a_large_frame_without_an_end_ends_the_decoder(cut: int) -> None:
+    stream = b"pub a %d %b" % (LARGE, b"x" * (LARGE + 10))
+    decoder = wire.Decoder(LARGE)
+    with pytest.raises(ProtocolError, match="wrong-length"):
+        assert decoder.feed(stream[:cut]) + decoder.feed(stream[cut:]) is None
 
 
 @pytest.mark.parametrize(
