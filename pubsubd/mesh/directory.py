@@ -208,9 +208,9 @@ class Directory:
         return HubReport(self.sequence, len(self.own), self._registrar.connections)
 
     @property
-    def known_nodes(self) -> dict[str, bool]:
-        """The other daemons whose claims are known, and which of them can be reached."""
-        return {node: node in self._state.table.hops for node in self._tables}
+    def nodes(self) -> KeysView[str]:
+        """The other daemons whose claims are known, in part at least."""
+        return self._tables.keys()
 
     def claims(self, node: str) -> Mapping[str, int]:
         """Return what is known to be claimed at another daemon, and since when."""

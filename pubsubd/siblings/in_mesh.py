@@ -15,7 +15,7 @@ Changes are gathered, and a line says what holds when it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -43,12 +43,12 @@ class _Nodes(Struct):
 
     Attributes:
         node: this daemon.
-        known: those whose claims are told, and which of them can be reached.
+        others: those with a hub that can be reached.
         unsettled: those whose claims are not all known.
     """
 
     node: str = ""
-    known: dict[str, bool] = {}
+    others: list[str] = []
     unsettled: list[str] = []
 
 
@@ -70,12 +70,12 @@ class Directory(Protocol):
         """What is claimed by this daemon, and since when, in milliseconds."""
 
     @property
-    def known_nodes(self) -> dict[str, bool]:
-        """The other daemons whose claims are known, and which of them can be reached."""
+    def nodes(self) -> Iterable[str]:
+        """The other daemons whose claims are known."""
 
     @property
     def others(self) -> list[str]:
-        """Those that can be reached."""
+        """Those with a hub that can be reached."""
 
     @property
     def unsettled(self) -> list[str]:
@@ -232,7 +232,7 @@ class FirstActors(MeshActors):
 
     def _describe_nodes(self) -> bytes:
         directory = self._directory
-        return _encode(_Nodes(directory.node, directory.known_nodes, directory.unsettled))
+        return _encode(_Nodes(directory.node, directory.others, directory.unsettled))
 
     def _line(self, node: str, key: str) -> bytes:
         since, details = self._directory.claims(node).get(key), None
@@ -264,7 +264,7 @@ class FirstActors(MeshActors):
     def _introduce_far(self) -> Iterator[bytes]:
         """Return frames that tell a new sibling of all daemons; they may change meanwhile."""
         yield frames.frame(frames.TELL, b"%b\n%b" % (MESH, self._describe_nodes()))
-        for node in self._directory.known_nodes:
+        for node in list(self._directory.nodes):
             lines: list[bytes] = []
             size = 0
             for key in list(self._directory.claims(node)):
@@ -283,6 +283,7 @@ class OtherActors(MeshActors):
     def __init__(self, siblings: Siblings, wall: Callable[[], float]) -> None:
         super().__init__(siblings, wall)
         self._nodes = _Nodes()
+        self._reached: frozenset[str] = frozenset()
         self._far = Claims()
         self.letters.kinds["lose"] = self._lose
         siblings.told[FAR] = self._hear_far
@@ -310,7 +311,7 @@ class OtherActors(MeshActors):
     @property
     def others(self) -> list[str]:
         """Return the other daemons with a hub that can be reached."""
-        return [node for node, reached in self._nodes.known.items() if reached]
+        return self._nodes.others
 
     @property
     def far_unsettled(self) -> list[str]:
@@ -323,7 +324,7 @@ class OtherActors(MeshActors):
         if near is not None:
             return near
         node = self._far.find(key)
-        return node if node is not None and self._nodes.known.get(node) else None
+        return node if node in self._reached else None
 
     def disown(self, node: str, key: str) -> None:
         """Take note that another worker or daemon has given an address away."""
@@ -333,8 +334,10 @@ class OtherActors(MeshActors):
     # What the first worker tells
 
     def _hear_nodes(self, _sibling: Sibling, data: bytes) -> None:
-        self._nodes = _read_nodes(data)
-        self._drop_nodes([node for node in self._far.tables if node not in self._nodes.known])
+        self._set_nodes(_read_nodes(data))
+
+    def _set_nodes(self, nodes: _Nodes) -> None:
+        self._nodes, self._reached = nodes, frozenset(nodes.others)
 
     def _hear_far(self, sibling: Sibling, data: bytes) -> Iterator[None]:
         for number, line in enumerate(data.splitlines(), 1):
@@ -354,17 +357,15 @@ class OtherActors(MeshActors):
     def _remove(self, node: str, key: str) -> None:
         if (table := self._far.tables.get(node)) is not None:
             self._far.remove(node, table, key)
+            if not table.claims:
+                del self._far.tables[node]
 
     def _note_gone(self, number: int) -> None:
         """Forget the other daemons: the link to the first worker has ended."""
         if number == 0:
-            self._nodes = _Nodes(self._nodes.node)
-            self._drop_nodes(list(self._far.tables))
-
-    def _drop_nodes(self, nodes: list[str]) -> None:
-        for node in nodes:
-            self._far.drop(node)
-        if nodes:
+            self._set_nodes(_Nodes(self._nodes.node))
+            for node in list(self._far.tables):
+                self._far.drop(node)
             self._siblings.woken()
 
     def _empty(self) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 from pubsubd.routing.outbox import Pieces
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.elsewhere import Elsewhere
+from pubsubd.siblings.in_mesh import FirstActors, OtherActors
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import Siblings
+from tests.federations import Wing
 from tests.hubs import Room, message_b
 from tests.tables import Table
+from tests.webs import Web
 
 
 class Ends:
@@ -145,3 +148,64 @@ class Workers:
                 for step in sibling.leaving():
                     for _ in step():
                         pass
+
+
+class FirstInMesh(Wing, Ends):
+    """The first worker of a daemon of a mesh, which has its links."""
+
+    def __init__(self, web: Web, name: str) -> None:
+        node = web[name]
+        super().__init__(web, node, rate=0.0)
+        self.siblings = Siblings(self.broker, 0, web.clock)
+        self.links = {}
+        actors = FirstActors(self.siblings, web.wall, node.mesh.directory)
+        elsewhere = _share(self, actors, far=(node.mesh.letters, node.mesh.streams))
+        actors.connections_elsewhere = lambda: elsewhere.count("connections")
+
+
+class OtherInMesh(HubWorker):
+    """Another worker of it."""
+
+    def __init__(self, workers: Crew, number: int) -> None:
+        super().__init__(workers, number)
+        self.siblings = Siblings(self.broker, number, lambda: workers.now)
+        self.web = workers.web
+        self.hub.clock = workers.web.clock
+        _share(self, OtherActors(self.siblings, workers.web.wall))
+
+
+def _share(worker: Any, actors: Actors, **more: Any) -> Elsewhere:
+    """Let a worker's hub be one with that of its siblings."""
+    hub = worker.hub
+    hub.settle = worker.siblings.settle
+    hub.join(actors, near=(actors.letters, actors.streams), **more)
+    counts = hub.counts | {"connections": lambda: len(hub.connections)}
+    elsewhere = hub.policy.elsewhere = Elsewhere(worker.siblings, counts)
+    return elsewhere
+
+
+class Crew(Workers):
+    """The workers of a daemon of a mesh, of which the first one has the links."""
+
+    def __init__(self, web: Web, name: str, count: int = 2) -> None:
+        self.web, self.name = web, name
+        super().__init__(count, self.make)
+
+    @property
+    def now(self) -> float:
+        """The mesh's clock is theirs."""
+        return self.web.now
+
+    @now.setter
+    def now(self, _now: float) -> None:
+        """The mesh's clock is theirs."""
+
+    def make(self, _workers: Workers, number: int) -> Any:
+        """Return a new worker."""
+        return OtherInMesh(self, number) if number else FirstInMesh(self.web, self.name)
+
+    def run(self, seconds: float = 0.3) -> None:
+        """Let time pass, in which they tell each other what there is to tell."""
+        for _ in range(round(seconds / 0.01)):
+            self.web.run(0.01)
+            self.settle()
