@@ -63,6 +63,11 @@ class _Daemon(msgspec.Struct):
     hops: int | None = None
     links: int = 0
     interests: int = 0
+    actors: int | None = None
+    hub_connections: int | None = None
+
+
+_COUNTED = ("node", "hops", "links", "interests", "actors", "hub connections")
 
 
 class _Answer(msgspec.Struct):
@@ -191,10 +196,10 @@ def _draw(answer: _Answer, width: int) -> Group:
         ),
         *adaptive_table(
             "daemons",
-            ["node", "hops", "links", "interests", "version", "address"],
+            [*_COUNTED, "version", "address"],
             [_daemon_cells(one) for one in answer.daemons],
             width,
-            numbers=[1, 2, 3],
+            numbers=range(1, len(_COUNTED)),
         ),
         *adaptive_table(
             "counters",
@@ -247,8 +252,10 @@ def _traffic_cells(link: _Link) -> list[str]:
 
 def _daemon_cells(one: _Daemon) -> list[str]:
     hops = "unreachable" if one.hops is None else f"{one.hops:,}"
+    hub = ["" if count is None else f"{count:,}" for count in (one.actors, one.hub_connections)]
     address = show_address(one.host, one.port)
-    return [one.node, hops, f"{one.links:,}", f"{one.interests:,}", one.version or "", address]
+    links, interests = f"{one.links:,}", f"{one.interests:,}"
+    return [one.node, hops, links, interests, *hub, one.version or "", address]
 
 
 def _refused(counters: dict[str, int | dict[str, int]]) -> dict[str, int]:

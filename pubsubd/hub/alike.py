@@ -18,7 +18,7 @@ from pubsubd.hub import replies as r
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import dress
 from pubsubd.hub.strict import LIGHT
-from pubsubd.hub.templates import PLAIN, UNLIKE, read_data
+from pubsubd.hub.templates import PLAIN, UNLIKE, cutter, read_data
 
 _SHAPES = 256  # that are remembered, up to 10 KiB each
 _START = b'{"id":"'
@@ -89,22 +89,20 @@ class _Shape:
         KeyError, ValueError: its values cannot be found there.
     """
 
-    __slots__ = ("_correlation", "_delivery", "_fixed", "_forms", "_original", "_rest", "_time")
+    __slots__ = ("_correlated", "_cut", "_delivery", "_fixed", "_forms", "_rest")
 
     def __init__(self, rest: bytes, delivery: r.Delivery) -> None:
-        size = len(rest)
-        self._rest = size
         self._delivery = delivery
+        self._correlated = delivery.correlation_id is not None
         self._forms: dict[bool, tuple[Alike, bytes]] = {}
-        fixed, at = [], 0
-        places = []
+        pieces: list[bytes] = []
+        at = 0
         for key, value in (
             ("correlationId", delivery.correlation_id),
             ("timestamp", delivery.timestamp),
             ("originalMessageId", delivery.metadata["originalMessageId"]),
         ):
             if value is None:
-                places.append(slice(0, 0))
                 continue
             written = _encode(value)
             whole = b'"%b":%b' % (key.encode(), written)
@@ -114,34 +112,33 @@ class _Shape:
             begin = end - len(written)
             if type(value) is str:
                 begin, end = begin + 1, end - 1
-            fixed.append((slice(at - size, begin - size), rest[at:begin]))
-            places.append(slice(begin - size, end - size))
+            pieces += rest[at:begin], rest[begin:end]
             at = end
-        fixed.append((slice(at - size, None), rest[at:]))
-        self._fixed = fixed
-        self._correlation, self._time, self._original = places
+        pieces.append(rest[at:])
+        self._rest, self._cut, self._fixed = len(rest), cutter(pieces), tuple(pieces[::2])
 
     def write(self, text: bytes, start: int, to: str) -> bytes | None:
         """Return one of them as a JSON text for its receiver; None if it is not alike."""
-        for where, piece in self._fixed:
-            if text[where] != piece:
-                return None
-        ident, original, correlation = text[_ID], text[self._original], text[self._correlation]
-        data, time = text[start : -self._rest], text[self._time]
+        stop = len(text) - self._rest
+        if stop <= start:
+            return None
+        pieces = self._cut(text, stop)
+        if pieces[::2] != self._fixed:
+            return None
+        *correlations, time, original = pieces[1::2]
+        ident, correlation = text[_ID], correlations[0] if self._correlated else b""
         texts = ident + original + correlation
         if texts.translate(None, PLAIN) or not time.isdigit() or time[0] == 48:
             return None
-        data = read_data(data)
+        data = read_data(text[start:stop])
         if not data:
             return None
         wrapped = to[:2] == "@("
         form = self._forms.get(wrapped)
         if form is None:
             one = self._delivery
-            correlated = one.correlation_id is not None
-            sender = _encode(dress(one.sender, wrapped))[1:-1]
-            form = Alike(one, correlated=correlated, wrapped=wrapped), sender
-            self._forms[wrapped] = form
+            alike = Alike(one, correlated=self._correlated, wrapped=wrapped)
+            form = self._forms[wrapped] = alike, _encode(dress(one.sender, wrapped))[1:-1]
         alike, sender = form
         return alike.write(ident, sender, to.encode(), data, correlation, int(time), original)
 

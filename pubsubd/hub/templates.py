@@ -84,8 +84,8 @@ class Template:
         edges = [0, *(edge for place in places for edge in place), len(text)]
         pieces = [text[begin:end] for begin, end in pairwise(edges)]
         middle = 2 * places.index(data) + 1
-        self._cut_before = _cutter(pieces[:middle])
-        self._cut_after = _cutter(pieces[middle + 1 :])
+        self._cut_before = cutter(pieces[:middle])
+        self._cut_after = cutter(pieces[middle + 1 :])
         self._before, self._after = data[0], len(text) - data[1]
         self._fixed = tuple(pieces[::2])
         self._id = 2 * places.index(id_) + 1 if id_ != _NOWHERE else None
@@ -136,7 +136,7 @@ class Template:
         return (data, id_, time) if data else None
 
 
-def _cutter(pieces: list[bytes]) -> Callable[..., tuple[bytes, ...]]:
+def cutter(pieces: list[bytes]) -> Callable[..., tuple[bytes, ...]]:
     """Return what cuts pieces as long as these out of a text, from a place on."""
     return Struct("".join(f"{len(piece)}s" for piece in pieces)).unpack_from
 

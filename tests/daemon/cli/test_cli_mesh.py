@@ -60,7 +60,8 @@ PEERS = {
     "dialling": [{"address": "10.0.0.3:9014", "attempts": 4, "error": "connection refused"}],
     "daemons": [
         {"node": "a", "host": "10.0.0.1", "port": 9014, "hops": 0, "links": 1, "interests": 0},
-        {"node": "b", "host": "::2", "port": 9014, "hops": 1, "links": 1, "interests": 12},
+        {"node": "b", "host": "::2", "port": 9014, "hops": 1, "links": 1, "interests": 12}
+        | {"actors": 12345, "hub_connections": 678},
         {"node": "z", "host": "10.0.0.4", "port": 9014, "hops": None, "links": 0, "interests": 0},
     ],
     "counters": {"relayed": 12345, "refused": {"bad-secret": 3}},
@@ -156,7 +157,7 @@ async def test_peers_shows_everything_that_is_told(monkeypatch: pytest.MonkeyPat
         r"relayed 12,345",
         r"bad-secret 3",
         r"a 0 1 0 10\.0\.0\.1:9014",
-        r"b 1 1 12 \[::2\]:9014",
+        r"b 1 1 12 12,345 678 \[::2\]:9014",
         r"z unreachable 0 0 10\.0\.0\.4:9014",
     ):
         assert any(re.fullmatch(pattern, line) for line in lines), pattern
