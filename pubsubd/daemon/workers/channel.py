@@ -16,6 +16,25 @@ _LARGEST = 65_536  # bytes of a message
 _DESCRIPTORS = 4
 
 
+class Descriptor:
+    """A file descriptor that is closed with the block, unless it has been taken."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def detach(self) -> int:
+        """Take it."""
+        number, self._number = self._number, -1
+        return number
+
+    def __enter__(self) -> Descriptor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._number >= 0:
+            _close([self.detach()])
+
+
 class Channel:
     """One end.
 
@@ -38,14 +57,16 @@ class Channel:
         """Messages that wait to be sent."""
         return len(self._waiting)
 
-    def say(self, *words: object, descriptor: int | None = None) -> None:
+    def say(self, *words: object, file: Descriptor | socket.socket | None = None) -> None:
         """Send a message, now or when :meth:`send_more` is called.
 
         Args:
             words: what is sent, in terms of JSON; the first says what it is.
-            descriptor: is passed along, and closed here when it is.
+            file: is passed along. Its descriptor is taken from it, unless this raises before, and
+                closed here when it is passed.
         """
-        self._waiting.append((json.dumps(words).encode(), descriptor))
+        data = json.dumps(words).encode()
+        self._waiting.append((data, None if file is None else file.detach()))
         if len(self._waiting) == 1:
             self.send_more()
 

@@ -40,7 +40,7 @@ from pubsubd.daemon.run import describe_addresses
 from pubsubd.daemon.status import describe_settings
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.daemon.warnings import inherited, warnings
-from pubsubd.daemon.workers.channel import Channel
+from pubsubd.daemon.workers.channel import Channel, Descriptor
 from pubsubd.daemon.workers.rereading import Rereading
 from pubsubd.daemon.workers.worker import own_config, run_worker
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
@@ -314,9 +314,10 @@ class Supervisor:
         """Give two workers the ends of a new link."""
         ends = socket.socketpair()
         numbers = other.number, worker.number
-        for one, number, end in zip((worker, other), numbers, ends, strict=True):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_AT_ONCE)
-            self._say(one, "sibling", number, descriptor=end.detach())
+        with ends[0], ends[1]:
+            for one, number, end in zip((worker, other), numbers, ends, strict=True):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_AT_ONCE)
+                self._say(one, "sibling", number, file=end)
 
     def _become(self, number: int, channel: socket.socket) -> None:
         """Be a worker, in a new process; never returns."""
@@ -347,12 +348,16 @@ class Supervisor:
         finally:
             os._exit(status)
 
-    def _say(self, worker: _Worker, *words: object, descriptor: int | None = None) -> None:
+    def _say(
+        self, worker: _Worker, *words: object, file: Descriptor | socket.socket | None = None
+    ) -> None:
         channel = worker.channel
         assert channel is not None
-        channel.say(*words, descriptor=descriptor)
-        if channel.waiting:
-            self._watch_channel(worker)
+        try:
+            channel.say(*words, file=file)
+        finally:
+            if channel.waiting:
+                self._watch_channel(worker)
 
     def _watch_channel(self, worker: _Worker) -> None:
         channel = worker.channel
@@ -394,7 +399,8 @@ class Supervisor:
             elif what == "number":
                 self._say(worker, "numbers", [next(self._numbers)])
             elif what == "link":
-                self._pass_link(worker, more, found[1][0])
+                with Descriptor(found[1][0]) as link:
+                    self._pass_link(worker, more, link)
             elif what in ("reloaded", "failed"):
                 self._rereading.note(worker.number, more[0] if more else None)
         if channel.lost:
@@ -484,26 +490,25 @@ class Supervisor:
                     self._paused_until = time.monotonic() + 0.1
                     return
                 continue  # that one connection broke off
-            self._guard(self._pass, index, bound.config, sock)
+            with sock:
+                self._guard(self._pass, index, bound.config, sock)
 
     @property
     def _servers(self) -> list[_Worker]:
         """The workers that may be passed connections."""
         return [worker for worker in self._workers if worker.ready and worker.channel]
 
-    def _pass_link(self, worker: _Worker, words: list[Any], descriptor: int) -> None:
+    def _pass_link(self, worker: _Worker, words: list[Any], link: Descriptor) -> None:
         """Pass a link of the mesh to the first worker."""
         first = self._workers[0]
-        if worker is first or not first.ready:
-            os.close(descriptor)
-            return
-        first.open[self._bound[words[0]].config.name] += 1
-        self._say(first, "link", *words, descriptor=descriptor)
+        if worker is not first and first.ready:
+            name = self._bound[words[0]].config.name
+            self._say(first, "link", *words, file=link)
+            first.open[name] += 1
 
     def _pass(self, index: int, listener: ListenerConfig, sock: socket.socket) -> None:
         workers, name = self._servers, listener.name
         if not workers:
-            sock.close()
             return
         config, own = self._settings.config, self._limits.get(name)
         most = config.limits.max_connections
@@ -517,8 +522,8 @@ class Supervisor:
         elif sum(worker.open.values()) >= raise_descriptors(config.limits):
             refused = "no descriptors are left"
         number = 0 if refused else next(self._numbers)
+        self._say(worker, "connection", index, number, refused, file=sock)
         worker.open[name] += 1
-        self._say(worker, "connection", index, number, refused, descriptor=sock.detach())
 
     # Reload
 
@@ -534,9 +539,10 @@ class Supervisor:
         workers = [worker for worker in self._workers if worker.channel is not None]
         for worker in workers:
             descriptor = os.memfd_create("settings")
-            os.write(descriptor, packed)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            self._say(worker, "settings", descriptor=descriptor)
+            with Descriptor(descriptor) as file:
+                os.write(descriptor, packed)
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                self._say(worker, "settings", file=file)
         return {worker.number for worker in workers}
 
     def _end_reload(self, error: str) -> None:

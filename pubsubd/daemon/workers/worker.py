@@ -357,7 +357,8 @@ class Worker:
         passage = Passage(peer)
         open_connection(server, ours, peer.label, passage.make)
         words = states.index(peer.listener), peer.number, peer.label, peer.identity
-        self._channel.say("link", *words, descriptor=theirs.detach())
+        with theirs:
+            self._channel.say("link", *words, file=theirs)
         server.broker.peers.pop(peer.number, None)  # it is among those of the first worker
         peer.number = 0
         server.broker.access.trust(peer)
