@@ -181,7 +181,7 @@ class Load:
         return [
             *(f"{one.name} is not connected" for one in residents if not one.up),
             *(
-                f"{one.name} is not answered"
+                f"{one.name} is not answered; it was lost the last time: {one.broke}"
                 for name, one in self._publishers.items()
                 if one.up and one.done <= due[name]
             ),

@@ -107,11 +107,13 @@ class Resident:
 
     Attributes:
         up: whether it is there.
+        broke: why it was lost the last time.
     """
 
     def __init__(self, name: str, address: Address, kind: str, lose: Callable[[str], None]) -> None:
         self.name, self._address, self._kind, self._lose = name, address, kind, lose
         self.up = False
+        self.broke = "never lost"
 
     async def run(self) -> None:
         """Be there, for ever."""
@@ -121,6 +123,7 @@ class Resident:
                 async with opened(self._address, self._kind) as wire:
                     await self._serve(wire)
             except LostError as error:
+                self.broke = str(error)
                 if self.up:
                     self._lose(f"{self.name}: {error}")
                 self.up = False

@@ -55,6 +55,7 @@ _UNCOUNTED = tuple(
 _BETWEEN = ("pubsubd.siblings.", "pubsubd.daemon.workers.")  # workers
 _TOWNS = 3  # daemons to which it is done at once; they take a third of a core each
 _WARM = 3.0  # seconds until all that stays has been allocated
+_RESTED = 2.0  # seconds for which it has to stay as it is
 _CALLERS = 3  # kinds of visits at a time that lead to a function
 _LEAVING = ("line leave_in_steps", "hub leave_in_steps")
 _TOGETHER = 5  # kinds of visits that are watched at a time in a short run
@@ -264,13 +265,14 @@ class _Run:
 
     def _settled(self) -> State:
         """Return what the daemon looks like once that stays the same."""
-        last = self._town.state()
-        for _ in range(100):
+        last, since = self._town.state(), time.monotonic()
+        for _ in range(150):
             time.sleep(0.1)
             now = self._town.state()
-            if now == last and now.connections == self._staying and now.links == ("n1", "n2"):
+            if now != last or now.connections != self._staying or now.links != ("n1", "n2"):
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > _RESTED:
                 return now
-            last = now
         raise SoakError(f"it does not come to rest: {last}")
 
     @property
@@ -324,7 +326,7 @@ class _Run:
                 waits.update(victim.tell("waits", process=process, patience=5.0))
         except (OSError, ValueError):
             return []
-        return sorted(text for text in waits if text.startswith("tasks."))
+        return sorted(text for text in waits if text.startswith("transport."))
 
     def _throw(self, name: str, functions: _Functions, patience: float) -> tuple[int, list[str]]:
         """Throw an exception in a function; return how often it has raised, and what is wrong."""
