@@ -30,6 +30,8 @@ class Attack:
         crowd: whether it is also done by 100 connections at once.
         each: bytes that each of its connections may take by the documented limits.
         table: bytes that what it fills may take by the documented limits.
+        delay: milliseconds more that others may wait, by the documented limits or because what
+            they say themselves takes so long.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Attack:
     crowd: bool
     each: int
     table: int
+    delay: float = 0.0
 
 
 ATTACKS: dict[str, Attack] = {}
@@ -53,13 +56,14 @@ def attack(
     crowd: bool = False,
     each: int = 0,
     table: int = 0,
+    delay: float = 0.0,
 ) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
     """Make a function an attack; the first line of its docstring says what it does."""
 
     def add(run: Callable[[Stage], None]) -> Callable[[Stage], None]:
         text = (run.__doc__ or "").partition("\n")[0].rstrip(".")
         assert name not in ATTACKS
-        ATTACKS[name] = Attack(name, text, run, frozenset(on), daemon, crowd, each, table)
+        ATTACKS[name] = Attack(name, text, run, frozenset(on), daemon, crowd, each, table, delay)
         return run
 
     return add

@@ -1,4 +1,6 @@
-"""What hostile clients may make a daemon keep, in bytes, by its documented limits.
+"""What hostile clients may make a daemon keep, in bytes, and others wait, in milliseconds.
+
+By its documented limits, or where those who wait cause so much themselves.
 
 Whatever no page gives a figure for is not here: it has to do with the 64 MiB that each attack has.
 """
@@ -39,6 +41,14 @@ HELD = 64 * MIB
 """Messages to actors that wait for earlier ones."""
 ACTORS = 200_000 * KIB
 """All actors of other daemons, besides what they tell about themselves."""
+
+# Milliseconds.
+STALL = 250
+"""``stall_timeout``: publishers wait so long for a consumer that takes nothing."""
+SEND = 0.02
+"""One message to one of many receivers."""
+END = 0.01
+"""The loop is told that a connection has ended: of all that end at once before anything else."""
 
 # Without a figure.
 ACTOR = 0

@@ -7,7 +7,7 @@ import socket
 from soaklib.wires import KIB, MIB, Address, frame
 
 from .attack import attack
-from .bounds import PAYLOAD, PENDING
+from .bounds import PAYLOAD, PENDING, SEND, STALL
 from .parts import READ, repeated
 from .stage import Stage
 
@@ -66,7 +66,7 @@ def backlogs(stage: Stage) -> None:
     stage.flood(stage.line, [said])
 
 
-@attack("listeners-in", "stall_budget", "max_pending", table=20 * PENDING)
+@attack("listeners-in", "stall_budget", "max_pending", table=20 * PENDING, delay=STALL)
 def listeners_in(stage: Stage) -> None:
     """Receives what others publish, with 20 full backlogs, and reads a little now and then."""
     socks = []
@@ -88,7 +88,7 @@ def listeners_in(stage: Stage) -> None:
     stage.flood(stage.line, [said])
 
 
-@attack("stalled-in", "stall_timeout", "max_pending", table=20 * PENDING)
+@attack("stalled-in", "stall_timeout", "max_pending", table=20 * PENDING, delay=STALL)
 def stalled_in(stage: Stage) -> None:
     """Receives what others publish, and never reads, on ever new connections."""
     for number in range(20):
@@ -98,7 +98,7 @@ def stalled_in(stage: Stage) -> None:
     stage.flood(stage.line, [said])
 
 
-@attack("receive-all-1000")
+@attack("receive-all-1000", delay=2 * 1_000 * SEND)  # what both probes say
 def receive_all(stage: Stage) -> None:
     """Receives what others publish, on 1,000 connections that read."""
     stage.crowd(1_000, stage.line, lambda _: "sub ψ\n".encode())

@@ -8,7 +8,7 @@ import time
 from soaklib.wires import Address, reset
 
 from .attack import attack
-from .bounds import HANDSHAKE
+from .bounds import END, HANDSHAKE
 from .stage import Stage
 
 _HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # how a handshake begins
@@ -59,7 +59,7 @@ def resets_hub(stage: Stage) -> None:
     _storm(stage, stage.place.hub, said, abruptly=True)
 
 
-@attack("idle-5000", "max_connections")
+@attack("idle-5000", "max_connections", delay=2 * 5_000 * END)
 def idle(stage: Stage) -> None:
     """Holds 5,000 connections to each port, all of which leave at once."""
     address: Address

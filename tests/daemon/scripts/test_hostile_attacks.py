@@ -217,6 +217,28 @@ def test_many_at_once_may_keep_others_waiting_for_longer() -> None:
     assert hostile.judge(ATTACK, 100, seen(waits=worse), timed=True)[1] == ["line waited 260 ms"]
 
 
+def test_what_has_its_reasons_may_take_longer() -> None:
+    for more in ({"delay": 100.0}, {"daemon": "mesh many-workers", "delay": 80.0}):
+        assert (
+            hostile.judge(dataclasses.replace(ATTACK, **more), 1, seen(waits=SLOW), timed=True)[1]
+            == []
+        )
+    assert (
+        hostile.judge(dataclasses.replace(ATTACK, delay=60.0), 1, seen(waits=SLOW), timed=True)[1]
+        != []
+    )
+
+
+def test_a_short_attack_may_delay_others_for_as_much_time_as_a_long_one() -> None:
+    waits = {"line": Waits([0.4] * 350 + [45.0] * 3), "hub": Waits([0.4] * 400)}
+    assert hostile.judge(ATTACK, 1, seen(waits=waits), timed=True, seconds=1.0)[1] == []
+    (fault,) = hostile.judge(ATTACK, 1, seen(waits=waits), timed=True)[1]
+    assert fault.startswith("p99 of line")
+    waits["line"].took += [45.0] * 5
+    (fault,) = hostile.judge(ATTACK, 1, seen(waits=waits), timed=True, seconds=1.0)[1]
+    assert fault.startswith("p90 of line")
+
+
 def test_the_slowest_class_of_lag_is_that_which_has_grown() -> None:
     before = {"0.001": 5.0, "0.005": 7.0, "+Inf": 7.0}
     assert hostile.slowest_step(before, {"0.001": 9.0, "0.005": 12.0, "+Inf": 12.0}) == "0.005"
