@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, cycle, repeat
 
 from soaklib.wires import MIB, frame
@@ -420,18 +420,26 @@ def letters_come_and_go(stage: Stage) -> None:
 @attack("letters-sync", "letter", daemon="mesh", table=CACHES + BATCH)
 def letters_sync(stage: Stage) -> None:
     """Asks for all actors, of which 5,000 come, over and over."""
-    stage.crowd(50, stage.hub, _hundred_actors)
+    stage.crowd(50, stage.hub, hundred_actors)
     _letters(stage, lambda _: [b"sync\n"] * 1_000)
 
 
 @attack("letters-send", "letter", daemon="mesh", table=CACHES + BATCH)
 def letters_send(stage: Stage) -> None:
     """Sends to actors that are not there, and wants to be told."""
+    send_to(stage, [b"x/nobody"])
+
+
+def send_to(stage: Stage, actors: Sequence[bytes]) -> None:
+    """Send to actors in turn, and want to be told."""
     body = _DELIVERY % b'"x"'
 
     def making(number: int) -> list[bytes]:
         numbers = range(500 * number, 500 * number + 500)
-        return [b"send 1 %d %d 0 ask x/nobody\n%b" % (one, one, body) for one in numbers]
+        return [
+            b"send 1 %d %d 0 ask %b\n%b" % (one, one, actors[one % len(actors)], body)
+            for one in numbers
+        ]
 
     _letters(stage, making)
 
@@ -454,7 +462,7 @@ def letters_held(stage: Stage) -> None:
 @attack("letters-broadcast", "letter", daemon="mesh", table=CACHES + BATCH + 50 * HUB_PENDING)
 def letters_broadcast(stage: Stage) -> None:
     """Broadcasts to 5,000 actors, who read nothing."""
-    stage.crowd(50, stage.hub, _hundred_actors)
+    stage.crowd(50, stage.hub, hundred_actors)
     text = b'broadcast 1\n{"capability":null,"delivery":%b}' % (_DELIVERY % b"1")
     _letters(stage, lambda _: [text] * 100)
 
@@ -476,7 +484,7 @@ def letters_nonsense(stage: Stage) -> None:
     _letters(stage, lambda _: bad)
 
 
-def _hundred_actors(number: int) -> bytes:
+def hundred_actors(number: int) -> bytes:
     """Return the registrations of 99 actors by one connection, which may say 100 things."""
     return b"".join(
         b'{"type":"hub:register","payload":{"actorAddress":"x/%d-%d"}}\n' % (number, one)

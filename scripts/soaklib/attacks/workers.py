@@ -13,9 +13,20 @@ from itertools import count
 
 from soaklib.wires import KIB, MIB, Address, frame, reset
 
+from . import mesh
 from .actors import lines
 from .attack import attack
-from .bounds import ACTOR, CACHES, HUB_PENDING, PAYLOAD, PENDING, SUBSTRING
+from .bounds import (
+    ACTOR,
+    ACTORS,
+    BATCH,
+    CACHES,
+    DETAILS,
+    HUB_PENDING,
+    PAYLOAD,
+    PENDING,
+    SUBSTRING,
+)
 from .parts import packed, repeated
 from .stage import PING, Stage
 
@@ -153,6 +164,29 @@ def same_actor(stage: Stage) -> None:
     """Registers one actor at all workers at once, on ever new connections."""
     register = b'{"type":"hub:register","payload":{"actorAddress":"w/one","capabilities":["c"]}}'
     stage.flood(stage.hub, [lines([register, PING])], once=True, count=max(4, stage.count))
+
+
+@attack(
+    "workers-letters-claims",
+    "letter",
+    daemon="mesh workers",
+    table=2 * (DETAILS + ACTORS) + _LINK,
+)
+def letters_claims(stage: Stage) -> None:
+    """Tells of ever new actors of another daemon, which all workers are told of."""
+    mesh.letters_claims(stage)
+
+
+@attack(
+    "workers-letters-send",
+    "letter",
+    daemon="mesh workers",
+    table=CACHES + BATCH + 50 * HUB_PENDING + _LINK,
+)
+def letters_send(stage: Stage) -> None:
+    """Sends from another daemon to actors of all workers, who read nothing, and wants answers."""
+    stage.crowd(50, stage.hub, mesh.hundred_actors)
+    mesh.send_to(stage, [b"x/%d-%d" % (number, one) for number in range(50) for one in range(9)])
 
 
 @attack("workers-resets", "max_connections", daemon="workers")
