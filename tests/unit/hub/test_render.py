@@ -310,7 +310,8 @@ class Counting:
 
 def test_a_hundred_receivers_cost_one_rendering() -> None:
     framing = Counting()
-    batch = Batch(read_chunk(chunk_of(*[("n", b"x" * 128)] * 200), EVE, False), NOW)
+    sizes = range(200)
+    batch = Batch(read_chunk(chunk_of(*[("n", b"x" * size) for size in sizes]), EVE, False), NOW)
     for number in range(100):
         frames = batch.hub(framing, True, b"@(browser/user%02d)" % number)
         assert frames.count(b"@(browser/user%02d)" % number) == 200
