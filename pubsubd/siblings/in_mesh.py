@@ -236,8 +236,11 @@ class FirstActors(MeshActors):
 
     def _line(self, node: str, key: str) -> bytes:
         since, details = self._directory.claims(node).get(key), None
-        if since is not None and self._registrar is not None:
-            details = self._registrar.describe(key, node)
+        try:
+            if since is not None and self._registrar is not None:
+                details = self._registrar.describe(key, node)
+        except Exception as error:  # noqa: BLE001  (only that actor is not found at other workers)
+            self._siblings.broker.faults.note(error, "siblings")
         if since is None or details is None:
             return b"- %b %b\n" % (node.encode(), key.encode())
         return b"+ %b %d %b %b\n" % (node.encode(), since, key.encode(), details)
@@ -245,10 +248,10 @@ class FirstActors(MeshActors):
     def _tell(self) -> None:
         """Tell what has changed, as much as goes at once."""
         if self._looked:
-            self._looked = False
             if (told := self._describe_nodes()) != self._told:
                 self._told = told
                 self._siblings.tell(MESH, told)
+            self._looked = False
         lines: list[bytes] = []
         size = 0
         while self._changed and size < PART:

@@ -200,6 +200,30 @@ def test_a_new_worker_is_told_of_all_actors_of_all_daemons(mesh: tuple[Web, Crew
     assert found(crew[1], "eve") == {"x/ann": "a", "x/cid": "b"}
 
 
+def test_a_fault_about_one_actor_hides_that_one_alone(
+    mesh: tuple[Web, Crew, Wing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _web, crew, far = mesh
+    federation = crew[0].hub.federation
+    describe = federation.describe
+
+    def fail(key: str, node: str | None = None) -> bytes | None:
+        if key == "x/two":
+            raise RuntimeError
+        return describe(key, node)
+
+    monkeypatch.setattr(federation, "describe", fail)
+    for name in ("one", "two", "six"):
+        far.say("cid", register(name))
+    crew.run()
+    assert found(crew[1], "bob") == EVERYWHERE | {"x/one": "b", "x/six": "b"}
+    assert crew[0].broker.faults.counts.total() == 1
+    monkeypatch.undo()
+    far.say("cid", register("two", metadata={"n": 1}))
+    crew.run()
+    assert found(crew[1], "bob").keys() == found(crew[0], "ann").keys()
+
+
 def test_a_daemon_that_dies_takes_its_actors_with_it_at_all_workers(
     mesh: tuple[Web, Crew, Wing],
 ) -> None:
