@@ -380,7 +380,7 @@ class Connection(Output):
                 crowd.spoken = awake
             took = asleep - awake
             if self._heavy or took > _HEAVY:
-                self._heavy = self._weigh(asleep, cpu, more)
+                self._heavy = self._weigh(asleep, took, cpu, more)
             if more or server.pressed:
                 await self._go_on(more)
             if peer.ending is not None:
@@ -415,14 +415,17 @@ class Connection(Output):
         peer.messages_in += counters.messages_in - messages
         return more
 
-    def _weigh(self, now: float, cpu: float, more: bool) -> float:
+    def _weigh(self, now: float, took: float, cpu: float, more: bool) -> float:
         """Return what the next turn is likely to cost, if that is much, by the last few.
 
         It may have been somebody else who had the processor meanwhile. So after a turn that seems
         to have taken long, the processor's time is looked at for a while, which costs too much to
-        be asked for at each read.
+        be asked for at each read. Of the first such turn is known what it has taken at least.
         """
-        took = thread_time() - cpu if cpu else 0.0
+        if cpu:
+            took = thread_time() - cpu
+        else:
+            took = max(0.0, took - self._server.without()) if took > LONG_TURN else 0.0
         if not cpu or took > _HEAVY / 2:
             self._watched = now + _WATCHED
         if took > LONG_TURN:
@@ -507,7 +510,7 @@ class Connection(Output):
             more = self._receive(b"")
             asleep = perf_counter()
             if self._heavy or asleep - awake > _HEAVY:
-                self._heavy = self._weigh(asleep, cpu, more)
+                self._heavy = self._weigh(asleep, asleep - awake, cpu, more)
             if not (more or server.pressed):
                 return
 

@@ -22,6 +22,7 @@ from pubsubd.routing.outbox import Hold
 from pubsubd.transport.checker import Checker
 from pubsubd.transport.crowd import Crowd
 from pubsubd.transport.lane import Lane
+from pubsubd.transport.processor import Delay
 from pubsubd.transport.tasks import Tasks, guarded
 
 log = logging.getLogger("pubsubd")
@@ -97,6 +98,7 @@ class Server:
         draining: whether the daemon is ending; then ``drain_deadline`` is the trio time by
             which that has to be done.
         siblings: the connections to other workers of this daemon.
+        without: returns the seconds without a processor since the last sweep, or for longer.
         behind: returns what has to come before much more is caused for these; None for nothing.
         statistics: calls what it is given with the statistics of the daemon, now or later.
         on_close: called when a connection has ended.
@@ -133,6 +135,8 @@ class Server:
         self.draining = False
         self.drain_deadline = float("inf")
         self.siblings: set[Member] = set()
+        self._delay = Delay()
+        self.without = self._delay.since
         self.behind: Callable[[], Hold | None] = lambda: None
         self.on_close: Callable[[], None] = lambda: None
         self.on_event: Callable[[dict[str, object]], None] = lambda _event: None
@@ -196,6 +200,7 @@ class Server:
         Others have their turns in between: many connections that end at once are much work.
         """
         self.now = trio.current_time()
+        self._delay.note()
         for number, connection in enumerate(list(self.connections)):
             if connection in self.connections:
                 try:

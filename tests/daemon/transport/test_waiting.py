@@ -6,13 +6,16 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from time import thread_time
 
+import pytest
 import trio
 
-from pubsubd.protocol.limits import Limits
+from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, Limits
 from pubsubd.routing.outbox import Hold
-from pubsubd.transport.connection import open_connection
+from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.processor import Delay
 from pubsubd.transport.server import Server
 
 PING = b"pub //pubsubd/ping 1 x\n"
@@ -77,3 +80,41 @@ class Other:
 
     def check(self) -> None:
         """Do nothing."""
+
+
+async def test_a_long_turn_after_many_short_ones_is_followed_by_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused = []
+
+    async def pause(_connection: Connection, seconds: float) -> None:
+        paused.append(seconds)
+        await trio.lowlevel.checkpoint()
+
+    def work(_peer: object, data: bytes) -> bytes:
+        until = thread_time() + 1.5 * LONG_TURN
+        while thread_time() < until:
+            pass
+        return data
+
+    monkeypatch.setattr(Connection, "pause", pause)
+    async with connected() as (server, client):
+        server.without = lambda: 0.0  # in the long turn, as this machine may be busy
+        server.broker.requests[b"//pubsubd/work"] = work
+        for _ in range(20):
+            await client.send(PING)
+            assert await client.recv(100) == PING
+        paused.clear()
+        for said in (PING.replace(b"ping", b"work"), PING):
+            await client.send(said)
+            assert await client.recv(100) == said
+    assert paused
+    assert all(0 < seconds <= MAX_PAUSE for seconds in paused)
+
+
+def test_the_time_without_a_processor_only_grows() -> None:
+    delay = Delay()
+    first = delay.since()
+    assert 0 <= first <= delay.since()
+    delay.note()
+    assert delay.since() >= 0
