@@ -249,18 +249,22 @@ class FirstActors(MeshActors):
         """Tell what has changed, as much as goes at once."""
         if self._looked:
             if (told := self._describe_nodes()) != self._told:
-                self._told = told
                 self._siblings.tell(MESH, told)
+                self._told = told
             self._looked = False
         lines: list[bytes] = []
         size = 0
-        while self._changed and size < PART:
-            node, key = next(iter(self._changed))
-            del self._changed[node, key]
+        told_of = []
+        for node, key in self._changed:
             lines.append(self._line(node, key))
+            told_of.append((node, key))
             size += len(lines[-1])
+            if size >= PART:
+                break
         if lines:
             self._siblings.tell(FAR, b"".join(lines))
+        for one in told_of:
+            del self._changed[one]
         if self._changed:
             self._siblings.woken()
 

@@ -2,6 +2,9 @@
 
 They are read and checked in a process of its own: a disk may be slow, and files large.
 
+Each step is taken by :meth:`Rereading.look`, which is called again and again, and what it rests on
+changes last: so a step that has failed is taken again, up to the deadline.
+
 Invariant: ``_process`` is that process while it lives, and else 0.
 """
 
@@ -36,6 +39,8 @@ class Rereading:
 
     Attributes:
         under_way: whether there is one now.
+        answers: number of a worker -> what has failed there, or nothing, of those that have put the
+            settings into force, or have been asked to.
     """
 
     def __init__(
@@ -49,7 +54,8 @@ class Rereading:
         self.under_way = False
         self._process, self._pipe, self._read = 0, -1, b""
         self._deadline = 0.0
-        self._asked: set[int] = set()  # workers that put settings into force
+        self._asked: set[int] | None = None  # workers that put settings into force
+        self.answers: dict[int, str | None] = {}
 
     def begin(self, settings: Settings, bound: Sequence[BoundSocket]) -> None:
         """Read the settings again; ``bound`` are the sockets that they are checked with."""
@@ -61,6 +67,7 @@ class Rereading:
         os.set_blocking(ours, False)
         self.under_way, self._deadline = True, time.monotonic() + READ_TIMEOUT
         self._process, self._pipe, self._read = pid, ours, b""
+        self._asked = None
         self._selector.register(ours, selectors.EVENT_READ, self._take)
 
     def _take(self, pipe: Any) -> None:
@@ -69,6 +76,29 @@ class Rereading:
         if data:
             return
         self._stop_reading()
+
+    def look(self, now: float) -> None:
+        """Go on, if something has come; give up what has taken too long."""
+        if not self.under_way:
+            return
+        if now > self._deadline:
+            self._stop_reading()
+            self._end("the files have not been read, or put into force, in time")
+        elif self._process:
+            return
+        elif self._asked is None:
+            self._go_on()
+        else:
+            answers = {one: self.answers[one] for one in self._asked if one in self.answers}
+            for number, error in answers.items():
+                if error is not None:
+                    self._end(f"worker {number}: {error}")
+                    return
+            if len(answers) == len(self._asked):
+                self._end("")
+
+    def _go_on(self) -> None:
+        """Let settings that have been read be put into force."""
         try:
             settings, error, texts = pickle.loads(self._read)
         except Exception:  # noqa: BLE001  (it was killed, and has written nothing)
@@ -76,36 +106,20 @@ class Rereading:
         if settings is None:
             self._end(error)
         else:
-            self._asked = self._deliver(settings, texts)
-            if not self._asked:  # those that are started again begin with what holds now
+            self.answers.clear()
+            asked = self._deliver(settings, texts)
+            if not asked:  # those that are started again begin with what holds now
                 self._end("")
-
-    def note(self, number: int, error: str | None) -> None:
-        """Take note that a worker has put settings into force, or of why it has not."""
-        if number not in self._asked:
-            return
-        self._asked.discard(number)
-        if error is not None:
-            self._end(f"worker {number}: {error}")
-        elif not self._asked:
-            self._end("")
-
-    def look(self, now: float) -> None:
-        """Give up what has taken too long."""
-        if self.under_way and now > self._deadline:
-            self._stop_reading()
-            self._end("the files have not been read, or put into force, in time")
+            self._asked = asked
 
     def stop(self) -> None:
         """Give it up: the daemon ends."""
         self._stop_reading()
         self.under_way = False
-        self._asked.clear()
 
     def _end(self, error: str) -> None:
-        self.under_way = False
-        self._asked.clear()
         self._ended(error)
+        self.under_way = False
 
     def _stop_reading(self) -> None:
         """End the process that reads settings, if it has not ended."""

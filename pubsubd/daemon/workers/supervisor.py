@@ -184,30 +184,38 @@ class Supervisor:
             sock.recv(1024)
 
     def _obey_signals(self) -> None:
-        signals, self._signals = self._signals, []
-        for number in signals:
-            if number == signal.SIGHUP:
+        while self._signals:
+            if self._signals[0] == signal.SIGHUP:
                 self._reload_wanted = True
-            elif self._ending and time.monotonic() < self._ended_at + TWICE:
-                continue
-            elif self._ending:
-                raise AbortedError("ended by a second signal; what had not been delivered is lost")
-            else:
+            elif not self._ending:
                 self._end()
+            elif time.monotonic() >= self._ended_at + TWICE:
+                raise AbortedError("ended by a second signal; what had not been delivered is lost")
+            del self._signals[0]
 
     # The loop
 
     def _loop(self) -> None:
         while True:
-            self._obey_signals()
-            if self._ending and not any(worker.alive for worker in self._workers):
-                return
-            for key, events in self._selector.select(self._wait()):
-                if events & selectors.EVENT_READ:
-                    self._guard(self._read_from, key)
-                if events & selectors.EVENT_WRITE:
-                    self._guard(self._send_more, key.fileobj)
-            self._guard(self._tick)
+            try:
+                if self._ending and not any(worker.alive for worker in self._workers):
+                    return
+                self._turn()
+            except (FailedError, AbortedError):
+                raise
+            except Exception as error:
+                if not self._serving:
+                    raise
+                self._faults.note(error, "supervisor")
+
+    def _turn(self) -> None:
+        self._obey_signals()
+        for key, events in self._selector.select(self._wait()):
+            if events & selectors.EVENT_READ:
+                self._guard(self._read_from, key)
+            if events & selectors.EVENT_WRITE:
+                self._guard(self._send_more, key.fileobj)
+        self._guard(self._tick)
 
     def _guard(self, call: Callable[..., None], *arguments: object) -> None:
         """Do something; if it fails, all that goes on does so without it."""
@@ -240,18 +248,22 @@ class Supervisor:
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.heard = now
         for pair in [one for one in self._unlinked if now >= self._link_at.get(one, 0.0)]:
-            self._unlinked.discard(pair)
             self._link_at[pair] = now + _TICK
             if all(self._workers[one].ready for one in pair) and not self._ending:
                 log.error("event=link-lost workers=%d,%d", *pair)
                 self._link(*(self._workers[one] for one in pair))
+            self._unlinked.discard(pair)
         if now - self._told_at >= min(_STATUS, (self._notifier.watchdog or _STATUS) / 3):
             self._tell(now)
         able = self._serving and not self._ending
         if self._reload_wanted and able and not self._rereading.under_way:
             self._reload_wanted = False
             self._notifier.reloading()
-            self._rereading.begin(self._settings, self._bound)
+            try:
+                self._rereading.begin(self._settings, self._bound)
+            except Exception as error:
+                self._end_reload(f"it cannot be begun: {error!r:.200}")
+                raise
         self._rereading.look(now)
         self._look_at_listeners(now)
 
@@ -402,7 +414,7 @@ class Supervisor:
                 with Descriptor(found[1][0]) as link:
                     self._pass_link(worker, more, link)
             elif what in ("reloaded", "failed"):
-                self._rereading.note(worker.number, more[0] if more else None)
+                self._rereading.answers[worker.number] = more[0] if more else None
         if channel.lost:
             self._selector.unregister(channel.sock)
             channel.close()
@@ -433,7 +445,7 @@ class Supervisor:
         lost, worker.open = sum(worker.open.values()), Counter()
         if self._ending:
             return
-        self._rereading.note(worker.number, None)  # it will start with what holds now
+        self._rereading.answers[worker.number] = None  # it will start with what holds now
         how = _how(code)
         if not self._serving:
             raise FailedError(f"worker {worker.number} has ended, {how}, before it served")

@@ -403,17 +403,17 @@ class Worker:
     async def _tell_closed(self) -> None:
         """Tell the supervisor how many connections have ended."""
         while True:
-            await self._changed.wait()
             self._changed = trio.Event()
             for state in {one.state for one in self._listeners}:
                 name = state.name
                 ended = self._taken[name] - state.connections
                 if ended != self._told[name]:
-                    self._channel.say("closed", name, ended - self._told[name])
-                    self._told[name] = ended
+                    more, self._told[name] = ended - self._told[name], ended
+                    self._channel.say("closed", name, more)
             while self._channel.waiting:
                 await trio.lowlevel.wait_writable(self._channel.sock)
                 self._channel.send_more()
+            await self._changed.wait()
 
     # The place
 
@@ -428,7 +428,7 @@ class Worker:
         """Serve what the supervisor accepts."""
         self._listeners = all_listeners
         with listeners:
-            await self._tell_closed()
+            await server.tasks.keep("closed connections", self._tell_closed)
         for listener in all_listeners:
             listener.bound.listener.close()
         closed.set()
