@@ -29,7 +29,8 @@ def wrong(seen: Round, fired: int, links: int = 0, *, told: bool = False) -> lis
     lost = cost(seen, links)
     if lost > _MOST * fired:
         found.append(f"{lost} connections were lost: {seen.lost[:4]}")
-    if not lost or not fired:  # who waits for one that was lost waits in vain
+    # Who waits for one that was lost, or for a message that was, waits in vain.
+    if not fired or not (lost or (told and len(seen.wrong) <= _MOST)):
         found += seen.wrong
     found += seen.stuck
     found += [f"no new connection at {door}" for door in seen.shut]
