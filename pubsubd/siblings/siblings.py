@@ -101,6 +101,7 @@ class Siblings:
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
         self._mark = 0  # the last one that was sent
+        self._late = 0  # the last one that some sibling has taken too long for, until it comes back
         self._next: Hold | None = None  # what waits for the next one
         self._dirty = False  # whether something was sent after the last one
         self._introducing: dict[Sibling, Iterator[bytes]] = {}
@@ -241,8 +242,11 @@ class Siblings:
     def behind(self) -> Hold | None:
         """Return what has to come before much more is caused for siblings; None for nothing.
 
-        They work off what they are sent while the next of it is made here, for :data:`AHEAD`.
+        They work off what they are sent while the next of it is made here, for :data:`AHEAD`. One
+        that is stuck is not waited for again until it goes on.
         """
+        if self._late:
+            return None
         if self._dirty and self._next is None:
             self._next = Hold()
             self.woken()
@@ -252,6 +256,8 @@ class Siblings:
     def note_marked(self) -> None:
         """Take note that a mark has come back, or that one sibling fewer has to be waited for."""
         least = min((one.marked for one in self.others.values()), default=self._mark)
+        if least >= self._late:
+            self._late = 0
         while self._marks and next(iter(self._marks)) <= least:
             self._marks.popitem(last=False)[1][0].release()
 
@@ -293,7 +299,8 @@ class Siblings:
         """Let go what has waited for too long."""
         now = self.clock()
         while self._marks and next(iter(self._marks.values()))[1] <= now:
-            self._marks.popitem(last=False)[1][0].release()
+            self._late, (held, _) = self._marks.popitem(last=False)
+            held.release()
         self.questions.expire(now)
 
     # Everything else

@@ -433,3 +433,27 @@ def test_who_causes_much_waits_for_siblings_that_are_behind(two):
 def test_a_sibling_is_full_long_before_messages_for_it_are_lost(two):
     sibling, _ = two[0].links[1]
     assert sibling.full <= sibling.max_pending // 100
+
+
+def test_who_causes_much_waits_once_for_a_sibling_that_is_stuck(two):
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    siblings = two[0].siblings
+    two[0].say("ann", b"pub a 1 x\n")
+    siblings.behind()
+    siblings.act()
+    two.now += 2 * AHEAD
+    assert siblings.behind() is not None
+    two.now = siblings.due
+    siblings.expire()
+    for _ in range(3):  # it goes on being stuck
+        two[0].say("ann", b"pub a 1 x\n")
+        siblings.act()
+        two.now += 2 * AHEAD
+        assert siblings.behind() is None
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\n")
+    assert siblings.behind() is None
+    siblings.act()
+    two.now += 2 * AHEAD
+    assert siblings.behind() is not None
