@@ -30,7 +30,7 @@ class Crowd:
     def __init__(self) -> None:
         self.queued = 0
         self.spoken = float("-inf")
-        self._waiting: deque[trio.lowlevel.Task] = deque()
+        self._waiting: deque[trio.Event] = deque()
 
     async def wait(self, cost: float) -> None:
         """Wait for a pass that has room, which is never the present one.
@@ -38,24 +38,21 @@ class Crowd:
         Args:
             cost: seconds that the turn is likely to take.
         """
-        waits = self.queued and (self.queued + 1) * cost > SOON
-        if waits:
-            task = trio.lowlevel.current_task()
-            self._waiting.append(task)
-
-            def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-                self._waiting.remove(task)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abort)
+        turn = trio.Event() if self.queued and (self.queued + 1) * cost > SOON else None
+        if turn is not None:
+            self._waiting.append(turn)
         else:
             self.queued += 1
         try:
-            if not waits:
+            if turn is None:
                 await trio.lowlevel.checkpoint()
+            else:
+                await turn.wait()
         finally:
-            # Not by a function of ours, which may fail: then the next one would wait for ever.
-            if self._waiting:
-                trio.lowlevel.reschedule(self._waiting.popleft())
+            # By no function of ours, which may fail: then the next one would wait for ever.
+            if turn is not None and not turn.is_set():
+                self._waiting.remove(turn)
+            elif self._waiting:
+                self._waiting.popleft().set()
             else:
                 self.queued -= 1

@@ -50,7 +50,7 @@ class Lane(trio.abc.Instrument):
         self._spent = self._next = 0.0
         self._numbers = count()
         self._first = -1  # goes on in this pass, whatever others take of it
-        self._waiting: dict[int, tuple[trio.lowlevel.Task, float]] = {}
+        self._waiting: dict[int, tuple[trio.Event, float]] = {}
         # Heaps of their numbers and of those that wait no more.
         self._oldest: list[int] = []
         self._cheapest: list[tuple[float, int]] = []
@@ -92,12 +92,7 @@ class Lane(trio.abc.Instrument):
         if not self._running:
             await trio.lowlevel.checkpoint()
             return
-        number, task = next(self._numbers), trio.lowlevel.current_task()
-
-        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            del self._waiting[number]
-            return trio.lowlevel.Abort.SUCCEEDED
-
+        number = next(self._numbers)
         self.queued += 1
         try:
             # Others that were let on with it may have taken more than they were likely to.
@@ -105,13 +100,15 @@ class Lane(trio.abc.Instrument):
                 if self._idle is not None:
                     self._idle.set()
                     self._idle = None
-                self._waiting[number] = task, cost
+                turn = trio.Event()
+                self._waiting[number] = turn, cost
                 heappush(self._oldest, number)
                 heappush(self._cheapest, (cost, number))
-                await trio.lowlevel.wait_task_rescheduled(abort)
+                await turn.wait()
                 if number == self._first or self._clock() <= self.late:
                     return
         finally:
+            self._waiting.pop(number, None)
             self.queued -= 1
 
     async def wait_next(self, cost: float) -> None:
@@ -165,9 +162,9 @@ class Lane(trio.abc.Instrument):
 
     def _let_on(self, number: int) -> None:
         if number in self._waiting:
-            task, cost = self._waiting.pop(number)
+            turn, cost = self._waiting.pop(number)
             self._next += cost
-            trio.lowlevel.reschedule(task)
+            turn.set()
 
     def _forget(self) -> None:
         """Drop those that wait no more from the heaps, once they are the most of them."""

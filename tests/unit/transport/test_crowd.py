@@ -78,3 +78,21 @@ async def test_who_leaves_on_the_way_lets_the_next_one_go() -> None:
         await crowd.wait(SOON)
     assert scope.cancelled_caught
     assert crowd.queued == 0
+
+
+async def test_who_leaves_when_it_is_let_go_lets_the_next_one_go() -> None:
+    crowd, left = Crowd(), list[int]()
+
+    async def speak(number: int) -> None:
+        with scopes[number]:
+            await crowd.wait(SOON)
+            left.append(number)
+            if number == 0:  # it has let the second one go, which has not gone on yet
+                scopes[1].cancel()
+
+    scopes = [trio.CancelScope() for _ in range(4)]
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(speak, number)
+    assert set(left) >= {0, 2, 3}
+    assert crowd.queued == 0
