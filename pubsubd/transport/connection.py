@@ -129,7 +129,7 @@ class Connection(Output):
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._ended = False  # the peer has shut down its sending side
         self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
-        self._new = True  # no turn of it has ended before its work: until then they are short
+        self._new = True  # nobody knows what it is like: until then its turns are short
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
         self._watched = 0.0  # until when the processor's time is looked at
         self.heard = perf_counter()
@@ -436,7 +436,10 @@ class Connection(Output):
             return _BUSY
         # A quarter, as a cheap turn may meet a collection of garbage or a cache that is cleared.
         likely = self._heavy + (min(took, TURN) - self._heavy) / 4
-        return likely if likely > _HEAVY / 2 else 0.0
+        if likely > _HEAVY / 2:
+            return likely
+        self._new = False  # a turn of it that ends before its work says no more than of others
+        return 0.0
 
     async def pause(self, seconds: float) -> None:
         """Leave the processor to others for as long: the last turn has taken far too much of it."""

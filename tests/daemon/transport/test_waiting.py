@@ -11,7 +11,9 @@ from time import thread_time
 import pytest
 import trio
 
-from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, Limits
+from pubsubd.broker.peer import Peer
+from pubsubd.broker.turn import Steps
+from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, TURN, Limits
 from pubsubd.routing.outbox import Hold
 from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
@@ -118,3 +120,40 @@ def test_the_time_without_a_processor_only_grows() -> None:
     assert 0 <= first <= delay.since()
     delay.note()
     assert delay.since() >= 0
+
+
+async def test_who_has_said_little_does_not_wait_for_many_who_are_new() -> None:
+    others = 0
+
+    async def other(server: Server) -> None:
+        nonlocal others
+        while True:
+            await server.lane.wait(TURN / 5)
+            others += 1
+
+    def work(peer: Peer, data: bytes) -> Steps[bytes]:
+        until = thread_time() + TURN / 7
+        while thread_time() < until:
+            pass
+        server.broker.delivery.turn.end()  # there is more to do
+        yield
+        return data
+
+    async with connected() as (server, client), trio.open_nursery() as nursery:
+        server.broker.requests[b"//pubsubd/work"] = work
+        for _ in range(30):
+            await client.send(PING)
+            assert await client.recv(100) == PING
+        for _ in range(200):
+            nursery.start_soon(other, server)
+        while not others:
+            await trio.lowlevel.checkpoint()
+        said = PING.replace(b"ping", b"work")
+        for _ in range(2):  # from the first one on, the processor's time is looked at
+            await client.send(said)
+            assert await client.recv(100) == said
+        others = 0
+        await client.send(PING)
+        assert await client.recv(100) == PING
+        assert others < 100  # it would wait for all of them
+        nursery.cancel_scope.cancel()
