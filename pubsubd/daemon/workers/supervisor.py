@@ -249,7 +249,7 @@ class Supervisor:
                 worker.heard = now
         for pair in [one for one in self._unlinked if now >= self._link_at.get(one, 0.0)]:
             self._link_at[pair] = now + _TICK
-            if all(self._workers[one].ready for one in pair) and not self._ending:
+            if all(self._workers[one] in self._servers for one in pair) and not self._ending:
                 log.error("event=link-lost workers=%d,%d", *pair)
                 self._link(*(self._workers[one] for one in pair))
             self._unlinked.discard(pair)
