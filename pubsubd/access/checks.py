@@ -96,8 +96,7 @@ class Checks(Generic[Item]):
         if item not in queue:
             return False
         assert isinstance(queue, deque)
-        queue.remove(item)
-        self._took_from(item.address, queue)
+        self._take_from(item.address, queue, item)
         return True
 
     def take(self) -> Item | None:
@@ -109,8 +108,8 @@ class Checks(Generic[Item]):
             return None
         address = next(iter(turns))
         queue = self._waiting[address]
-        item = queue.popleft()
-        self._took_from(address, queue)
+        item = queue[0]
+        self._take_from(address, queue, item)
         turns.pop(address, None)
         self._running.add(address)
         return item
@@ -118,11 +117,13 @@ class Checks(Generic[Item]):
     def done(self, item: Item) -> None:
         """Take note that ``item`` runs no longer; may be told again."""
         address = item.address
+        suspect = self._suspect(address)  # first: if that fails, it still runs
         self._running.discard(address)
         if address in self._waiting:
-            self._turns[self._suspect(address)][address] = None
+            self._turns[suspect][address] = None
 
-    def _took_from(self, address: str, queue: deque[Item]) -> None:
+    def _take_from(self, address: str, queue: deque[Item], item: Item) -> None:
+        queue.remove(item)
         self.size -= 1
         if not queue:
             del self._waiting[address]

@@ -9,9 +9,9 @@ then. Then an exception is thrown in each of them, once, and each time this has 
 lives and serves every door; one connection at most was lost, or two where one receives what the
 other says; what all others hear is complete, and nothing comes twice; its tasks go on; and
 connections, subscriptions, actors, links and descriptors are what they were. At the end its memory
-is, too. The few functions by which it catches, and the clock of its loop, are left out and named. As
-most of the time is spent waiting, this is done to three such daemons at once, each with a mesh and
-clients of its own, which share the functions.
+is, too. The few functions by which it catches, and the clock of its loop, are left out and named.
+As most of the time is spent waiting, this is done to three such daemons at once, each with a mesh
+and clients of its own, which share the functions.
 """
 
 from __future__ import annotations

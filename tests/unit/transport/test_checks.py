@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
 
 import pytest
 import trio
@@ -141,6 +144,34 @@ def test_who_leaves_is_taken_out() -> None:
     assert queue.take() is second
     assert not queue.remove(second)
     assert queue.size == 0
+
+
+@pytest.mark.parametrize("failing", range(1, 30))
+def test_a_fault_at_any_call_lets_the_others_have_their_turns(failing: int) -> None:
+    queue, calls, running = Queue("c"), 0, list[Item]()
+
+    def profile(frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal calls
+        if event == "call" and frame.f_code.co_filename in (checks_module.__file__, __file__):
+            calls += 1
+            if calls == failing:
+                raise RuntimeError("on purpose")
+
+    items = [Item(address) for address in "aabcc"]
+    steps: list[Callable[[], object]] = [
+        *(partial(Checks.add, queue, item) for item in items),
+        partial(Checks.remove, queue, items[1]),
+    ]
+    for _ in range(3):
+        steps += [lambda: running.extend(filter(None, [queue.take()]))]
+        steps += [lambda: [queue.done(one) for one in running]] * 2  # it is told again
+    for step in steps:
+        sys.setprofile(profile)
+        with suppress(RuntimeError):
+            step()
+        sys.setprofile(None)
+    queue.run_all()
+    assert queue.take() is None
 
 
 @given(st.lists(st.sampled_from(["add a", "add b", "add c", "take", "done", "leave", "fail"])))
