@@ -82,7 +82,9 @@ class Channel:
             except OSError:
                 self.lost = True
             self._waiting.popleft()
-            _close(files)
+            if descriptor is not None:  # by no function of ours, which may fail
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
 
     def hear(self) -> tuple[list[Any], list[int]] | None:
         """Return the next message and its descriptors; None if there is none at present."""
