@@ -225,7 +225,7 @@ class HubProtocol(HubConnection):
         events = reader.receive(data)
         if len(events) == 1 and type(event := events[0]) is bytes:
             try:
-                if template.take_some(events, 1) or template.take(event):
+                if template.take(event):
                     self.again = False
                     return self.step is not None
             except Unfinished:  # and _work finds out what that means
@@ -300,7 +300,7 @@ class HubProtocol(HubConnection):
 
         None is removed if there are none, or the first one has to be carried out by itself.
         """
-        if self.template is None or self.again or self.lines:
+        if len(events) == 1 or self.template is None or self.again or self.lines:
             return 0
         count = self.template.take_some(events, most)
         for _ in range(count - 1):

@@ -34,6 +34,8 @@ ROOM = 4 * MIB
 STEP = 128
 """Messages that are read or rendered at once: a millisecond's work."""
 
+_KINDS = 256  # of messages around which the text is remembered, up to 5 KiB each
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -246,7 +248,7 @@ class Batch:
     ) -> list[tuple[bytes, bytes]]:
         # Hot path: scripts/bench hub-fan-100.
         halves = []
-        known: dict[tuple[bytes, str, str], tuple[bytes, bytes, bytes]] = {}
+        now = b"%d" % self._now
         name, type_, from_ = b"", "", ""
         sender = kind = end = b""
         for message, id_ in zip(messages, ids, strict=True):
@@ -256,22 +258,31 @@ class Batch:
                 or message.sender is not from_
                 or not end
             ):
-                name, type_, from_ = key = message.name, message.type, message.sender
-                if key not in known:
-                    known[key] = self._hub_parts(message, wrapped)
-                sender, kind, end = known[key]
+                name, type_, from_ = message.name, message.type, message.sender
+                sender, kind, before, behind = _AROUND[name, type_, from_, wrapped]
+                end = before + now + behind
             halves.append((b'{"id":"' + id_ + sender, kind + message.payload + end))
         return halves
 
-    def _hub_parts(self, message: Message, wrapped: bool) -> tuple[bytes, bytes, bytes]:
-        """Return what is around the id, the receiver and the payload of such messages."""
-        return (
-            b'","from":%b,"to":"' % _encode(dress(message.sender, wrapped)),
-            b'","type":%b,"payload":' % _encode(message.type),
-            b',"pattern":"tell","correlationId":null,"timestamp":%d,"metadata":{"topic":%b,'
-            b'"publication":true,"forwarded":true,"via":"%b"},"ttl":null,"signature":null}'
-            % (self._now, _encode(message.name.decode()), dress(HUB, wrapped).encode()),
+
+class _Around(dict[tuple[bytes, str, str, bool], tuple[bytes, bytes, bytes, bytes]]):
+    """What is around id, receiver, payload and time, by name, type, sender and ``wrapped``."""
+
+    def __missing__(self, key: tuple[bytes, str, str, bool]) -> tuple[bytes, bytes, bytes, bytes]:
+        if len(self) >= _KINDS:
+            self.clear()
+        name, kind, sender, wrapped = key
+        self[key] = around = (
+            b'","from":%b,"to":"' % _encode(dress(sender, wrapped)),
+            b'","type":%b,"payload":' % _encode(kind),
+            b',"pattern":"tell","correlationId":null,"timestamp":',
+            b',"metadata":{"topic":%b,"publication":true,"forwarded":true,"via":"%b"},"ttl":null,'
+            b'"signature":null}' % (_encode(name.decode()), dress(HUB, wrapped).encode()),
         )
+        return around
+
+
+_AROUND = _Around()
 
 
 def _synap(messages: list[Message], ids: list[bytes], now: int) -> list[tuple[bytes, bytes]]:
