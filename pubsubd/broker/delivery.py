@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from pubsubd.access.rules import OUTSIDE
@@ -27,6 +27,7 @@ from pubsubd.broker.publish_filter import Refusals
 from pubsubd.broker.turn import Turn
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
+from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Denied, Receiver, Route, Sink, Targets
 
@@ -380,6 +381,19 @@ class Delivery:
                 self._send_rest(rest)
         if self.outbound:
             self._ship()
+
+    def hand(
+        self, receivers: Iterable[Sink], frames: Pieces, count: int, spared: Peer | None = None
+    ) -> None:
+        """Send ``count`` messages to a few receivers but ``spared``, ahead of what is put."""
+        for receiver in receivers:
+            if receiver is not spared:
+                receiver.messages_out += count
+                self.counters.messages_out += count
+                try:
+                    receiver.send(frames)
+                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
+                    self.faults.end(receiver, error)
 
     def _ship(self) -> None:
         """Send what was put for other daemons."""

@@ -23,7 +23,7 @@ from pubsubd.protocol import wire
 from pubsubd.protocol.limits import LARGE, MAX_LINE
 from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Pieces
-from pubsubd.routing.targets import CopyTargets, Sink
+from pubsubd.routing.targets import CopyTargets
 
 _LF = 10
 _AT_ONCE = 16  # receivers that a large frame is sent to without joining its pieces
@@ -141,7 +141,7 @@ class LargeFrames:
             for _ in range(count):
                 delivery.sampler.read(peer, key, 1)
         targets, frames = route.targets, Pieces(pieces)
-        receivers = targets.peers
+        receivers, spared = targets.peers, None if peer.echo else peer
         if (
             isinstance(targets, CopyTargets)
             or len(receivers) > _AT_ONCE
@@ -155,21 +155,10 @@ class LargeFrames:
         elif not (targets.far or delivery.siblings) or (
             count == 1 and isinstance(pieces[0], bytes)
         ):
-            self._send(peer, receivers, frames, count)
+            delivery.hand(receivers, frames, count, spared)
         else:  # who counts the frames that it is sent, and looks into them
             whole = frames.whole()
             for at in range(0, len(whole), length):
-                self._send(peer, receivers, Pieces([whole[at : at + length]]), 1)
+                delivery.hand(receivers, Pieces([whole[at : at + length]]), 1, spared)
         if delivery.outbound:
             delivery.ship()
-
-    def _send(self, peer: Peer, receivers: tuple[Sink, ...], frames: Pieces, count: int) -> None:
-        delivery = self._delivery
-        for receiver in receivers:
-            if peer.echo or receiver is not peer:
-                receiver.messages_out += count
-                delivery.counters.messages_out += count
-                try:
-                    receiver.send(frames)
-                except Exception as error:  # noqa: BLE001  (it is the receiver's alone)
-                    delivery.faults.end(receiver, error)

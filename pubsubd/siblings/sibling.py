@@ -28,6 +28,7 @@ from pubsubd.siblings.questions import Questions
 _WHOSE = itemgetter(0, 1)  # speaker and whether it is vouched for
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _FORGIVEN = frames.BATCH, frames.ASK, frames.ANSWER
+_FEW = 8  # receivers, and pieces, up to which these are sent as they were read
 _STEP = 16  # keys followed between two looks at the clock
 
 
@@ -307,7 +308,7 @@ class Sibling(InternalEnd):
         counters, delivery = broker.counters, broker.delivery
         plain = inner.sibling and not broker.router.guarded and delivery.sampler is None
         if plain and (everybody := siblings.everybody(self)) is not None:
-            self._hand_over(inner, everybody, b"".join(chunks), count)
+            self._hand_over(inner, everybody, chunks, count)
             return
         *parts, chunk = cast("list[bytes]", chunks)
         inner.parts += parts  # to be joined with what is left of earlier input, and once
@@ -326,15 +327,26 @@ class Sibling(InternalEnd):
             chunk = b""
             yield
 
-    def _hand_over(self, inner: Peer, everybody: Targets, chunk: bytes, count: int) -> None:
+    def _hand_over(
+        self, inner: Peer, everybody: Targets, chunks: list[memoryview], count: int
+    ) -> None:
         """Deliver messages, without a look into them, to all who can want any of them."""
-        delivery = self._siblings.delivery
+        delivery, peers = self._siblings.delivery, everybody.peers
         self.messages_in += count
         speaker = delivery.speaker
         delivery.speaker = inner
         try:
-            delivery.deliver(everybody, NO_ROUTE, chunk, 0, len(chunk), max(count, 1))
-            delivery.send()
+            if (
+                len(peers) <= _FEW
+                and len(chunks) <= _FEW
+                and not delivery.unsent
+                and not self._siblings.interests.rendering
+            ):
+                delivery.hand(peers, Pieces(cast("list[bytes]", chunks)), count)
+            else:
+                chunk = b"".join(chunks)
+                delivery.deliver(everybody, NO_ROUTE, chunk, 0, len(chunk), max(count, 1))
+                delivery.send()
         finally:
             delivery.speaker = speaker
 

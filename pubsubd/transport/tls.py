@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from pubsubd.files.bounded import check_regular
 from pubsubd.protocol.errors import ConfigError, ProtocolError
@@ -206,9 +206,21 @@ class TlsSocket:
                 self._take()
         return len(data)
 
-    def sendmsg(self, parts: Iterable[bytes]) -> int:
+    def sendmsg(self, parts: Sequence[bytes]) -> int:
         """As :meth:`send`, of several pieces."""
-        return self.send(b"".join(parts))
+        self._flush()
+        if self._unsent:
+            raise BlockingIOError
+        size = sum(map(len, parts))
+        if self._ssl is None or not self.secure or size > _MOST:
+            return self.send(b"".join(parts))
+        _empty(self._context.outgoing)
+        try:
+            for part in filter(None, parts):
+                self._ssl.write(part)
+        finally:
+            self._take()
+        return size
 
     def shutdown(self, how: int) -> None:
         """Say that nothing more is sent."""

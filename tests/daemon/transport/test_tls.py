@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -247,8 +248,9 @@ def test_a_read_and_what_was_left_of_the_one_before_are_sent_at_once(
     far.close()
 
 
+@pytest.mark.parametrize("pieces", [1, 3])
 def test_whatever_is_sent_arrives_however_little_the_socket_takes(
-    certificates: Certificates,
+    certificates: Certificates, pieces: int
 ) -> None:
     near, far = pair(certificates)
     rng = random.Random(1)
@@ -257,7 +259,10 @@ def test_whatever_is_sent_arrives_however_little_the_socket_takes(
     at, got = 0, bytearray()
     while len(got) < len(sent):
         try:
-            at += near.send(sent[at : at + rng.randint(0, 300_000)])
+            part = sent[at : at + rng.randint(0, 300_000)]
+            cuts = sorted(rng.randint(0, len(part)) for _ in range(pieces - 1))
+            parts = [part[a:b] for a, b in pairwise([0, *cuts, len(part)])]
+            at += near.send(part) if pieces == 1 else near.sendmsg(parts)
         except BlockingIOError:
             assert near.pending
         try:

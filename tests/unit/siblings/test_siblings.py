@@ -268,6 +268,24 @@ def test_what_all_peers_want_alike_is_not_looked_into(two):
     assert worker.hears("bob") == b"pub a8 1 x\npub a7 1 x\n"
 
 
+@pytest.mark.parametrize(("receivers", "copied"), [(1, False), (8, False), (9, True)])
+def test_what_a_few_peers_want_alike_is_sent_to_them_as_it_was_read(two, receivers, copied):
+    worker, sent = two[1], []
+    for number in range(receivers):
+        worker.join(str(number))
+        worker.say(str(number), b"sub a\n")
+        worker.peers[str(number)].send = sent.append
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\npub a 2 yy\n")
+    two.settle()
+    assert len(sent) == receivers
+    assert all(one is sent[0] for one in sent)
+    assert isinstance(sent[0], bytes) == copied
+    whole = sent[0] if copied else sent[0].whole()
+    assert whole == b"pub a 1 x\npub a 2 yy\n"
+    assert {worker.peers[str(number)].messages_out for number in range(receivers)} == {2}
+
+
 def test_what_is_under_way_is_not_given_to_who_has_unsubscribed(two):
     worker = two[1]
     worker.join("eve")
@@ -380,14 +398,17 @@ def test_messages_do_not_wait_for_answers_and_late_questions_are_left_out(two):
     assert asked == []
 
 
-def test_what_fails_of_messages_costs_these_and_not_the_link(two):
-    two[1].say("bob", b"sub n\n")
+@pytest.mark.parametrize(("means", "others"), [("hand", 0), ("deliver", 9)])
+def test_what_fails_of_messages_costs_these_and_not_the_link(two, monkeypatch, means, others):
+    for name in ("bob", *map(str, range(others))):
+        if name != "bob":
+            two[1].join(name)
+        two[1].say(name, b"sub n\n")
     two.settle()
-    delivery = two[1].broker.delivery
-    deliver, delivery.deliver = delivery.deliver, broken
-    two[0].say("ann", b"pub n 1 x\n")
-    two.settle()
-    delivery.deliver = deliver
+    with monkeypatch.context() as patch:
+        patch.setattr(two[1].broker.delivery, means, broken)
+        two[0].say("ann", b"pub n 1 x\n")
+        two.settle()
     two[0].say("ann", b"pub n 1 y\n")
     two.settle()
     assert two[1].hears("bob") == b"pub n 1 y\n"
