@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from pubsubd.broker.rate import Bucket
@@ -154,14 +155,15 @@ class Federation:
         if near is not None:
             patience = MORE_PATIENCE if self.named else PATIENCE
             self._near, self._near_streams = Asking(hub, near[0], patience), near[1]
-            near[1].deliver, near[1].pass_on = self._deliver_here, self._pass_on
+            near[1].deliver = partial(self._deliver_here, "")
+            near[1].pass_on = self._pass_on
             near[0].kinds.update(
                 broadcast=self._take_near_broadcast, displace=self._take_near_displace
             )
             hub.registry.elsewhere = self._count_near
         if far is not None:
             self._far, self._far_streams = Asking(hub, far[0], PATIENCE), far[1]
-            far[1].deliver = self._deliver
+            far[1].deliver = self._deliver_here if near is None else self._deliver
             far[0].kinds.update(
                 broadcast=self._take_far_broadcast, displace=self._take_far_displace
             )
@@ -343,7 +345,7 @@ class Federation:
             return False
         return True
 
-    def _deliver_here(self, key: str, body: bytes) -> bool:
+    def _deliver_here(self, _node: str, key: str, body: bytes, _ask: bool = False) -> bool:
         """Deliver a message to an actor of this worker; return whether it took it."""
         # Hot path: scripts/bench mesh-send.
         hub = self._hub
@@ -362,10 +364,10 @@ class Federation:
         If nobody waits for the answer, it counts as delivered when that worker is sent it.
         """
         sibling = None
-        if self._near is not None and self._hub.registry.get(key, self._hub.ticks()) is None:
+        if self._hub.registry.get(key, self._hub.ticks()) is None:
             sibling = self.directory.find_near(key)
         if sibling is None:
-            return self._deliver_here(key, body)
+            return self._deliver_here("", key, body)
         if self._recurring.write(body, "") is None:  # else it is as legal as an earlier one
             self._recurring.note(body, read_delivery(body))
         passed: Any = _Passed() if ask else None
@@ -384,7 +386,7 @@ class Federation:
         node = self.directory.find(key)
         if node is not None and not is_near(node):
             return self.send(node, pair, body, ask=ask, answer=answer)
-        if not self._deliver_here(key, body):
+        if not self._deliver_here("", key, body):
             return False
         if answer is not None:
             answer(self._hub.now())

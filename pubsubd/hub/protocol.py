@@ -198,7 +198,14 @@ class HubProtocol(HubConnection):
         if hub.expiring or hub.registry.is_due(int(begun * 1000)):
             hub.expire(_EXPIRED)  # so that little is said or asked under an expired registration
         try:
-            if self.template is not None and 0 < len(data) <= _SMALL and not self._waiting:
+            if (
+                self.template is not None
+                and 0 < len(data) <= _SMALL
+                and not self._unread
+                and not self._events
+                and self.step is None
+                and self.peer.job is None
+            ):
                 more = self._take_alone(data)
             else:
                 if data:

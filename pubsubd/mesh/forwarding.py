@@ -231,7 +231,7 @@ class Forwarding:
         origin, sequence, ttl, messages, mark = head.groups(b"")
         number, left, count = int(sequence), int(ttl), int(messages)
         node, window = self._windows.get(origin) or self._meet(origin)
-        if window is None or window.has(number):
+        if window is None or (number != window.highest + 1 and window.has(number)):
             counters.duplicates += window is not None or node == state.node
             counters.unknown_origin += window is None and node != state.node
             counters.received += 1

@@ -224,6 +224,9 @@ class Incoming:
             one.later.add(number)
             if there:
                 one.news.append(number)
+        if there and wanted != "ask" and one.confirm != _NEVER and one.count < AT_ONCE - 1:
+            one.count += 1  # it is confirmed with others, as most are
+            return
         self._note(node, one, wanted)
         if len(one.failed) > MAX_FAILED:
             self._confirm(node)  # or they are forgotten before they are told of

@@ -129,13 +129,13 @@ class Outline:
 
     def write(self, to: str, wrapped: bool) -> bytes:
         """As of :class:`_Single`."""
-        return self._write(to, wrapped)
+        return self._write(wrapped, to.encode())
 
     def write_elsewhere(self) -> bytes:
         """As of :class:`_Single`."""
-        return self._write("", None)
+        return self._write(None, b"")
 
-    def _write(self, to: str, wrapped: bool | None) -> bytes:
+    def _write(self, wrapped: bool | None, to: bytes) -> bytes:
         form = self._forms.get(wrapped)
         if form is None:
             form = Alike(self._delivery, correlated=self._correlated, wrapped=wrapped)
@@ -145,8 +145,7 @@ class Outline:
             dressed = self.sender if wrapped is None else dress(self.sender, wrapped)
             sender = self._dressed[wrapped] = encode(dressed)[1:-1]
         original = self._original
-        to_text = to.encode()
-        return form.write(self._id, sender, to_text, self._data, original, self._now, original)
+        return form.write(self._id, sender, to, self._data, original, self._now, original)
 
 
 def send(signal: Signal, message: m.Incoming, payload: m.Send | Outline) -> None:
@@ -158,7 +157,9 @@ def send(signal: Signal, message: m.Incoming, payload: m.Send | Outline) -> None
         _check_right(signal, SEND)
     one = payload if isinstance(payload, Outline) else _Single(signal, message, payload)
     hub.broker.delivery.flush()  # what was published before stays before it
-    actor = hub.registry.get(one.key, hub.ticks())
+    actor = hub.registry.get_any(one.key)
+    if actor is not None and actor.expires_at <= hub.ticks():
+        actor = None
     if actor is None and federation is not None:
         node = federation.directory.find(one.key)
         if node is not None:
