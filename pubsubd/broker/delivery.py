@@ -38,6 +38,8 @@ MAX_UNSENT = 64
 """Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
 
 _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
+_FEW = 16  # receivers, and pieces, of what is little
+_LITTLE = 16_384  # bytes of it
 _SENDS = 4  # between two looks at the clock
 _LENGTHS = 1024  # of data whose headers are remembered, for one name
 _AT_ONCE = 128  # messages that are rendered without looking at the clock
@@ -476,7 +478,14 @@ class Delivery:
             self._go_on(unsent, _never)
             unsent.done()
         else:
-            self.unsent.append(unsent)
+            self._queue(unsent)
+
+    def _queue(self, unsent: Unsent) -> None:
+        """Let it wait: what is little before what is not, and otherwise in order."""
+        place = len(self.unsent)
+        if unsent.little:
+            place = next((at for at, one in enumerate(self.unsent) if not one.little), place)
+        self.unsent.insert(place, unsent)
 
     def _go_on(self, unsent: Unsent, over: Callable[[], bool]) -> None:
         """Render and send, to one peer after the other, until the turn is over."""
@@ -536,7 +545,7 @@ class Delivery:
             if unsent is under_way:
                 self._rendering = None
             if unsent.pieces:
-                self.unsent.append(unsent)  # the others have theirs first
+                self._queue(unsent)  # the others have theirs first
                 if unsent.part and unsent.renders:
                     self._rendering = unsent
             else:
@@ -579,6 +588,16 @@ class Unsent:
         self.start = 0
         self.at = 0
         self.done: Callable[[], None] = lambda: None
+
+    @property
+    def little(self) -> bool:
+        """Whether it is a small part of a turn."""
+        pieces = self.pieces
+        return (
+            len(pieces) <= _FEW
+            and sum(len(peers) for _, peers in pieces) <= _FEW
+            and sum(len(data) for data, _ in pieces) <= _LITTLE
+        )
 
     @property
     def renders(self) -> bool:

@@ -31,6 +31,7 @@ MAX_USER = 128
 """Characters of a user's name in the log and in events; the subject of a token may have more."""
 
 _BARE = ("event", "peer", "reason")  # that need no quotes
+_LITTLE = TURN / 10  # seconds that it takes to send what is left of little
 _IN_A_TURN = 64  # connections looked at by a sweep before others have theirs
 
 OnBackpressure = Callable[[Peer, int], None]
@@ -119,6 +120,7 @@ class Server:
         self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
+        self._fed_little = trio.Event()  # it is little
         self._sendings: dict[Unsent, _Waiting] = {}
         self.broker.delivery.on_unsent = self._note_unsent
         self.broker.delivery.on_wait = self._note_wait
@@ -150,11 +152,12 @@ class Server:
         """Start the tasks that connections rest on."""
         self.tasks.start("lane", self.lane.run)
         self.tasks.start("deliver", self._deliver)
+        self.tasks.start("deliver little", self._deliver_little)
 
     def _note_unsent(self, unsent: Unsent) -> None:
         self._sendings[unsent] = _Waiting(unsent)
         self.pressed.append(self._sendings[unsent])
-        self._fed.set()
+        (self._fed_little if unsent.little else self._fed).set()
 
     def _note_wait(self, waited: Waited) -> None:
         self.pressed.append(_Waiting(waited))
@@ -170,16 +173,32 @@ class Server:
                     await self.lane.wait(TURN)
             else:
                 await self.lane.wait_next(TURN)
-            broker.delivery.turn.begin()
-            self.pressed.clear()
-            try:
-                unsent = broker.delivery.send_some()
-            finally:
-                pressed, self.pressed = self.pressed, []
-            sending = self._sendings[unsent]
-            sending.pressed.update(pressed)
-            if not unsent.pieces:
-                del self._sendings[unsent]
+            if broker.delivery.unsent:
+                self._send_some()
+
+    async def _deliver_little(self) -> NoReturn:
+        """Send what is left of little, without waiting for all who take whole turns."""
+        unsent = self.broker.delivery.unsent
+        while True:
+            if not (unsent and unsent[0].little):
+                self._fed_little = trio.Event()
+                await self._fed_little.wait()
+            await self.lane.wait(_LITTLE)
+            if unsent and unsent[0].little:
+                self._send_some()
+
+    def _send_some(self) -> None:
+        broker = self.broker
+        broker.delivery.turn.begin()
+        self.pressed.clear()
+        try:
+            unsent = broker.delivery.send_some()
+        finally:
+            pressed, self.pressed = self.pressed, []
+        sending = self._sendings[unsent]
+        sending.pressed.update(pressed)
+        if not unsent.pieces:
+            del self._sendings[unsent]
 
     def drain(self) -> None:
         """Let all connections finish: carry out what came, deliver it, say goodbye, close."""

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from time import thread_time
 
 import pytest
@@ -14,7 +15,7 @@ import trio
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.limits import LONG_TURN, MAX_PAUSE, TURN, Limits
-from pubsubd.routing.outbox import Hold
+from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.processor import Delay
@@ -35,6 +36,13 @@ async def connected() -> AsyncIterator[tuple[Server, trio.socket.SocketType]]:
         with trio.socket.from_stdlib_socket(theirs) as client:
             yield server, client
         nursery.cancel_scope.cancel()
+
+
+async def ping(client: trio.socket.SocketType) -> None:
+    """Say little often enough to be known for that."""
+    for _ in range(30):
+        await client.send(PING)
+        assert await client.recv(100) == PING
 
 
 async def test_who_may_cause_much_waits_for_siblings_and_others_do_not() -> None:
@@ -103,9 +111,7 @@ async def test_a_long_turn_after_many_short_ones_is_followed_by_a_pause(
     async with connected() as (server, client):
         server.without = lambda: 0.0  # in the long turn, as this machine may be busy
         server.broker.requests[b"//pubsubd/work"] = work
-        for _ in range(20):
-            await client.send(PING)
-            assert await client.recv(100) == PING
+        await ping(client)
         paused.clear()
         for said in (PING.replace(b"ping", b"work"), PING):
             await client.send(said)
@@ -122,15 +128,54 @@ def test_the_time_without_a_processor_only_grows() -> None:
     assert delay.since() >= 0
 
 
-async def test_who_has_said_little_does_not_wait_for_many_who_are_new() -> None:
-    others = 0
+class Others:
+    """Many who wait in the lane, over and over.
 
-    async def other(server: Server) -> None:
-        nonlocal others
+    Attributes:
+        turns: that they have had.
+    """
+
+    def __init__(self, server: Server, nursery: trio.Nursery) -> None:
+        self.turns = 0
+        self._server = server
+        for _ in range(200):
+            nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
         while True:
-            await server.lane.wait(TURN / 5)
-            others += 1
+            await self._server.lane.wait(TURN / 5)
+            self.turns += 1
 
+    async def come(self) -> None:
+        """Return when they are there."""
+        while not self.turns:
+            await trio.lowlevel.checkpoint()
+        self.turns = 0
+
+
+async def test_little_that_is_left_to_send_does_not_wait_for_all_who_take_turns() -> None:
+    async with connected() as (server, client), trio.open_nursery() as nursery:
+        delivery, heard = server.broker.delivery, 0
+
+        def hear(_data: bytes | Pieces) -> None:
+            nonlocal heard
+            heard += 1
+
+        for number in range(14):
+            peer = server.broker.join(f"p{number}", hear)
+            server.broker.receive(peer, b"sub a\n")
+        await ping(client)
+        others = Others(server, nursery)
+        await others.come()
+        delivery.turn.clock = count(0, TURN).__next__  # at each look the turn is over
+        await client.send(b"pub a 1 x\n")
+        while heard < 14:
+            await trio.lowlevel.checkpoint()
+        assert others.turns < 100
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_said_little_does_not_wait_for_many_who_are_new() -> None:
     def work(peer: Peer, data: bytes) -> Steps[bytes]:
         until = thread_time() + TURN / 7
         while thread_time() < until:
@@ -141,19 +186,15 @@ async def test_who_has_said_little_does_not_wait_for_many_who_are_new() -> None:
 
     async with connected() as (server, client), trio.open_nursery() as nursery:
         server.broker.requests[b"//pubsubd/work"] = work
-        for _ in range(30):
-            await client.send(PING)
-            assert await client.recv(100) == PING
-        for _ in range(200):
-            nursery.start_soon(other, server)
-        while not others:
-            await trio.lowlevel.checkpoint()
+        await ping(client)
+        others = Others(server, nursery)
+        await others.come()
         said = PING.replace(b"ping", b"work")
         for _ in range(2):  # from the first one on, the processor's time is looked at
             await client.send(said)
             assert await client.recv(100) == said
-        others = 0
+        others.turns = 0
         await client.send(PING)
         assert await client.recv(100) == PING
-        assert others < 100  # it would wait for all of them
+        assert others.turns < 100  # it would wait for all of them
         nursery.cancel_scope.cancel()
