@@ -193,16 +193,14 @@ class Delivery:
         targets, frames, spared = run.targets, run.frames, run.spared
         count = len(frames)
         chunk = frames[0] if count == 1 else b"".join(frames)
-        route = NO_ROUTE
+        route, enqueued = NO_ROUTE, targets.enqueued
         if targets.special:  # it is a single frame
             route = Route(targets, len(run.header) + 1, len(chunk))
+            enqueued = _enqueued(targets)
         before = len(spared.pending) if spared is not None else 0
-        enqueued = _enqueued(targets)
         # Not before: if something has failed until here, they are put by the next call.
         self.notes = chunk, run.notes
         run.frames, run.notes = [], []
-        if self.sampler is not None:
-            self.sampler.read(None, chunk, count)
         self.vouching = True
         try:
             self.deliver(targets, route, chunk, 0, len(chunk), count)
@@ -218,6 +216,8 @@ class Delivery:
             del spared.pending[before:]
             spared.messages_out -= count
             self.counters.messages_out -= count
+        if self.sampler is not None:
+            self.sampler.read(None, chunk, count)
 
     @property
     def enqueued_for(self) -> Targets | CopyTargets:
