@@ -113,4 +113,5 @@ if __name__ == "__main__":
     if sys.argv[2:3] == ["tls"]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*sys.argv[3:])
+        context.num_tickets = 1  # as pubsubd
     main(int(sys.argv[1]), sys.argv[2:] == ["share"], context)
