@@ -24,6 +24,7 @@ from pubsubd.hub.actors import MAX_ADDRESS, Actor, ConnectionT
 from pubsubd.hub.search import PatternError, matcher, selector, unwrap
 from pubsubd.protocol.errors import PubsubdError
 from pubsubd.protocol.limits import KIB, MIB
+from pubsubd.protocol.shards import Shards
 
 MAX_DETAILS = 64 * KIB
 """Bytes of one actor's metadata and capabilities, each of which counts as 256 more."""
@@ -213,7 +214,7 @@ class Catalogue(Generic[ConnectionT]):
         first, *others = self._able(wanted)
         for able in others:
             keys = [key for key in keys if key in able]
-        actors = map(first.get, keys)
+        actors = first.get_all(keys) if isinstance(first, Shards) else map(first.get, keys)
         return [actor for actor in actors if actor is not None and actor.expires_at > now]
 
     def _able(self, wanted: Iterable[str]) -> list[MutableMapping[str, Actor[ConnectionT]]]:

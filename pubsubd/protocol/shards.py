@@ -7,7 +7,7 @@ does, at a moment of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -33,6 +33,13 @@ class Shards(MutableMapping[str, Value]):
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a key, or ``default``."""
         return self._parts[hash(key) & self._mask].get(key, default)
+
+    def get_all(self, keys: Iterable[str]) -> list[Value | None]:
+        """Return the values of keys, each as :meth:`get` does."""
+        parts, mask = self._parts, self._mask
+        if not mask:
+            return list(map(parts[0].get, keys))
+        return [parts[hash(key) & mask].get(key) for key in keys]
 
     def __contains__(self, key: object) -> bool:
         return key in self._parts[hash(key) & self._mask]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,14 @@ def test_it_is_what_a_dictionary_is(before: int, changes: list[tuple[str, int | 
         assert shards.get(key, -1) == model.get(key, -1)
     assert dict(shards) == model
     assert bool(shards) == bool(model)
+
+
+@pytest.mark.parametrize("size", [0, 10, 3_000])
+def test_many_keys_are_looked_up_at_once(size: int) -> None:
+    shards: Shards[int] = Shards()
+    shards.update({f"k{number}": number for number in range(size)})
+    keys = [f"k{number}" for number in range(0, size + 20, 7)]
+    assert shards.get_all(keys) == [shards.get(key) for key in keys]
 
 
 def test_none_of_its_dictionaries_becomes_large() -> None:
