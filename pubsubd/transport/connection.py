@@ -112,6 +112,7 @@ class Connection(Output):
         "_new",
         "_paces",
         "_paused",
+        "_poll",
         "_scope",
         "_watched",
         "heard",
@@ -130,6 +131,7 @@ class Connection(Output):
         self._ended = False  # the peer has shut down its sending side
         self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
         self._new = True  # nobody knows what it is like: until then its turns are short
+        self._poll: Callable[[int], list[tuple[int, int]]] | None = None  # looks for input
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
         self._watched = 0.0  # until when the processor's time is looked at
         self.heard = perf_counter()
@@ -476,10 +478,12 @@ class Connection(Output):
         Returns:
             Whether there is some.
         """
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        until = perf_counter() + self._server.look_out
-        while not (found := bool(poll.poll(0))) and perf_counter() < until:
+        if self._poll is None:
+            poll = select.poll()
+            poll.register(self._sock, select.POLLIN)
+            self._poll = poll.poll
+        poll_now, until = self._poll, perf_counter() + self._server.look_out
+        while not (found := bool(poll_now(0))) and perf_counter() < until:
             pass
         return found
 
