@@ -353,8 +353,9 @@ def test_what_waits_for_a_worker_that_dies_is_told(two: tuple[Daemon, Daemon], m
     try:
         for client in clients[2:]:
             client.send("x/01", 1, pattern="ask")
-            ack = client.request("hub:broadcast", {"type": "hail", "data": 1}, "hub:broadcast_ack")
-            assert ack["unanswered"] == ["one"]
+            client.tell("hub:broadcast", {"type": "hail", "data": 1})
+        for client in clients[2:]:
+            assert client.wait_for("hub:broadcast_ack")["payload"]["unanswered"] == ["one"]
     finally:
         os.kill(stopped, signal.SIGKILL)
     for client in clients[2:]:
