@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -143,8 +144,8 @@ class Siblings:
     def leave(self, sibling: Sibling) -> tuple[()]:
         """Take note that a link has ended."""
         if self.others.get(sibling.number) is sibling:
+            self.on_lost(sibling.number)  # first: if one of the two fails, both are done again
             self._forget(sibling)
-            self.on_lost(sibling.number)
         return ()
 
     def _forget(self, sibling: Sibling) -> None:
@@ -152,12 +153,18 @@ class Siblings:
         self._introducing.pop(sibling, None)
         with suppress(ValueError):
             self.touched.remove(sibling)
-        self.questions.forget(sibling)
-        self.note_marked()
-        for forget in self.on_gone:
-            forget(sibling.number)
         sibling.out = sibling.left = True
-        self.on_out(sibling)
+        steps: list[Callable[[], None]] = [
+            partial(self.questions.forget, sibling),
+            self.note_marked,
+            *(partial(forget, sibling.number) for forget in self.on_gone),
+            partial(self.on_out, sibling),
+        ]
+        for forget in steps:
+            try:
+                forget()
+            except Exception as error:  # noqa: BLE001  (the others have to forget it, too)
+                self.broker.faults.note(error, sibling.label)
 
     def leaving(self, sibling: Sibling) -> Iterator[None]:
         """Forget what a sibling has told, in steps."""

@@ -10,29 +10,10 @@ import json
 import os
 import socket
 from collections import deque
-from typing import Any
+from typing import IO, Any
 
 _LARGEST = 65_536  # bytes of a message
 _DESCRIPTORS = 4
-
-
-class Descriptor:
-    """A file descriptor that is closed with the block, unless it has been taken."""
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def detach(self) -> int:
-        """Take it."""
-        number, self._number = self._number, -1
-        return number
-
-    def __enter__(self) -> Descriptor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._number >= 0:
-            _close([self.detach()])
 
 
 class Channel:
@@ -57,16 +38,15 @@ class Channel:
         """Messages that wait to be sent."""
         return len(self._waiting)
 
-    def say(self, *words: object, file: Descriptor | socket.socket | None = None) -> None:
+    def say(self, *words: object, file: socket.socket | IO[bytes] | None = None) -> None:
         """Send a message, now or when :meth:`send_more` is called.
 
         Args:
             words: what is sent, in terms of JSON; the first says what it is.
-            file: is passed along. Its descriptor is taken from it, unless this raises before, and
-                closed here when it is passed.
+            file: is passed along. It is still the caller's to close.
         """
         data = json.dumps(words).encode()
-        self._waiting.append((data, None if file is None else file.detach()))
+        self._waiting.append((data, None if file is None else os.dup(file.fileno())))
         if len(self._waiting) == 1:
             self.send_more()
 

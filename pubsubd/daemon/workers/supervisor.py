@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import trio
 
@@ -40,7 +40,7 @@ from pubsubd.daemon.run import describe_addresses
 from pubsubd.daemon.status import describe_settings
 from pubsubd.daemon.systemd import Notifier, take_sockets
 from pubsubd.daemon.warnings import inherited, warnings
-from pubsubd.daemon.workers.channel import Channel, Descriptor
+from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.rereading import Rereading
 from pubsubd.daemon.workers.worker import own_config, run_worker
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
@@ -361,7 +361,7 @@ class Supervisor:
             os._exit(status)
 
     def _say(
-        self, worker: _Worker, *words: object, file: Descriptor | socket.socket | None = None
+        self, worker: _Worker, *words: object, file: socket.socket | IO[bytes] | None = None
     ) -> None:
         channel = worker.channel
         assert channel is not None
@@ -411,7 +411,7 @@ class Supervisor:
             elif what == "number":
                 self._say(worker, "numbers", [next(self._numbers)])
             elif what == "link":
-                with Descriptor(found[1][0]) as link:
+                with socket.socket(fileno=found[1][0]) as link:
                     self._pass_link(worker, more, link)
             elif what in ("reloaded", "failed"):
                 self._rereading.answers[worker.number] = more[0] if more else None
@@ -510,7 +510,7 @@ class Supervisor:
         """The workers that may be passed connections."""
         return [worker for worker in self._workers if worker.ready and worker.channel]
 
-    def _pass_link(self, worker: _Worker, words: list[Any], link: Descriptor) -> None:
+    def _pass_link(self, worker: _Worker, words: list[Any], link: socket.socket) -> None:
         """Pass a link of the mesh to the first worker."""
         first = self._workers[0]
         if worker is not first and first.ready:
@@ -550,10 +550,9 @@ class Supervisor:
         packed = pickle.dumps(settings.config)
         workers = [worker for worker in self._workers if worker.channel is not None]
         for worker in workers:
-            descriptor = os.memfd_create("settings")
-            with Descriptor(descriptor) as file:
-                os.write(descriptor, packed)
-                os.lseek(descriptor, 0, os.SEEK_SET)
+            with open(os.memfd_create("settings"), "w+b") as file:
+                file.write(packed)
+                file.seek(0)
                 self._say(worker, "settings", file=file)
         return {worker.number for worker in workers}
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import trio
 
-from pubsubd.daemon.workers.channel import Channel, Descriptor
+from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.worker import Worker
 from pubsubd.protocol.limits import Limits
 from pubsubd.transport.server import Server
@@ -48,7 +48,7 @@ async def test_settings_that_a_worker_cannot_take_leave_nothing_open_and_it_take
             with (tmp_path / "settings").open("w+b") as file:
                 file.write(b"no settings")
                 file.seek(0)
-                ours.say("settings", file=Descriptor(os.dup(file.fileno())))
+                ours.say("settings", file=file)
             (_, text) = await hear(ours, "failed")
             assert "a fault of the daemon's own" in text
             open_ = os.listdir("/proc/self/fd")
@@ -60,26 +60,26 @@ async def test_settings_that_a_worker_cannot_take_leave_nothing_open_and_it_take
         one.sock.close()
 
 
-def test_what_cannot_be_said_is_not_passed_and_what_is_passed_is_closed_once(
+def test_a_descriptor_is_passed_once_whatever_fails_and_nothing_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = map(Channel, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     before = set(os.listdir("/proc/self/fd"))
     left, right = socket.socketpair()
-    with left, right:
-        with pytest.raises(TypeError):
-            ours.say("connection", object(), file=left)
-        assert left.fileno() >= 0  # it is still the caller's
-        with monkeypatch.context() as patch:
-            patch.setattr(Channel, "send_more", broken)
-            with pytest.raises(RuntimeError):
-                ours.say("connection", file=left)
-        assert left.fileno() < 0
-        assert ours.waiting == 1
+    with right:
+        with left:
+            with pytest.raises(TypeError):
+                ours.say("connection", object(), file=left)
+            assert ours.waiting == 0
+            with monkeypatch.context() as patch:
+                patch.setattr(Channel, "send_more", broken)
+                with pytest.raises(RuntimeError):
+                    ours.say("connection", file=left)
+            assert ours.waiting == 1
         ours.send_more()
         (words, files) = theirs.hear() or ([], [])
         assert words == ["connection"]
-        with Descriptor(files[0]) as passed, socket.socket(fileno=passed.detach()) as other:
+        with socket.socket(fileno=files[0]) as other:
             right.sendall(b"x")
             assert other.recv(1) == b"x"
     assert set(os.listdir("/proc/self/fd")) == before

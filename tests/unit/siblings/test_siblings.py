@@ -190,6 +190,19 @@ def test_a_worker_that_dies_takes_only_its_own_along():
     assert not workers[0].broker.router.index.values.keys() - {b"a", b"b"}
 
 
+def test_what_fails_while_a_dead_sibling_is_forgotten_holds_nobody(two, monkeypatch):
+    one, lost = two[1].siblings, []
+    one.on_gone.insert(0, broken)
+    one.on_lost = lost.append
+    monkeypatch.setattr(one.questions, "forget", broken)
+    two[1].say("bob", b"sub b\npub //pubsubd/ping 0 \n")
+    two.kill(0)
+    two.settle()
+    assert two[1].hears("bob") == b"pub //pubsubd/ping 0 \n"
+    assert lost == [0]
+    assert sum(two[1].broker.faults.counts.values()) == 2
+
+
 def test_a_new_worker_learns_everything(two):
     for number in range(2_000):
         two[1].say("bob", b"sub s%d\n" % number)
