@@ -200,18 +200,20 @@ def _all(
 def _together(calls: Sequence[Callable[[], object]]) -> None:
     """Call all of these at once, and wait for them; raises what the first one to fail does."""
     errors: list[Exception] = []
+    done = threading.Semaphore(0)
 
     def attempt(call: Callable[[], object]) -> None:
         try:
             call()
         except Exception as error:  # noqa: BLE001  (raised below)
             errors.append(error)
+        done.release()
+        threading.Event().wait()  # for ever: daemons that it has started would end with it
 
-    threads = [threading.Thread(target=attempt, args=(one,), daemon=True) for one in calls]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for one in calls:
+        threading.Thread(target=attempt, args=(one,), daemon=True).start()
+    for _ in calls:
+        done.acquire()
     if errors:
         raise errors[0]
 
