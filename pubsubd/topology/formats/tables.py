@@ -42,6 +42,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]|$)").match
 _LETTER = re.compile(r"[^\W\d_]").search
 _USUAL = 0.9  # share of rows that have to be alike for a table to be meant
 _FEW = 3  # rows from which on their columns tell something
+_WORDS = 4  # in what a sentence has between its commas, and few names have
 _BYTES = re.compile("[\udc80-\udcff]").search  # that are no UTF-8
 
 
@@ -235,15 +236,18 @@ def _check_kinds(rows: Sequence[Sequence[str]], *, of_folder: bool) -> None:
     """Check that the first two columns may be the ends of links.
 
     Raises:
-        FormatError: they are of different kinds, or times, or a matrix; or, if nobody has named
-            the file, no name is in both.
+        FormatError: they are of different kinds, or times, or prose, or a matrix; or, if nobody has
+            named the file, no name is in both.
     """
     hint = "if they are links all the same, use --columns src=1,dst=2"
+    first, second = ({row[place] for row in rows} for place in (0, 1))
+    wordy = sum(max(len(one.split()) for one in row[:2]) >= _WORDS for row in rows)
+    if wordy > len(rows) / 2 and not first & second:
+        raise FormatError(f"it looks like prose: {hint}")
     if len(rows) < _FEW:
         return
     if len(rows) == len(rows[0]) and {one for row in rows for one in row} <= {"0", "1"}:
         raise FormatError("it looks like a matrix: save it in coordinates, as Matrix Market has it")
-    first, second = ({row[place] for row in rows} for place in (0, 1))
     if any(all(_DATE(one) for one in column) for column in (first, second)):
         raise FormatError(f"one of its first two columns has times: {hint}")
     numbers = [[bool(_NUMBER(one)) for one in column] for column in (first, second)]
@@ -335,7 +339,7 @@ def is_adjacency(lines: Sequence[str]) -> bool:
     words = [line.split() for line in lines]
     first = {one[0] for one in words}
     widths = {len(one) for one in words}
-    if not len(first) == len(words) > 1 or max(widths) < 3:
+    if not len(first) == len(words) > 1 or (max(widths) < 3 and len(widths) == 1):
         return False
     if not all(one in first for row in words for one in row):
         return False

@@ -332,6 +332,11 @@ REFUSED: list[tuple[str, str | bytes, str]] = [
     ("TGF", "1 a\n2 b\n#\n1 2\n", "Trivial Graph"),
     ("routes", "default via 10.0.0.1 dev eth0\n10.0.0.0/24 dev eth0\n", "ip route"),
     ("prose", "Two words\nand three more\nand then there are four\n", "as prose"),
+    (
+        "sentences",
+        "This is a text, and it has commas.\nIt goes on, as texts do for some lines.\n",
+        "it looks like prose",
+    ),
     ("people", "name,age,city\nAnn,31,Rome\nBob,35,Oslo\nEve,29,Riga\n", "called name, age, city"),
     ("no titles", "Ann,31,Rome\nBob,35,Oslo\nEve,29,Riga\n", "names and numbers"),
     ("times", "2026-01-01,a,b\n2026-01-02,b,c\n2026-01-03,c,a\n", "times"),
@@ -551,6 +556,12 @@ def test_whatever_networkx_writes_is_read_as_it_was(
         assert arcs(found) == expected | alone
 
     check()
+
+
+def test_a_path_that_networkx_writes_as_an_adjacency_list_is_one(tmp_path: Path) -> None:
+    path = put(tmp_path / "path.adjlist", written(nx.path_graph(4), "adjlist"))
+    assert tell_or_none(path) == "adjacency"
+    assert arcs(read(path)) == {("0", "1"), ("1", "2"), ("2", "3")}
 
 
 def tell_or_none(path: Path) -> str | None:
