@@ -28,8 +28,10 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from pubsubd.mesh.edges import ABOUT, COLUMNS, HEADERS, LATER, OPTIONAL, REQUIRED
+from pubsubd.topology.dealing import deal
 from pubsubd.topology.formats.tables import PLAIN_TITLES
 from pubsubd.topology.inputs import MESH_ENDINGS
 from pubsubd.topology.reading import Inputs
@@ -62,7 +64,8 @@ SHOWN = 200
 SELF_LOOP = "self-loop"
 
 _TEXTS = ", ".join(f"`{name}` string" for name in COLUMNS)
-_TYPED = ", ".join(f"`{name}`: string" for name in COLUMNS)
+# Not in SQL, which takes Spark a quarter of a second to parse.
+_OBJECTS = T.ArrayType(T.StructType([T.StructField(name, T.StringType()) for name in COLUMNS]))
 _COMMA = r"(?:[ \t]*,[ \t]*|[ \t]+)"
 # Not by lower(), whose first use takes a second: Spark goes through all letters there are then.
 _TITLE = (
@@ -96,7 +99,7 @@ def check_jsonl(lines: DataFrame) -> DataFrame:
     What an object has besides an edge list's columns is left alone.
     """
     # As a list, since of a bare object the parser would not see what follows it.
-    rows = F.from_json(F.concat(F.lit("["), "line", F.lit("]")), f"array<struct<{_TYPED}>>")
+    rows = F.from_json(F.concat(F.lit("["), "line", F.lit("]")), _OBJECTS)
     one = F.when(F.rlike("line", F.lit(r"^\s*\{")) & (F.size(rows) == 1), rows)
     # Without a row there is none to make columns of: all of them are null then.
     parsed = lines.where(F.trim("line") != "").select("file", "line", F.inline_outer(one))
@@ -316,7 +319,7 @@ def drop_repeats(rows: DataFrame) -> DataFrame:
     keys = ("ts", "window", "mesh", "observer", "src", "dst", "state", "since")
     numbers = [F.max(name).alias(name) for name in ("rtt_ms", "messages", "bytes", *LATER)]
     # What follows groups by these columns and more, so that rows are sent around only once.
-    return rows.repartition("mesh", "window", "src", "dst").groupBy(*keys).agg(*numbers)
+    return deal(rows, "mesh", "window", "src", "dst").groupBy(*keys).agg(*numbers)
 
 
 # What is wrong with a row

@@ -23,6 +23,7 @@ from pubsubd.topology.cleaning import (
     drop_repeats,
     rejects,
 )
+from pubsubd.topology.dealing import ALONE
 from pubsubd.topology.distributed.whole import analyse as analyse_spread
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.exporting import check_one_mesh, export_links, read_graph
@@ -158,7 +159,7 @@ def _of_a_small_job(size: float) -> dict[str, str]:
     """Return the settings for few tasks, since each one costs more than its rows."""
     return {
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": str(1 + int(size) // _SHUFFLED),
+        "spark.sql.shuffle.partitions": str(1 if size < ALONE else 2 + int(size) // _SHUFFLED),
         # What follows from conditions takes longer to find out than it saves, and plans that
         # nobody reads are written down: a tenth of all processor time.
         "spark.sql.constraintPropagation.enabled": "false",

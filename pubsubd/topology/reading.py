@@ -6,6 +6,7 @@ endings say: :data:`~pubsubd.topology.inputs.ENDINGS`.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from pyspark.sql import functions as F
 from pubsubd.mesh.edge_files import superseded
 from pubsubd.mesh.edges import COLUMNS, LATER, REQUIRED
 from pubsubd.topology.days import read_days
+from pubsubd.topology.dealing import ALONE
 from pubsubd.topology.errors import TopologyError
 from pubsubd.topology.formats.links import ARCS
 from pubsubd.topology.inputs import ENDINGS, days_of_several, ending_of, is_remote
@@ -127,6 +129,8 @@ def _read_there(
                 return _read_parquet(spark, there, here)
             if name == "arcs":
                 return _reader(spark).parquet(*_spelled(there)).select(*ARCS.names)
+            if prepared.size < ALONE and not any(file.lower().endswith(".gz") for file in there):
+                return _read_lines_here(spark, there, prepared.origins)
             return _read_lines(spark, there, prepared.origins)
         except (AnalysisException, FileNotFoundError) as error:
             if isinstance(error, AnalysisException) and "PATH_NOT_FOUND" not in str(error):
@@ -211,6 +215,21 @@ def _find_remote(spark: SparkSession, path: str, nodes: bool) -> dict[str, str]:
 
 
 # What Spark makes of them
+
+
+def _read_lines_here(
+    spark: SparkSession, files: Sequence[str], origins: Mapping[str, str]
+) -> DataFrame:
+    """Return what :func:`_read_lines` does, read by this process: Spark compiles code to do it."""
+    names: list[str] = []
+    lines: list[bytes] = []
+    for file in files:
+        text = Path(file).read_bytes().removeprefix(codecs.BOM_UTF8)
+        found = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").removesuffix(b"\n").split(b"\n")
+        lines += found
+        names += [origins.get(file, file)] * len(found)
+    texts = pa.array(lines, pa.binary()).view(pa.string())
+    return spark.createDataFrame(pa.table({"file": pa.array(names, pa.string()), "line": texts}))
 
 
 def _read_lines(spark: SparkSession, files: Sequence[str], origins: Mapping[str, str]) -> DataFrame:

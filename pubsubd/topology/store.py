@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from pubsubd.topology.dealing import deal
 from pubsubd.topology.output import Shared
 
 Rows: TypeAlias = DataFrame | pa.Table
@@ -57,7 +58,7 @@ class Store:
 
     def frame(self, rows: Rows) -> DataFrame:
         """Return ``rows`` as a frame."""
-        return rows if isinstance(rows, DataFrame) else self.spark.createDataFrame(rows)
+        return rows if isinstance(rows, DataFrame) else deal(self.spark.createDataFrame(rows))
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Return the rows of ``frame`` as another one, computed once."""

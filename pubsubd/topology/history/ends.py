@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pubsubd.mesh.edges import ABOUT
+from pubsubd.topology.dealing import deal
 
 SLACK = 10
 """Seconds after which all daemons know that a link has ended, clock differences included: rows
@@ -76,14 +77,11 @@ def gather(rows: DataFrame) -> DataFrame:
             F.max(F.when(it, F.col("last"))).alias(f"{end}_last"),
             F.max(F.when(it, F.col("about"))).alias(f"{end}_about"),
         ]
-    return (
-        spells.withColumn("low", F.least("src", "dst"))
-        .withColumn("high", F.greatest("src", "dst"))
-        # By link alone, so that the windows of one are together for reconcile().
-        .repartition(*LINK)
-        .groupBy(*LINK, "window")
-        .agg(*columns)
+    spells = spells.select(
+        "*", F.least("src", "dst").alias("low"), F.greatest("src", "dst").alias("high")
     )
+    # By link alone, so that the windows of one are together for reconcile().
+    return deal(spells, *LINK).groupBy(*LINK, "window").agg(*columns)
 
 
 def says_up(end: str) -> Column:

@@ -67,9 +67,13 @@ def reconcile(stale: int) -> Callable[[DataFrame], DataFrame]:
 def _bounds(accounts: DataFrame) -> DataFrame:
     """Return the first and last report of each mesh in each window, and its windows around it."""
     by_mesh = Window.partitionBy("mesh").orderBy("window")
+    # As structs: to aggregate plain numbers, Spark compiles code, whatever its settings are.
     return (
         accounts.groupBy("mesh", "window")
-        .agg(F.min("told_first").alias("began"), F.max("told_last").alias("ended"))
+        .agg(
+            F.min(F.struct("told_first"))["told_first"].alias("began"),
+            F.max(F.struct("told_last"))["told_last"].alias("ended"),
+        )
         .select(
             "*",
             F.lag("window").over(by_mesh).alias("previous"),

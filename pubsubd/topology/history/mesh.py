@@ -22,25 +22,33 @@ def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
     # A window that no other precedes is compared with its own beginning.
     came = (first & F.col("last").isNotNull()) | (F.size("starts") > 0)
     lost = ~there & (was | came)
-    parts = [
-        _count(links, window, first=first, links=there, new=there & ~was, lost=lost),
-        _count(links.where("vanishes"), F.col("following"), lost=one),
+    of_links = [
+        _count(window, one, first=first, links=there, new=there & ~was, lost=lost),
+        _count(F.col("following"), F.col("vanishes"), lost=one),
+    ]
+    of_daemons = [
         _count(
-            daemons,
             window,
+            one,
             first=first,
             daemons=F.col("present"),
             joined=F.col("joined").isNotNull(),
             left=F.col("left").isNotNull(),
         ),
-        _count(daemons.where("vanishes"), F.col("following"), left=one),
+        _count(F.col("following"), F.col("vanishes"), left=one),
+    ]
+    parts = [
+        frame.select("mesh", F.inline(F.array_compact(F.array(*those))))
+        for frame, those in ((links, of_links), (daemons, of_daemons))
     ]
     new = F.when(F.col("first") > 0, 0).otherwise(F.col("new"))
     both, either = F.col("links") - new, F.col("links") + F.col("lost")
+    sums = [F.sum(name).alias(name) for name in _COUNTED if name != "first"]
     return (
         reduce(DataFrame.union, parts)
         .groupBy("mesh", "window")
-        .agg(*(F.sum(name).alias(name) for name in _COUNTED))
+        # As in _bounds().
+        .agg(F.max(F.struct("first"))["first"].alias("first"), *sums)
         .select(
             "mesh",
             "window",
@@ -58,14 +66,11 @@ def tell_churn(states: DataFrame, daemons: DataFrame) -> DataFrame:
 _COUNTED = ("first", "daemons", "joined", "left", "links", "new", "lost")
 
 
-def _count(frame: DataFrame, window: Column, **those: Column) -> DataFrame:
-    """Return ``mesh``, ``window``, and 1 or 0 for each counter of :data:`_COUNTED`."""
+def _count(window: Column, when: Column, **those: Column) -> Column:
+    """Return ``window``, and 1 or 0 for each counter of :data:`_COUNTED`; null if not ``when``."""
     no = F.lit(False)
-    return frame.select(
-        "mesh",
-        window.alias("window"),
-        *(those.get(name, no).cast("bigint").alias(name) for name in _COUNTED),
-    )
+    counters = (those.get(name, no).cast("bigint").alias(name) for name in _COUNTED)
+    return F.when(when, F.struct(window.alias("window"), *counters))
 
 
 def tell_events(states: DataFrame, daemons: DataFrame) -> DataFrame:
@@ -86,45 +91,39 @@ def tell_events(states: DataFrame, daemons: DataFrame) -> DataFrame:
             F.lit("")
         ),
     )
-    ends = (F.col("low"), F.col("high"))
-    alone = (F.col("id"), F.lit(None).cast("string"))
     gone = F.when(F.size(losers) > 0, by_loss).otherwise(silent)
-    parts = [
-        _happened(links, F.explode("starts"), "link-up", ends, by_dial),
-        _happened(links, F.explode("stops"), "link-down", ends, by),
-        _happened(
-            links.where(unheard & (F.size("stops") == 0)), "last_told", "link-down", ends, silent
+    of_links = F.concat(
+        F.transform("starts", lambda at: _happened(at, "link-up", by_dial)),
+        F.transform("stops", lambda at: _happened(at, "link-down", by)),
+        _those(
+            (unheard & (F.size("stops") == 0), _happened("last_told", "link-down", silent)),
+            (F.col("vanishes"), _happened("last_told", "link-down", silent)),
         ),
-        _happened(links.where("vanishes"), "last_told", "link-down", ends, silent),
-        _happened(
-            daemons.where(F.col("joined").isNotNull()), "joined", "daemon-joined", alone, F.lit("")
-        ),
-        _happened(daemons.where(F.col("left").isNotNull()), "left", "daemon-left", alone, gone),
-        _happened(
-            daemons.where("vanishes"),
-            F.coalesce("told_last", "named_last"),
-            "daemon-left",
-            alone,
-            silent,
-        ),
-    ]
-    # One that was told late may be in two windows.
-    keys = ("mesh", "at", "kind", "src", "dst")
-    return reduce(DataFrame.union, parts).groupBy(*keys).agg(F.min("detail").alias("detail"))
-
-
-def _happened(
-    frame: DataFrame, at: Column | str, kind: str, ends: tuple[Column, Column], detail: Column
-) -> DataFrame:
-    when = F.col(at) if isinstance(at, str) else at
-    return frame.select("mesh", *ends, when.alias("at"), detail.alias("detail")).select(
-        "mesh",
-        F.timestamp_micros("at").alias("at"),
-        F.lit(kind).alias("kind"),
-        ends[0].alias("src"),
-        ends[1].alias("dst"),
-        "detail",
     )
+    last = F.coalesce("told_last", "named_last")
+    of_daemons = _those(
+        (F.col("joined").isNotNull(), _happened("joined", "daemon-joined", F.lit(""))),
+        (F.col("left").isNotNull(), _happened("left", "daemon-left", gone)),
+        (F.col("vanishes"), _happened(last, "daemon-left", silent)),
+    )
+    alone = (F.col("id").alias("src"), F.lit(None).cast("string").alias("dst"))
+    ends = (F.col("low").alias("src"), F.col("high").alias("dst"))
+    events = links.select("mesh", *ends, F.inline(of_links)).union(
+        daemons.select("mesh", *alone, F.inline(of_daemons))
+    )
+    # One that was told late may be in two windows.
+    keys = ("mesh", F.timestamp_micros("at").alias("at"), "kind", "src", "dst")
+    return events.groupBy(*keys).agg(F.min("detail").alias("detail"))
+
+
+def _those(*found: tuple[Column, Column]) -> Column:
+    """Return an array of those whose condition holds."""
+    return F.array_compact(F.array(*(F.when(condition, event) for condition, event in found)))
+
+
+def _happened(at: Column | str, kind: str, detail: Column) -> Column:
+    when = F.col(at) if isinstance(at, str) else at
+    return F.struct(when.alias("at"), F.lit(kind).alias("kind"), detail.alias("detail"))
 
 
 def tell_arcs(states: DataFrame, daemons: DataFrame) -> DataFrame:
