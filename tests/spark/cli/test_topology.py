@@ -145,6 +145,36 @@ def test_the_daemon_loads_nothing_of_the_analysis() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_what_networkit_would_draw_with_is_not_loaded_and_can_be(place: Path) -> None:
+    program = (
+        "import sys; import pubsubd.topology.kernel.snapshot;"
+        "print(sorted({'matplotlib.pyplot', 'networkx', 'tabulate'} & set(sys.modules)));"
+        "import networkx, matplotlib.pyplot"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        cwd=place,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_a_short_job_compiles_no_code(tmp_path: Path) -> None:
+    """The compiler is in no archive of classes, and loading it takes a tenth of a short job."""
+    with (tmp_path / "edges-1.jsonl").open("wb") as file:
+        write_jsonl([row(observer=end) for end in "ab"], file)
+    classes = tmp_path / "classes"
+    told = f"spark.driver.extraJavaOptions=-Xlog:class+load:file={classes}"
+    done = run("edges-1.jsonl", "--json", "-", "--quiet", "--conf", told, cwd=tmp_path)
+    assert "2 daemons, 1 link" in done.stderr
+    loaded = classes.read_text()
+    assert "org.apache.spark.sql.execution.SortExec" in loaded
+    assert "org.codehaus.janino" not in loaded
+
+
 @pytest.fixture
 def small(place: Path) -> Iterator[Path]:
     """A file system of 200 KiB."""

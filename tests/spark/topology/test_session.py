@@ -29,6 +29,7 @@ from pubsubd.topology.settings import (
     spark_settings,
 )
 from pubsubd.topology.spark import spark_session
+from tests.analyses import Ran
 
 
 def make_java(home: Path, version: str = "21") -> Path:
@@ -412,8 +413,8 @@ with spark_session("local[1]", log, heap="600m", brief=True) as spark:
 
 
 @pytest.fixture(scope="module")
-def faults(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A program whose workers are killed and fail."""
+def faults(tmp_path_factory: pytest.TempPathFactory, ran: Ran) -> Run:
+    """A program whose workers are killed and fail; a run of the command has made an archive."""
     return Run(tmp_path_factory.mktemp("faults"), PRELUDE + FAULTS)
 
 
@@ -463,9 +464,9 @@ def test_only_the_log_of_a_failure_is_left(faults: Run) -> None:
 
 
 def test_an_archive_of_classes_is_used_if_there_is_one(faults: Run) -> None:
-    """Of all tests together, the first run of the command has made it."""
     archive = Archive(find_java(os.environ), spark_home() / "jars", os.environ, record=False)
     names = [Path(option.partition("=")[2]).name for option in archive.options if "=" in option]
+    assert len(names) == 1
     assert faults.said["archives"] == names
 
 
