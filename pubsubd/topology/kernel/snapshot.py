@@ -357,7 +357,7 @@ def _tell_shortcuts(
         ends[:, 0],
         ends[:, 1],
         means,
-        [f"{mean:.4g} hops in the mean" for mean in means],
+        [f"{mean:.4g} {'hop' if mean == 1 else 'hops'} in the mean" for mean in means],
         [one.error for one in shortcuts],
     )
     best = shortcuts[-1] if shortcuts else None

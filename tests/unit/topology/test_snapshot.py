@@ -267,3 +267,10 @@ def test_what_a_sample_would_tell_nothing_of_is_left_out_with_the_reason(
     assert rows_of(table, "advice", "shortcut") == []
     assert {row["betweenness"] for row in rows_of(table, "daemon")} == {None}
     assert rows_of(table, "advice", "redundancy") != []
+
+
+def test_a_shortcut_after_which_all_are_neighbours_leaves_one_hop() -> None:
+    arcs = [("a", "b"), ("b", "a"), ("b", "c"), ("c", "b")]
+    rows = snapshot(read(*(pa.array(ends) for ends in zip(*arcs, strict=True))), 0, True)
+    shortcuts = rows.filter((pc.field("kind") == "advice") & (pc.field("name") == "shortcut"))
+    assert shortcuts["text"].to_pylist() == ["1 hop in the mean"]
