@@ -76,6 +76,7 @@ _PROBE = 8  # frames ahead; an equal header there promises a long run of equal o
 _STRIDE = 64  # frames looked up one by one before equal headers are hoped for again
 _FAR = 1_024  # the most of them, when it has been in vain so far
 _SCANNED = 4  # work of a name that the scanner matches
+_FRESH = 32  # new names in a row, after which the next ones are thought to be new, too
 _COLUMNS = 64  # bytes of headers that are compared by columns in one step of work
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
@@ -432,7 +433,7 @@ class Broker:
                             break
                     if more:
                         break
-                    before = at
+                    before, fresh = at, 0
                     match = match_header(buf, at)
                     while match is not None:  # hot loop: names that come once
                         budget -= _STEP
@@ -458,6 +459,12 @@ class Broker:
                             wait = 0 if rows > _PROBE else min(max(_STRIDE, 2 * wait), _FAR)
                             hope = total + wait
                         route, following = following, None
+                        fresh += 1
+                        if fresh > _FRESH and alike is not None and get(key) is None:
+                            rows, at = router.alike_in(buf, at, name, sizes, max_payload)
+                            total += rows
+                            budget -= rows * _SCANNED
+                            fresh = 0 if rows > _FRESH else -_FAR
                         if index.work > budget:
                             break
                         match = match_header(buf, at)

@@ -1,19 +1,26 @@
-"""How many frames in a row get the same receivers, told by columns of bytes, without I/O.
+"""How many frames in a row get the same receivers, told without a lookup of each, without I/O.
 
 Strategy: names that come once, with a number or an id in them, mostly have one width, and their
 data one length. Such frames are rows of a table. Where a substring that is subscribed stands in
 the first name, its columns have to be the same in all; the others may stand in none of them. So
-a frame costs some 30 ns instead of a lookup, and nothing is remembered for it.
+a frame costs some 30 ns instead of a lookup, and nothing is remembered for it. Where widths and
+lengths vary, a regular expression that is made for this set of substrings takes 0.3 µs for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from pubsubd.protocol.limits import MAX_DIGITS
+
+Match = Callable[[bytes, int], re.Match[bytes] | None]
 
 _WIDEST = 128  # bytes of a header: each is a column
 _ROWS = 64  # looked at first
 _MOST_ROWS = 1_024
 _GROWTH = 4
+_LONGEST = 128  # bytes of a name that is matched
 _MOST = 8_192  # rows in all: a fraction of a millisecond
 
 
@@ -67,3 +74,43 @@ def count_alike(buf: bytes, at: int, key: bytes, length: int, substrings: Iterab
         if count < rows or done >= _MOST:
             return done
         rows = min(_GROWTH * rows, _MOST_ROWS)
+
+
+def matcher(name: bytes, substrings: Iterable[bytes]) -> Match:
+    """Return what matches LF and a header whose ASCII name contains those that ``name`` does.
+
+    And no others of ``substrings``; group 1 is the digits. Names that begin with a slash do not
+    match, nor do long ones: what looks for a substring may take as many steps as both have bytes.
+    """
+    one = rb"[^ \r\n\x80-\xff]"
+    looks = b"".join(
+        b"(?%b%b*?%b)" % (b"=" if substring in name else b"!", one, re.escape(substring))
+        for substring in substrings
+    )
+    form = rb"\npub (?!/)%b%b{1,%d} ([0-9]{1,%d}) "
+    return re.compile(form % (looks, one, _LONGEST, MAX_DIGITS)).match
+
+
+def count_matching(
+    buf: bytes, at: int, match: Match, sizes: Mapping[bytes, int], largest: int, most: int
+) -> tuple[int, int]:
+    """Return how many whole frames from ``at`` on match, without the last one, and where that is.
+
+    Args:
+        buf: what was read.
+        at: where the first of them would begin: its LF.
+        match: made by :func:`matcher`.
+        sizes: digits -> what they say.
+        largest: bytes of data in each of them.
+        most: how many are looked at.
+    """
+    count, before = -1, at
+    found = match(buf, at)
+    while found is not None and count < most:
+        size = sizes[found[1]]
+        if size > largest:
+            break
+        count += 1
+        before, at = at, found.end() + size
+        found = match(buf, at)
+    return max(count, 0), before

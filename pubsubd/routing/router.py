@@ -26,14 +26,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakValueDictionary
 
 from pubsubd.protocol.limits import MAX_CACHED_HEADERS, MAX_CACHED_NAMES
 from pubsubd.protocol.wire import FORWARD, HUB, OWN
 from pubsubd.routing.answers import Answers
-from pubsubd.routing.columns import count_alike
+from pubsubd.routing.columns import Match, count_alike, count_matching, matcher
 from pubsubd.routing.copies import Copies
 from pubsubd.routing.lookups import Lookups
 from pubsubd.routing.substrings import Search, SubstringIndex
@@ -43,6 +43,10 @@ from pubsubd.routing.wildcards import Pattern, WildcardIndex
 
 _SLASH = 47
 _SCAN = 12  # up to so many substrings, trying each is quicker than the index
+_LONG = 64  # bytes of all substrings that are looked for in a name by a regular expression
+_MATCHERS = 16  # of these that are kept
+_COMPILED = 3_000  # work of making one
+_AT_ONCE = 4_096  # bytes of substrings, and 8 for each name, that are looked for at once
 _FEW = 64  # changes at once up to which the answers are dropped one by one
 _EXPLAINED = 256  # receivers looked at in one step of an explanation
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
@@ -118,6 +122,7 @@ class Router:
         self._few: tuple[tuple[bytes, Holder], ...] = ()
         self._plain: tuple[tuple[bytes, Targets | None], ...] = ()
         self._get_route = self.made.get
+        self._matchers: dict[tuple[bool, ...], Match] = {}  # by which of _plain are in a name
         self._seen: set[bytes] = set()
         self._bulk = False
 
@@ -334,6 +339,28 @@ class Router:
         count = count_alike(buf, at, key, length, (substring for substring, _ in self._plain))
         self.lookups += count
         return count
+
+    def alike_in(
+        self, buf: bytes, at: int, name: bytes, sizes: Mapping[bytes, int], largest: int
+    ) -> tuple[int, int]:
+        """As :meth:`alike`, with any lengths up to ``largest``, but without the last one.
+
+        Also returns where that one begins.
+        """
+        substrings = [substring for substring, _ in self._plain]
+        steps = sum(map(len, substrings))
+        if not substrings or steps > _LONG or name[0] == _SLASH:
+            return 0, at
+        found = tuple(substring in name for substring in substrings)
+        match = self._matchers.get(found)
+        if match is None:
+            self.index.work += _COMPILED
+            if len(self._matchers) >= _MATCHERS:
+                self._matchers.clear()
+            match = self._matchers[found] = matcher(name, substrings)
+        count, at = count_matching(buf, at, match, sizes, largest, _AT_ONCE // (steps + 8))
+        self.lookups += count
+        return count, at
 
     def learn_relayed(self, key: bytes, name: bytes, size: int) -> Route:
         """Return the route of frames from another daemon that begin with ``key``.
@@ -614,6 +641,7 @@ class Router:
         values = self.index.values
         few = self._few = tuple(values.items()) if len(values) <= _SCAN else ()
         self._plain = ()
+        self._matchers.clear()
         if few and not self._others and not self.copies.beginnings:
             self._plain = tuple((one, _alone(holder)) for one, holder in few)
 

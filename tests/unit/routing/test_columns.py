@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pubsubd.routing.columns import count_alike
+from pubsubd.protocol.wire import Sizes
+from pubsubd.routing.columns import count_alike, count_matching, matcher
 from tests.examples import examples
 
 NAMES = (b"n0001", b"n0002", b"n1001", b"x0001", b"a7/n1", b"n7/a7")
@@ -89,3 +90,38 @@ def test_what_differs_ends_them() -> None:
 def test_wide_headers_are_left_to_others() -> None:
     key = b"\npub %b 1 " % (b"n" * 200)
     assert count_alike((key + b"x") * 90, 0, key, len(key) + 1, [b"n"]) == 0
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(NAMES * 3 + OTHERS[1:]), st.integers(0, 12), st.booleans()),
+        max_size=20,
+    ),
+    st.lists(st.sampled_from((*SUBSTRINGS, b"n.")), min_size=1, max_size=3, unique=True),
+    st.integers(0, 30),
+    st.sampled_from([3, 1_000]),
+)
+def test_frames_of_any_length_are_counted_as_long_as_they_contain_the_same(
+    said: list[tuple[bytes, int, bool]], substrings: list[bytes], cut: int, most: int
+) -> None:
+    frames = [
+        b"\npub %b %d %b" % (name, size, (b"\n" if odd else b"x") * size)
+        for name, size, odd in said
+    ]
+    whole = b"".join(frames)
+    buf = whole[: len(whole) - min(cut, len(whole))]
+    match = matcher(b"n0001", substrings)
+    counted, at = count_matching(buf, 0, match, Sizes(), 10, most)
+    right, stop = 0, 0
+    legal = re.compile(rb"[^ \r\n/\x80-\xff][^ \r\n\x80-\xff]*")
+    told = tuple(substrings)
+    for (name, size, _), frame in zip(said, frames, strict=True):
+        header = stop + len(frame) - size
+        if not legal.fullmatch(name) or wants(name, told) != wants(b"n0001", told):
+            break
+        if size > 10 or header > len(buf) or right > most:
+            break
+        right, stop = right + 1, stop + len(frame)
+    last = len(frames[right - 1]) if right else 0
+    assert (counted, at) == (max(right - 1, 0), stop - last)
