@@ -21,7 +21,10 @@ PATIENCE = 5.0
 """Seconds after which a letter that was not confirmed is given up."""
 
 AGAIN = 0.25
-"""Seconds until letters are sent again, and a round trip; then twice as long, up to a second."""
+"""Seconds until letters are sent again, or twice what confirmations take, if that is longer.
+
+Then twice as long each time, up to a second.
+"""
 
 REPEATED = 128 * KIB
 """Bytes that are sent again at a time, to each daemon."""
@@ -36,7 +39,7 @@ _WEIGHT = 512  # bytes that a letter takes besides its text
 _MAX_BODY = 64 * KIB  # bytes of the numbers in a confirmation
 _STREAMS = 1_024  # above, those of daemons that are forgotten are dropped
 _STEP = 64  # letters between two looks at the clock
-_LONGEST = 1.0  # seconds until letters are sent again, and a round trip
+_LONGEST = 1.0  # seconds until letters are sent again
 
 
 class Answer(Protocol):
@@ -97,6 +100,7 @@ class _Out:
         latest: sender and receiver -> the number of the last letter, if that is unconfirmed.
         again: when the oldest are sent again.
         pause: seconds from then until the next time.
+        usual: seconds that confirmations take, as the last ones did.
     """
 
     __slots__ = (
@@ -108,6 +112,7 @@ class _Out:
         "size",
         "stream",
         "unconfirmed",
+        "usual",
     )
 
     def __init__(self, incarnation: int, stream: int) -> None:
@@ -118,6 +123,12 @@ class _Out:
         self.latest: dict[tuple[str, str], int] = {}
         self.again = float("inf")
         self.pause = AGAIN
+        self.usual = 0.0
+
+    def confirmed(self, took: float) -> None:
+        """Note how long a confirmation took, and wait so much longer for the next ones."""
+        self.usual = max(took, self.usual / 2)
+        self.pause = min(max(AGAIN, 2 * self.usual), _LONGEST)
 
 
 class Outgoing:
@@ -179,7 +190,7 @@ class Outgoing:
         letter = _Letter(now, out.latest.get(pair, 0), pair, "ask" if ask else "tell", body, answer)
         if not unconfirmed:
             self._sending[node] = None
-            out.pause, out.again = AGAIN, now + AGAIN + self._state.spread
+            out.again = now + out.pause + self._state.spread
             self._wake(out.again)
         unconfirmed[number] = letter
         out.latest[pair] = number
@@ -241,6 +252,7 @@ class Outgoing:
     ) -> Steps[None]:
         unconfirmed, count = out.unconfirmed, 0
         before = next(iter(unconfirmed), None)
+        oldest = None if before is None else unconfirmed[before]
         for one in failed:
             self._resolve(out, int(one), None)
             if (count := count + 1) % _STEP == 0:
@@ -253,20 +265,24 @@ class Outgoing:
             self._resolve(out, int(one), at)
             if (count := count + 1) % _STEP == 0:
                 yield
-        if not unconfirmed or next(iter(unconfirmed)) == before:
+        if oldest is None or before in unconfirmed:
             return
-        now, oldest = self._state.now(), next(iter(unconfirmed.values()))
-        out.pause, out.again = AGAIN, oldest.sent + AGAIN + self._state.spread
-        if now >= out.again or oldest.at != oldest.sent:  # and so are others that were lost
+        now = self._state.now()
+        if oldest.at == oldest.sent:  # otherwise nobody knows which of them was confirmed (Karn)
+            out.confirmed(now - oldest.at)
+        if not unconfirmed:
+            return
+        out.again = next(iter(unconfirmed.values())).sent + out.pause + self._state.spread
+        if now >= out.again:
             self._repeat(node, out, now)
-            out.again = now + AGAIN + self._state.spread
+            out.again = now + out.pause + self._state.spread
         self._wake(out.again)
 
     def _repeat(self, node: str, out: _Out, now: float) -> None:
         """Send the oldest letters to a daemon again, but not those that have just been sent."""
         size = 0
         for number, letter in out.unconfirmed.items():
-            fresh = letter.sent > now - AGAIN / 2
+            fresh = letter.sent > now - out.pause / 2
             if size >= REPEATED or (fresh and letter.at == letter.sent):
                 break  # all further ones are fresh, too
             if fresh:

@@ -215,6 +215,30 @@ def test_what_is_passed_on_is_confirmed_when_its_fate_is_known_and_holds_up_noth
     assert near.told[35] is not None
 
 
+def test_letters_that_are_confirmed_late_are_not_sent_again_as_soon_as_others() -> None:
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    far.pause = lambda: 0.4  # longer than AGAIN
+    for number in range(500):
+        near.send("b", number)
+        web.run(0.01)
+    web.run(1.0)
+    assert near.told.keys() == set(range(500))
+    assert far.heard == {"x/ann x/bob": list(range(500))}
+    assert near.streams.outgoing.repeated < 100  # those sent before the first was confirmed
+    far.pause = None
+    for number in range(500, 600):
+        near.send("b", number)
+        web.run(0.01)
+    repeated = near.streams.outgoing.repeated
+    fates = iter([[]])
+    disturb(near, lambda _words: next(fates, [0.001]), web, far)
+    near.send("b", 600)
+    web.run(outgoing.AGAIN + 0.1)  # soon again, as they are confirmed at once now
+    assert near.streams.outgoing.repeated == repeated + 1
+    assert far.heard["x/ann x/bob"][-1] == 600
+
+
 def test_what_goes_nowhere_is_told_after_a_stated_time_and_those_behind_it_go_on() -> None:
     web, offices = start("ab")
     near, far = offices["a"], offices["b"]
