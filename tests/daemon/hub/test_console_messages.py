@@ -218,7 +218,8 @@ def test_what_the_daemon_drops_is_told(
     subscribe(page, "")
     line = dial(daemon)
     while not line.stats()["dropped"]:
-        line.say(b"pub flood 10000 %b\n" % (b"x" * 10_000) * 100)
+        # Large ones, as the page keeps 500 messages and 16 MiB, and then drops what tells of them.
+        line.say(b"pub flood 32000 %b\n" % (b"x" * 32_000) * 30)
     page.wait_text(".msg.lost", "the daemon dropped them, as this page was too slow")
 
 
