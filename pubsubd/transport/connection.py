@@ -353,10 +353,6 @@ class Connection(Output):
                     await crowd.wait(took)
                     awake = perf_counter()
             cpu = thread_time() if self._heavy or awake < self._watched else 0.0
-            if server.latest is self:
-                eager = awake - asleep < EAGER
-            else:
-                eager, server.latest, server.changed = False, self, awake
             at_once = False
             try:
                 data = recv(protocol.wanted)
@@ -366,6 +362,10 @@ class Connection(Output):
                 self._ended = True
                 break
             self.heard = awake
+            if server.latest is self:
+                eager = awake - asleep < EAGER
+            else:
+                eager, server.latest, server.changed = False, self, awake
             messages, carried = counters.messages_in, peer.messages_in
             if server.pressed:
                 server.pressed.clear()  # by nobody who could wait for them

@@ -489,6 +489,28 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
         assert looks == ["peer0", "peer0"]
 
 
+async def test_who_has_looked_for_input_in_a_late_pass_and_found_none_has_not_spoken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(session, "EAGER", float("inf"))
+    async with gather(LIMITS) as crowd:
+
+        def look_out(connection: Connection) -> bool:
+            looks.append(connection.peer.label)
+            # So it waits for the next pass, in which the other one may be read first.
+            crowd.server.lane.soon = crowd.server.lane.late = float("-inf")
+            return True
+
+        monkeypatch.setattr(Connection, "look_out", look_out)
+        one, other = crowd.join(), crowd.join()
+        for _ in range(20):
+            await ask(one)
+            await ask(one)
+            await ask(other)
+        assert looks == ["peer0"] * 20
+
+
 async def test_who_looks_out_in_vain_does_so_less_and_less(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
