@@ -285,18 +285,18 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def connect(port: int) -> Line:
-    """Connect, once somebody listens."""
+def connect(address: int | str) -> Line:
+    """Connect to a port or a path, once somebody listens: a path is there before that."""
     found: list[Line] = []
 
     def connected() -> bool:
         try:
-            found.append(Line(("127.0.0.1", port)))
-        except ConnectionRefusedError:
+            found.append(Line(address if isinstance(address, str) else ("127.0.0.1", address)))
+        except (ConnectionRefusedError, FileNotFoundError):
             return False
         return True
 
-    wait_until(connected, f"somebody listens on {port}")
+    wait_until(connected, f"somebody listens on {address}")
     return found[0]
 
 
@@ -344,8 +344,7 @@ def test_a_unix_socket_of_the_manager_is_taken_and_left(
 ) -> None:
     path = tmp_path / "socket"
     process = activated("unix", [str(path)], f"--unix={path}", "--port=0", "--hub-port=0")
-    wait_until(path.exists, "the socket is there")
-    line = Line(str(path))
+    line = connect(str(path))
     line.ping()
     line.close()
     process.terminate()
