@@ -15,8 +15,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
 
 from tests.certificates import Certificates
 from tests.daemons import (
@@ -30,6 +30,7 @@ from tests.daemons import (
     tool,
     wait_until,
 )
+from tests.hubs import UPGRADE
 
 PAGE = (ROOT / "man" / "pubsubd-proxy.7").read_text(encoding="utf-8")
 FILES = dict(
@@ -108,15 +109,15 @@ class Proxy:
         self._stack.callback(sock.close)
         return self._context.wrap_socket(sock, server_hostname="hub.example")
 
-    def get(self, path: str, host: str = "hub.example") -> int:
+    def get(self, path: str, host: str = "hub.example", **headers: str) -> int:
         web = http.client.HTTPConnection("hub.example")
         web.sock = self.dial(self.hub)
-        web.request("GET", path, headers={"Host": host})
+        web.request("GET", path, headers={**headers, "Host": host})
         status = web.getresponse().status
         web.close()
         return status
 
-    def open(self, origin: str = "https://hub.example", **headers: str) -> ClientConnection:
+    def open(self, **headers: str) -> ClientConnection:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         sock = socket.create_connection(("127.0.0.1", self.hub), DEADLINE, (CLIENT, 0))
         self._stack.callback(sock.close)
@@ -124,7 +125,7 @@ class Proxy:
             "wss://hub.example/ws",
             sock=sock,
             ssl=self._context,
-            origin=origin,  # type: ignore[arg-type]
+            origin=Origin("https://hub.example"),
             additional_headers=named,
             proxy=None,
         )
@@ -186,8 +187,11 @@ def check_hub(daemon: Daemon, proxy: Proxy, topic: str) -> None:
     """Look at what a browser does, and at what somebody does who forges addresses."""
     assert proxy.get("/readyz") == 200
     assert proxy.get("/readyz", "other.example") == 421
-    with pytest.raises(InvalidStatus, match="403"):
-        proxy.open("https://other.example")
+    # Not by websockets' client: refused over TLS, it can wait for ever (it reads a socket that
+    # is readable, but has only a session ticket, until the proxy ends the connection).
+    upgrade = dict(re.findall(r"(\S+): (.*)\r\n", UPGRADE.decode()))
+    assert proxy.get("/ws", Origin="https://hub.example", **upgrade) == 101
+    assert proxy.get("/ws", Origin="https://other.example", **upgrade) == 403
     for number, forged in enumerate(
         ({}, {"X_Forwarded_For": "9.9.9.9"}, {"Forwarded": "for=9.9.9.9"})
     ):
