@@ -9,6 +9,10 @@ Of those who wait, the cheapest go on in one pass, as many as half a turn has ro
 that has waited longest in the next: somebody who was once a little slow does not wait for all who
 are busy. Whoever turns out to cost more than was likely makes the pass late, and the rest of those
 who were let on wait again.
+
+Between two passes with much there is one without: trio would run who takes a whole turn, and who has
+spoken meanwhile, in any order. So a message waits for the turn in which it comes, and seldom for a
+second one.
 """
 
 from __future__ import annotations
@@ -48,6 +52,7 @@ class Lane(trio.abc.Instrument):
         self._running = False  # without its task, it holds nobody back
         # Seconds that those who are let on are likely to take, in this pass and in the next one.
         self._spent = self._next = 0.0
+        self._before = 0.0  # the same, of the pass before this one
         self._numbers = count()
         self._first = -1  # goes on in this pass, whatever others take of it
         self._waiting: dict[int, tuple[trio.Event, float]] = {}
@@ -64,12 +69,12 @@ class Lane(trio.abc.Instrument):
     def after_io_wait(self, timeout: float) -> None:
         """Note when a pass begins: trio calls this after it has looked for input."""
         self._noted = True
-        self._spent, self._next = self._next, 0.0
+        self._before, self._spent, self._next = self._spent, self._next, 0.0
         now = self._clock()
         self.soon, self.late = now + SOON, now + TURN
 
     def enter(self, cost: float) -> bool:
-        """Go on at once, if this pass has room for it and nobody waits.
+        """Go on at once, if this pass has room for it, nobody waits, and the last had not much.
 
         Args:
             cost: seconds that it is likely to take.
@@ -78,7 +83,7 @@ class Lane(trio.abc.Instrument):
             return True
         if self._waiting or (self._spent and self._spent + cost > TURN):
             return False
-        if self._clock() > self.late:
+        if (cost > _ASIDE and self._before > _ASIDE) or self._clock() > self.late:
             return False
         self._spent += cost
         return True
@@ -143,7 +148,7 @@ class Lane(trio.abc.Instrument):
                     self._let_on(heappop(self._cheapest)[1])
                 if self._next:
                     await trio.lowlevel.checkpoint()
-                while self._waiting and not self._next:
+                while self._waiting and not self._next and self._spent <= _ASIDE:
                     self._first = heappop(self._oldest)
                     self._let_on(self._first)
                 self._forget()

@@ -274,7 +274,8 @@ async def test_who_is_alone_in_the_lane_does_not_wait() -> None:
         for _ in range(3):
             assert lane.enter(TURN)
             assert not lane.enter(TURN)  # not twice in one pass
-            await trio.testing.wait_all_tasks_blocked()
+            for _ in range(2):  # nor in the next one
+                await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
 
 
