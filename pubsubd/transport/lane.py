@@ -10,9 +10,9 @@ that has waited longest in the next: somebody who was once a little slow does no
 are busy. Whoever turns out to cost more than was likely makes the pass late, and the rest of those
 who were let on wait again.
 
-Between two passes with much there is one without: trio would run who takes a whole turn, and who has
-spoken meanwhile, in any order. So a message waits for the turn in which it comes, and seldom for a
-second one.
+Between two passes with much there is one without: trio would run who takes a whole turn, and who
+has spoken meanwhile, in any order. So a message waits for the turn in which it comes, and seldom
+for a second one.
 """
 
 from __future__ import annotations

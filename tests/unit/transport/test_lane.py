@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 
 import pytest
 import trio
@@ -65,8 +66,7 @@ async def test_a_whole_turn_is_followed_by_a_pass_without_one(count: int, way: s
             nursery.start_soon(watched.be_busy, wait)
         await watched.done.wait()
         nursery.cancel_scope.cancel()
-    taken = watched.taken
-    gaps = [after - before for before, after in zip(taken, taken[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(watched.taken)]
     assert min(gaps) >= 2
     assert max(gaps) <= 4  # and nobody waits for nothing
 
@@ -119,7 +119,5 @@ async def test_many_with_little_do_not_keep_a_whole_turn_waiting() -> None:
         nursery.start_soon(watched.be_busy, watched.read)
         await watched.done.wait()
         nursery.cancel_scope.cancel()
-    gaps = [
-        after - before for before, after in zip(watched.taken, watched.taken[1:], strict=False)
-    ]
+    gaps = [after - before for before, after in pairwise(watched.taken)]
     assert max(gaps) <= 60  # a hundred are before it at most, five in a pass
