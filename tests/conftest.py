@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from tests.browser import Browser, Page
 from tests.certificates import Certificates, make
 from tests.daemons import ROOT, Daemon, Line
+from tests.hangs import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
 from tests.leftovers import pytest_runtest_makereport, pytest_runtest_protocol
 
 # Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
@@ -34,7 +35,13 @@ for name, examples in (("fast", 15), ("usual", 15), ("thorough", 100)):
     )
 settings.load_profile("thorough")
 
-__all__ = ["pytest_runtest_makereport", "pytest_runtest_protocol"]
+__all__ = [
+    "pytest_runtest_call",
+    "pytest_runtest_makereport",
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_runtest_teardown",
+]
 
 MISSING = "not installed: pip install --editable '.[test-topology]'"
 
