@@ -270,7 +270,7 @@ class Mesh:
         self._directory = directory
         self._hubs = hubs
         self._flags = ("--mesh-heartbeat", str(heartbeat), *flags)
-        self._host, ports = _free_address()
+        self._host, ports = free_address()
         self._dials: dict[str, list[str]] = {}
         self._lines: dict[str, Line] = {}
         self._clients: list[Line | Listener] = []
@@ -501,7 +501,7 @@ def _ends(edge: str) -> tuple[str, str]:
     return match[1], match[3]
 
 
-def _free_address() -> tuple[str, Iterator[int]]:
+def free_address() -> tuple[str, Iterator[int]]:
     """Return a loopback address where nobody listens, and ports.
 
     Connections come from 127.0.0.1, so that none of theirs is taken by the time it is needed.
