@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import socket
 import struct
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -24,6 +25,7 @@ class Stage:
         self.now = 0.0
         self.connections = self.collections = 0
         self.crowd = False
+        self.found: Callable[[], object] = lambda: None
         self.garbage = Garbage(
             lambda: self.connections, collect=self._collect, clock=lambda: self.now
         )
@@ -31,6 +33,7 @@ class Stage:
     def _collect(self, crowd: bool) -> None:
         self.collections += 1
         self.crowd = crowd
+        self.found()
 
     def come(self, count: int) -> None:
         self.connections += count
@@ -99,6 +102,22 @@ def test_python_makes_none_of_its_own_meanwhile_and_all_of_them_afterwards(stage
     assert gc.get_freeze_count() == 0
 
 
+def test_what_was_there_a_second_ago_is_looked_at_by_full_collections_alone(stage: Stage) -> None:
+    with stage.garbage.keep():
+        table = {b"%d" % number: [number] for number in range(3)}
+        stage.pass_time(1)
+        assert not any(table is one for one in gc.get_objects())
+        cycle: list[object] = []
+        cycle.append(cycle)
+        number = id(cycle)
+        stage.pass_time(1)
+        del cycle
+        collected: list[bool] = []
+        stage.found = lambda: collected.append(any(id(one) == number for one in gc.get_objects()))
+        stage.pass_time(600)
+    assert collected == [True]
+
+
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("port", ["line", "hub"])
 async def test_a_connection_that_has_ended_is_gone_without_a_collection(
@@ -128,6 +147,7 @@ async def test_a_connection_that_has_ended_is_gone_without_a_collection(
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()
 
+    gc.collect()  # what the last test has left would be set aside as well
     async with trio.open_nursery() as nursery:
         config = Config(port=0, hub_port=0, tls=tls)
         ports = await nursery.start(daemon.run, config)
@@ -146,4 +166,5 @@ async def test_a_connection_that_has_ended_is_gone_without_a_collection(
 
 def _alive() -> int:
     """Count sessions. The daemon remembers the one that has said something last."""
+    gc.unfreeze()  # what the daemon has set aside is not told of
     return sum(isinstance(one, Connection) for one in gc.get_objects())
