@@ -326,8 +326,7 @@ class Rig:
             # Out: whoever may, up to the window.
             starved = True
             working = False
-            publishers.append(publishers.pop(0))  # or the first one would have all of the window
-            for publisher in publishers:
+            for publisher in publishers[:]:
                 if publisher.done:
                     continue
                 working = True
@@ -349,6 +348,8 @@ class Rig:
                     publisher.writable = False
                     continue
                 starved = False
+                publishers.remove(publisher)  # the others come first now: what frees the window may
+                publishers.append(publisher)  # be in step with our rounds, and always find the same
                 sent += count
                 publisher.offset += count
                 if publisher.offset == size:
