@@ -9,7 +9,7 @@ import pytest
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
 from pubsubd.siblings.questions import PATIENCE
-from pubsubd.siblings.siblings import AHEAD
+from pubsubd.siblings.siblings import AHEAD, APART
 from tests.unit.siblings.webs import Workers
 
 
@@ -491,3 +491,18 @@ def test_who_causes_much_waits_once_for_a_sibling_that_is_stuck(two):
     siblings.act()
     two.now += 2 * AHEAD
     assert siblings.behind() is not None
+
+
+def test_who_causes_much_has_siblings_asked_now_and_then(two):
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    siblings = two[0].siblings
+    two.now += APART
+    asked = 0
+    for _ in range(20):
+        two[0].say("ann", b"pub a 1 x\n")
+        siblings.behind()
+        asked += two[0].woken
+        two.settle()
+        two.now += APART / 4
+    assert asked == 5
