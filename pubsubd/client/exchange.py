@@ -47,6 +47,7 @@ from pubsubd.client.hub_messages import (
     error_of,
     to_program,
 )
+from pubsubd.client.login import LOGIN_TIMEOUT
 from pubsubd.client.reconnect import Reconnecting
 from pubsubd.client.request import Request
 from pubsubd.client.secure import certificate_refused
@@ -316,7 +317,8 @@ class Exchange(Reconnecting[bytes]):
 
     async def _introduce(self, nursery: trio.Nursery, waiting: deque[Request]) -> None:
         """Connect to the hub, restore the registration and subscriptions, and go on."""
-        with trio.move_on_after(CONNECT_TIMEOUT) as scope:
+        limit = LOGIN_TIMEOUT if self._headers() else CONNECT_TIMEOUT
+        with trio.move_on_after(limit) as scope:
             await self._upgraded.wait()
             request = self.post(self.request("hub:connect", metadata=self._hello()))
             try:
@@ -330,7 +332,7 @@ class Exchange(Reconnecting[bytes]):
                 self.stop(error, final=True)
                 return
         if scope.cancelled_caught:
-            text = f"the hub gave no answer in {CONNECT_TIMEOUT:g} s"
+            text = f"the hub gave no answer in {limit:g} s"
             self.stop(DisconnectedError(text), final=False)
             return
         self._most = connected.max_message_size

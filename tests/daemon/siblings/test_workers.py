@@ -367,6 +367,10 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
 
 def test_any_worker_answers_for_all(pair: Daemon, dial: Dial) -> None:
     lines = across(pair, dial, 4)
+    wait_until(
+        lambda: json.loads(_request(lines[0], "stats"))["connections"] == len(lines),
+        "those of the test before have gone",
+    )
     for line in lines:
         line.say(b"sub views/\n")
         line.ping()
@@ -398,7 +402,9 @@ def test_any_worker_answers_for_all(pair: Daemon, dial: Dial) -> None:
         assert error_codes(victim.hear_end()) == ["killed"]
     for line in (lines[0], lines[3]):
         assert json.loads(_request(line, "stats"))["messages_in"] >= before + 100
-    with urllib.request.urlopen(f"http://{pair.hub[0]}:{pair.hub[1]}/metrics") as answer:
+    with urllib.request.urlopen(
+        f"http://{pair.hub[0]}:{pair.hub[1]}/metrics", timeout=DEADLINE
+    ) as answer:
         metrics = answer.read().decode()
     assert re.search(r"^pubsubd_connections\{.*\} [2-9]", metrics, flags=re.MULTILINE)
     assert 'worker="0"' in metrics
@@ -429,13 +435,19 @@ def test_failed_logins_are_counted_for_all_workers(
     path.write_text(f"tom:{make_token()[1]}\n", encoding="utf-8")
     path.chmod(0o600)
     daemon = start("--workers", "2", "--users-file", str(path))
-    codes = []
-    for _ in range(12):
-        line = dial(daemon)
-        line.say(frame("//pubsubd/auth", b"no-token-of-anybody"))
-        codes.append(line.hear_frame()[1].split(b" ")[0].decode())
-        line.close()
-    assert codes == ["login-failed"] * 10 + ["login-throttled"] * 2
+    begun, failed = time.monotonic(), 0
+    while _knock(daemon, dial) == "login-failed":
+        failed += 1
+    # One of ten is forgotten every six seconds; each worker would let in ten.
+    assert 10 <= failed <= 11 + (time.monotonic() - begun) / 6
+
+
+def _knock(daemon: Daemon, dial: Dial) -> str:
+    line = dial(daemon)
+    line.say(frame("//pubsubd/auth", b"no-token-of-anybody"))
+    code = line.hear_frame()[1].split(b" ")[0].decode()
+    line.close()
+    return code
 
 
 def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
