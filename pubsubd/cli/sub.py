@@ -228,7 +228,6 @@ async def _print(
     with trio.move_on_after(math.inf if wanted.timeout is None else wanted.timeout):
         async with (
             while_read(),
-            trio.open_nursery() as nursery,
             target.connect(
                 reconnect=reconnect,
                 **(telling("messages published") if reconnect else {}),
@@ -237,21 +236,22 @@ async def _print(
             await client.subscribe(*wanted.substrings, everything=wanted.everything)
             if sys.stderr.isatty():
                 echo("pubsubd: subscribed", err=True)
-            if summary is not None:
-                summary.begin()
-                nursery.start_soon(_end_at_sigterm)
-                if every is not None:
-                    nursery.start_soon(_report_every, every, output, summary)
             try:
-                while left is None or left > 0:
-                    messages = wanted.among(await client.receive())[:left]
-                    output.take(messages)
-                    if left is not None:
-                        left -= len(messages)
+                async with trio.open_nursery() as nursery:
+                    if summary is not None:
+                        summary.begin()
+                        nursery.start_soon(_end_at_sigterm)
+                        if every is not None:
+                            nursery.start_soon(_report_every, every, output, summary)
+                    while left is None or left > 0:
+                        messages = wanted.among(await client.receive())[:left]
+                        output.take(messages)
+                        if left is not None:
+                            left -= len(messages)
+                    nursery.cancel_scope.cancel()
             finally:
-                if summary is not None:
+                if summary is not None:  # after all others: leaving the connection takes a while
                     output.report(summary, last=True)
-            nursery.cancel_scope.cancel()
     return left is None or left <= 0
 
 

@@ -289,6 +289,19 @@ async def test_a_summary_is_printed_at_intervals_and_when_it_is_interrupted(
     assert report == {**counts, "names": [{"name": "n/1", **counts}], "other_names": nothing}
 
 
+async def test_no_summary_is_printed_after_the_last_one() -> None:
+    words = ["--summary", "--every=0.000001", "--format=json"]
+    async with publishing() as (port, client):
+        for _ in range(6):
+            async with subscribing(port, *words) as sub:
+                await say(client, [b"one"])
+                while b'"messages": 1' not in await sub.out(until=b"\n"):
+                    pass
+                sub.process.send_signal(signal.SIGINT)
+                *_, last = (await sub.out()).splitlines()
+            assert json.loads(last)["messages_per_s"] > 0  # of all time, not since the one before
+
+
 def test_a_summary_tells_rates_since_the_last_one_and_in_the_end_of_all_time() -> None:
     now = 0.0
     summary = Summary(clock=lambda: now)
