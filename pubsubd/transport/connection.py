@@ -210,6 +210,8 @@ class Connection(Output):
                 for _ in range(2):
                     try:
                         for _ in step():
+                            if self._server.siblings:  # which are told of all that it leaves
+                                await self._wait_siblings()
                             await self._server.lane.wait(_LEAVING)
                     except Exception as error:  # noqa: BLE001  (as above)
                         faults.note(error, label)

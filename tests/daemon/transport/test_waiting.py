@@ -69,6 +69,33 @@ async def test_who_may_cause_much_waits_for_siblings_and_others_do_not() -> None
         assert await client.recv(100) == PING
 
 
+async def test_who_leaves_with_much_waits_for_siblings_between_the_steps_of_it() -> None:
+    held: Hold | None = None
+    waiting = trio.Event()
+
+    def behind() -> Hold | None:
+        if held is not None:
+            waiting.set()
+        return held
+
+    async with connected() as (server, client):
+        server.siblings.add(Other())
+        server.behind = behind
+        await client.send(b"".join(b"sub s/%d\n" % number for number in range(5_000)) + PING)
+        assert await client.recv(100) == PING
+        held = Hold()
+        client.close()
+        await waiting.wait()
+        left = server.broker.router.substrings
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+        assert server.broker.router.substrings == left > 0
+        waited, held = held, None
+        waited.release()
+        await server.wait_empty()
+        assert server.broker.router.substrings == 0
+
+
 async def test_a_sibling_waits_for_no_sibling() -> None:
     async with connected() as (server, client):
         server.siblings |= server.connections
