@@ -728,6 +728,7 @@ async def test_the_processor_s_time_is_not_asked_for_once_turns_are_known_to_be_
     monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
     monkeypatch.setattr(session, "EAGER", 0.0)
     async with gather(LIMITS) as crowd:
+        crowd.server.broker.delivery.turn = Turn(clock=lambda: 0.0)  # no turn ends before its work
         one = crowd.join()
         for _ in range(10):
             await ask(one)
