@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -277,11 +279,12 @@ def activated(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
+    """Return ports that nobody listens on, and that the system gives to nobody meanwhile."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(10_000, 32_768)  # from where on it chooses
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports += [port] if port not in ports else []
     return ports
 
 
