@@ -123,6 +123,8 @@ class Mesh:
         traces: the ways of names through the mesh.
         due: when :meth:`act` is to be called.
         hint: takes the data of a client's advert; None to refuse those.
+        now: returns the time, in seconds.
+        relay: takes a batch from a link, see :meth:`Forwarding.relay`.
         over: whether the present turn is over.
     """
 
@@ -139,10 +141,12 @@ class Mesh:
     ) -> None:
         self.state = state = State(config, clock=clock, wall=wall, emit=emit)
         self.broker = broker
+        self.now = clock
         self.over = broker.delivery.turn.over
         self.table, self.links, self.counters = state.table, state.links, state.counters
         self._woken = woken
         self.forwarding = Forwarding(state, broker)
+        self.relay = self.forwarding.relay
         self.legacy = LegacyPeers(broker.faults)
         self.handshakes = Handshakes(
             state, broker, self, linked=self._linked, left=self._left, legacy=self._meet_legacy
@@ -181,14 +185,6 @@ class Mesh:
         broker.router.on_forwarded = self._forwarded
         claim_names(broker, config.mesh, config.topics, self._forged)
         self._wake_at(clock())
-
-    def now(self) -> float:
-        """Return the time, in seconds."""
-        return self.state.now()
-
-    def relay(self, link: Link, data: bytes) -> bool:
-        """Take a batch from ``link``; return whether work is left for :meth:`go_on`."""
-        return self.forwarding.relay(link, data)
 
     def trace(self, link: Link, data: bytes) -> None:
         """Take a part of a trace from ``link``."""

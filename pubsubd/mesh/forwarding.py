@@ -52,6 +52,8 @@ MAX_COVERED = 4_096
 
 _JOINED = 2_048  # bytes of a batch up to which it is one piece
 
+_OVER = float("-inf")
+
 _HEAD = re.compile(
     rb"([A-Za-z0-9._:\-]{1,64}@[0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})( %b)?\n"
     % VOUCHED
@@ -74,7 +76,7 @@ class Forwarding:
         self._broker = broker
         self.letters: Letters | None = None
         self.outbound = Outbound(broker.delivery)
-        self._unsettled = float("-inf")
+        self._unsettled = _OVER
         self._advertised: tuple[bytes, ...] = ()
         self._covered: dict[bytes, bool] = {}  # name -> whether what is advertised covers it
         self._sequence = 0
@@ -84,7 +86,7 @@ class Forwarding:
         self._groups: WeakValueDictionary[frozenset[str], Group] = WeakValueDictionary()
         self._version = 0  # of the next_hops that the groups remember
         self._known = 0  # about how many these are
-        self.flood_until = float("-inf")
+        self.flood_until = _OVER
         broker.router.bundle = self._bundle
         broker.delivery.outbound = self.outbound.runs
         broker.delivery.ship = self._ship
@@ -148,8 +150,10 @@ class Forwarding:
             Unfinished: finding them takes longer than this turn.
         """
         links = self.state.links
-        if self.state.now() < self.flood_until:
-            return [one for one in links.values() if one.ready and one is not arrival]
+        if self.flood_until != _OVER:
+            if self.flooding:
+                return [one for one in links.values() if one.ready and one is not arrival]
+            self.flood_until = _OVER  # nobody looks at the clock again
         if group is None or (arrival is not None and len(links) < 2):
             return []
         if group.version != self._version:
@@ -172,9 +176,11 @@ class Forwarding:
                 self.forget_next_hops()
             self._known += 1
             group.next_hops[origin] = next_hops
+        if len(next_hops) == 1 and next_hops[0].ready and next_hops[0] is not arrival:
+            return next_hops
         return [one for one in next_hops if one.ready and one is not arrival]
 
-    def _send(self, link: Link, frame: Pieces, count: int) -> None:
+    def _send(self, link: Link, frame: bytes | Pieces, count: int) -> None:
         """Send a batch over one of several links; an error ends that link alone."""
         try:
             link.send(frame, count)
@@ -221,14 +227,22 @@ class Forwarding:
             Unfinished: finding its next hops takes longer than this turn; nothing has happened
                 yet, and it is to be taken again in the next turn.
         """
-        state, counters, router = self.state, self.state.counters, self._broker.router
+        # Hot path: scripts/bench mesh-two-16, mesh-send.
+        state, counters, letters = self.state, self.state.counters, self.letters
         head = _HEAD(data)
-        start = 0 if head is None else head.end()
-        first = self._broker.match_relayed(b"\n" + data[start : start + MAX_LINE])
-        if head is None or first is None or not _is_forwarded(first[1]):
+        if head is None:
             counters.broken += 1
             return False
         origin, sequence, ttl, messages, mark = head.groups(b"")
+        start = head.end()
+        letter, first = 0, None  # where the letter to this daemon begins that it is, or its header
+        if messages == b"1" and letters is not None:
+            letter = letters.find(data, start)
+        if not letter:
+            first = self._broker.match_relayed(b"\n" + data[start : start + MAX_LINE])
+            if first is None or not _is_forwarded(first[1]):
+                counters.broken += 1
+                return False
         number, left, count = int(sequence), int(ttl), int(messages)
         node, window = self._windows.get(origin) or self._meet(origin)
         if window is None or (number != window.highest + 1 and window.has(number)):
@@ -237,12 +251,18 @@ class Forwarding:
             counters.received += 1
             link.messages_in += count
             return False
-        key, name, digits = first.group(0, 1, 2)
-        route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
-        targets = route.targets
-        direct = targets.direct if isinstance(targets, CopyTargets) else targets
-        group = direct.far if isinstance(direct.far, Group) else None
-        next_hops = self.find_next_hops(node, group, link) if left > 1 else ()
+        next_hops: Sequence[Link] = ()
+        near = False
+        if first is not None:
+            key, name, digits = first.group(0, 1, 2)
+            router = self._broker.router
+            route = router.relays.get(key) or router.learn_relayed(key, name, int(digits))
+            targets = route.targets
+            direct = targets.direct if isinstance(targets, CopyTargets) else targets
+            group = direct.far if isinstance(direct.far, Group) else None
+            next_hops = self.find_next_hops(node, group, link) if left > 1 else ()
+            near = direct is not targets or len(direct.peers) > (group is not None)
+            near = near or state.now() < self._unsettled or self._is_covered(name)
         # From here on, it is taken.
         counters.received += 1
         link.messages_in += count
@@ -250,6 +270,8 @@ class Forwarding:
             self.forget(node)
             self._windows[origin], self._origins[node] = (node, window), origin
         window.take(number)
+        if letter and letters is not None:
+            return letters.take_one(node, data, start, letter)
         long = len(data) - start > READ_SIZE
         frames = cast("bytes", memoryview(data)[start:]) if long else data[start:]
         counters.expired += left <= 1
@@ -258,12 +280,7 @@ class Forwarding:
             frame = _frame(origin, number, left - 1, count, mark, frames, len(frames))
             for next_hop in next_hops:
                 self._send(next_hop, frame, count)
-        if count == 1 and name.startswith(wire.HUB) and self.letters is not None:
-            begin = first.end() - 1  # of the letter
-            if self.letters.holds_one(name, frames, begin + int(digits) + 1):
-                return self.letters.take_one(node, bytes(frames), begin)
-        near = direct is not targets or len(direct.peers) > (group is not None)
-        if near or state.now() < self._unsettled or self._is_covered(name):
+        if near:
             link.speak_for(node, mark != b"")
             if long:
                 link.unread = memoryview(frames)
@@ -336,10 +353,10 @@ def _frame(
     mark: bytes,
     frames: bytes | Pieces,
     size: int,
-) -> Pieces:
+) -> bytes | Pieces:
     """Return the frame of a batch of ``count`` messages, which are ``size`` bytes."""
     head = b"%b %d %d %d%b\n" % (origin, sequence, ttl, count, mark)
     start = b"pub %b %d %b" % (RELAY, len(head) + size, head)
     if isinstance(frames, Pieces):
         return Pieces([start, *frames.parts, b"\n"])
-    return Pieces([start, frames, b"\n"] if size > _JOINED else [b"%b%b\n" % (start, frames)])
+    return b"%b%b\n" % (start, frames) if size <= _JOINED else Pieces([start, frames, b"\n"])

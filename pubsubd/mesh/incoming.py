@@ -57,6 +57,7 @@ class _In:
 
     Attributes:
         life: its incarnation, and the number of its stream.
+        stream: that number, as it writes it.
         done: the number up to which nothing is missing.
         later: numbers above that are not missing either.
         failed: numbers of letters that could not be delivered.
@@ -82,13 +83,15 @@ class _In:
         "later",
         "life",
         "news",
+        "stream",
         "told",
         "under_way",
         "unsaid",
     )
 
-    def __init__(self, life: tuple[int, int], done: int) -> None:
+    def __init__(self, life: tuple[int, int], stream: str, done: int) -> None:
         self.life = life
+        self.stream = stream
         self.done = self.told = done
         self.doubted = done + 1
         self.later: set[int] = set()
@@ -131,12 +134,13 @@ class Incoming:
         """Take a letter to an actor of this daemon."""
         _, stream, this, lowest, before, wanted, key = words
         number, floor, after = int(this), int(lowest), int(before)
-        life = self._state.table.adverts[node].incarnation, int(stream)
+        incarnation = self._state.table.adverts[node].incarnation
         one = self._ins.get(node)
-        if one is None or one.life != life:
-            if one is not None and life < one.life:
+        if one is None or one.stream != stream or one.life[0] != incarnation:
+            life = incarnation, int(stream)
+            if one is not None and life <= one.life:
                 return None
-            one = self._begin(node, life, floor - 1)
+            one = self._begin(node, life, stream, floor - 1)
         elif floor > one.done + 1:
             return self._skipping(node, one, floor, (number, after, wanted, key, body))
         if one.failed:
@@ -147,13 +151,13 @@ class Incoming:
             return None
         return self._judge(node, one, number, after, wanted, key, body)
 
-    def _begin(self, node: str, life: tuple[int, int], done: int) -> _In:
+    def _begin(self, node: str, life: tuple[int, int], stream: str, done: int) -> _In:
         """Begin a stream of a daemon; the one before is over."""
         if node not in self._ins and len(self._ins) >= _STREAMS:
             for other in [one for one in self._ins if one not in self._state.table.adverts]:
                 self._forget(other)
         self._forget(node)
-        one = self._ins[node] = _In(life, done)
+        one = self._ins[node] = _In(life, stream, done)
         return one
 
     def _forget(self, node: str) -> None:

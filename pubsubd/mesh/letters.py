@@ -19,6 +19,7 @@ from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.state import State
 from pubsubd.protocol import wire
+from pubsubd.protocol.limits import MAX_DIGITS
 from pubsubd.routing.outbox import Pieces
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Letters:
         self._steps: tuple[str, Steps[None]] | None = None  # of the letter that is being taken
         delivery = broker.delivery
         names = {self.name(state.node), self.name(None)}
+        self._start = b"pub %b " % self.name(state.node)  # of a letter to this daemon alone
         self._box = broker.router.mailbox = Mailbox(names, lambda: delivery.speaker)
 
     def name(self, node: str | None) -> bytes:
@@ -135,15 +137,9 @@ class Letters:
         if group is None:
             return
         delivery.end_run()
-        delivery.vouching = True
         head = words.encode()
-        size = len(head) + 1 + len(body)
-        try:
-            group.enqueue(b"pub %b %d %b\n%b\n" % (name, size, head, body))
-        finally:
-            delivery.vouching = False
-        group.count(1)
-        self._broker.counters.messages_out += 1
+        group.post(b"pub %b %d %b\n%b\n" % (name, len(head) + 1 + len(body), head, body))
+        delivery.counters.messages_out += 1
 
     def reaches(self, node: str) -> bool:
         """Return whether a letter to a daemon would be sent now."""
@@ -155,26 +151,30 @@ class Letters:
 
     # In
 
-    def holds_one(self, name: bytes, frame: bytes, size: int) -> bool:
-        """Return whether a batch is a letter to this daemon, and nothing else.
+    def find(self, batch: bytes, start: int) -> int:
+        """Return where the letter begins if what follows ``start`` is one to this daemon alone.
 
-        Args:
-            name: of its first frame.
-            frame: the batch.
-            size: bytes of that frame.
+        It is 0 if it is anything else.
         """
-        return len(frame) == size and frame[-1:] == b"\n" and name in (self._box.names or ())
+        if not batch.startswith(self._start, start):
+            return 0
+        begin = start + len(self._start)
+        gap = batch.find(b" ", begin, begin + MAX_DIGITS + 1)
+        digits = batch[begin:gap]
+        if gap < 0 or not digits.isdigit() or gap + 2 + int(digits) != len(batch):
+            return 0
+        return gap + 1 if batch.endswith(b"\n") else 0
 
-    def take_one(self, node: str, frame: bytes, start: int) -> bool:
-        """Take the letter that begins at ``start`` of a frame; return whether some are left."""
+    def take_one(self, node: str, batch: bytes, start: int, letter: int) -> bool:
+        """Take the letter that :meth:`find` has found; return whether some are left."""
         box, counters = self._box, self._broker.counters
         counters.messages_in += 1
         counters.messages_out += 1
         if box.inbox or self._steps is not None:
-            box.inbox.append((node, frame, 0))
+            box.inbox.append((node, batch[start:], 0))
             return self.work()
         try:
-            self._take(node, frame[start:-1])
+            self._take(node, batch, letter, len(batch) - 1)
         except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
             self._blame(node, error)
         if box.inbox or self._steps is not None:  # it takes longer
@@ -199,7 +199,7 @@ class Letters:
                     if stop < len(chunk):
                         inbox.appendleft((node, chunk, stop))
                     start = chunk.index(b" ", chunk.index(b" ", at + 4) + 1) + 1
-                    self._guard(node, self._take, node, chunk[start : stop - 1])
+                    self._guard(node, self._take, node, chunk, start, stop - 1)
                 else:
                     self._guard(self._steps[0], self._go_on)
                 if over():
@@ -240,21 +240,23 @@ class Letters:
         if next(self._steps[1], _DONE) is _DONE:
             self._steps = None
 
-    def _take(self, node: str, letter: bytes) -> None:
-        """Take one letter."""
+    def _take(self, node: str, chunk: bytes, start: int, stop: int) -> None:
+        """Take one letter, which is ``chunk[start:stop]``."""
         advert = self._state.table.adverts.get(node)
         if advert is None or advert.hub is None or not self.open:
             self.ignored["stranger"] += 1
             return
-        line, _, body = letter.partition(b"\n")
-        if len(line) > MAX_WORDS:
-            raise ValueError(line)
-        words = line.decode("utf-8", "replace").split(" ")
+        end = chunk.find(b"\n", start, stop)
+        if end < 0:
+            end = stop
+        if end - start > MAX_WORDS:
+            raise ValueError(chunk[start:end])
+        words = chunk[start:end].decode("utf-8", "replace").split(" ")
         take = self.kinds.get(words[0])
         if take is None:  # of a later version
             self.ignored["unknown"] += 1
             return
         self.received += 1
-        steps = take(node, words, body)
+        steps = take(node, words, chunk[end + 1 : stop])
         if steps is not None:
             self._steps = node, steps

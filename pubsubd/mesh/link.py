@@ -146,14 +146,15 @@ class Link:
     def receive(self, data: bytes) -> bool:
         """Process input; return whether work is left that ``receive(b"")`` goes on with."""
         owner, frames, decoder = self._owner, self._frames, self._decoder
-        self.heard = max(self.heard, owner.now())  # without data, the silence is ours
+        if (now := owner.now()) > self.heard:  # without data, the silence is ours
+            self.heard = now
         self.bytes_in += len(data)
-        more = bool(frames or decoder.stopped or self._unfinished)
+        more = False
         try:
             if data:
-                frames += decoder.feed(data, 0 if more else _FRAMES)
-                more = bool(frames or decoder.stopped or self._unfinished)
-            while more and self.peer.ending is None:
+                busy = frames or decoder.stopped or self._unfinished
+                frames += decoder.feed(data, 0 if busy else _FRAMES)
+            while self.peer.ending is None:
                 if self._unfinished:
                     self._unfinished = owner.go_on(self)
                 elif frames:
@@ -162,11 +163,14 @@ class Link:
                         self._take(*frame)
                     except Unfinished:
                         frames.appendleft(frame)
+                        more = True
                         break
-                else:
+                elif decoder.stopped:
                     frames += decoder.feed(b"", _FRAMES)
-                more = bool(frames or decoder.stopped or self._unfinished)
-                if more and owner.over():
+                else:
+                    break
+                if (frames or decoder.stopped or self._unfinished) and owner.over():
+                    more = True
                     break
         except ProtocolError as error:
             self.peer.end(error.code, error.text)

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import Struct
+
 from pubsubd.broker.faults import Endable, Faults
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.letters import Letters
@@ -56,7 +58,7 @@ class Answer(Protocol):
         """
 
 
-class _Letter:
+class _Letter(Struct):
     """A letter that is not confirmed.
 
     Attributes:
@@ -68,24 +70,14 @@ class _Letter:
         size: bytes that it takes.
     """
 
-    __slots__ = ("after", "answer", "at", "body", "pair", "sent", "size", "wanted")
-
-    def __init__(
-        self,
-        at: float,
-        after: int,
-        pair: tuple[str, str],
-        wanted: str,
-        body: bytes,
-        answer: Answer | None,
-    ) -> None:
-        self.at = self.sent = at
-        self.after = after
-        self.pair = pair
-        self.wanted = wanted
-        self.body = body
-        self.answer = answer
-        self.size = len(body) + _WEIGHT
+    at: float
+    sent: float
+    after: int
+    pair: tuple[str, str]
+    wanted: str
+    body: bytes
+    answer: Answer | None
+    size: int
 
 
 class _Out:
@@ -94,6 +86,7 @@ class _Out:
     Attributes:
         incarnation: of the daemon.
         stream: the number of the stream.
+        head: the words with which its letters begin.
         number: of the last letter.
         unconfirmed: number -> letter.
         size: bytes of these.
@@ -105,6 +98,7 @@ class _Out:
 
     __slots__ = (
         "again",
+        "head",
         "incarnation",
         "latest",
         "number",
@@ -118,6 +112,7 @@ class _Out:
     def __init__(self, incarnation: int, stream: int) -> None:
         self.incarnation = incarnation
         self.stream = stream
+        self.head = f"send {stream}"
         self.number = self.size = 0
         self.unconfirmed: OrderedDict[int, _Letter] = OrderedDict()
         self.latest: dict[tuple[str, str], int] = {}
@@ -187,7 +182,8 @@ class Outgoing:
                 out = self._open(node)  # it has been started anew
         now, unconfirmed = self._state.now(), out.unconfirmed
         number = out.number = out.number + 1
-        letter = _Letter(now, out.latest.get(pair, 0), pair, "ask" if ask else "tell", body, answer)
+        wanted, after = "ask" if ask else "tell", out.latest.get(pair, 0)
+        letter = _Letter(now, now, after, pair, wanted, body, answer, size)
         if not unconfirmed:
             self._sending[node] = None
             out.again = now + out.pause + self._state.spread
@@ -196,7 +192,8 @@ class Outgoing:
         out.latest[pair] = number
         out.size += size
         self.size += size
-        self._post(node, out, number, letter)
+        floor = next(iter(unconfirmed))
+        self._letters.send(node, f"{out.head} {number} {floor} {after} {wanted} {pair[1]}", body)
         return True
 
     def _open(self, node: str) -> _Out:
@@ -211,13 +208,6 @@ class Outgoing:
         out = _Out(0 if advert is None else advert.incarnation, self._stream)
         self._outs[node] = out
         return out
-
-    def _post(self, node: str, out: _Out, number: int, letter: _Letter) -> None:
-        floor = next(iter(out.unconfirmed))
-        words = (
-            f"send {out.stream} {number} {floor} {letter.after} {letter.wanted} {letter.pair[1]}"
-        )
-        self._letters.send(node, words, letter.body)
 
     def _resolve(self, out: _Out, number: int, at: int | None) -> None:
         """Note what has become of a letter, if that is not known yet."""
@@ -280,7 +270,7 @@ class Outgoing:
 
     def _repeat(self, node: str, out: _Out, now: float) -> None:
         """Send the oldest letters to a daemon again, but not those that have just been sent."""
-        size = 0
+        size, floor = 0, next(iter(out.unconfirmed))
         for number, letter in out.unconfirmed.items():
             fresh = letter.sent > now - out.pause / 2
             if size >= REPEATED or (fresh and letter.at == letter.sent):
@@ -288,7 +278,8 @@ class Outgoing:
             if fresh:
                 continue
             letter.sent = now
-            self._post(node, out, number, letter)
+            words = f"{out.head} {number} {floor} {letter.after} {letter.wanted} {letter.pair[1]}"
+            self._letters.send(node, words, letter.body)
             self.repeated += 1
             size += letter.size
 

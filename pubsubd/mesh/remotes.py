@@ -156,6 +156,14 @@ class Group:
         if not self._outbound.closed:
             self.messages += messages
 
+    def post(self, frame: bytes) -> None:
+        """Take a message of the daemon itself."""
+        outbound = self._outbound
+        if not outbound.closed:
+            outbound.delivery.router.index.work += self.work
+            self.messages += 1
+            outbound.runs.append((self, frame, True))
+
     def send(self, data: bytes | Pieces) -> None:
         """Take one large frame."""
         if not self._outbound.closed:

@@ -161,6 +161,9 @@ class Sizes(dict[bytes, int]):
         return size
 
 
+_sizes = Sizes()  # of what decoders have read
+
+
 def check_size(size: int, max_payload: int) -> None:
     """Raise :class:`ProtocolError` if ``size`` bytes of data are too many."""
     if size > max_payload:
@@ -340,6 +343,7 @@ class Decoder:
         self._parts: list[bytes | bytearray] = []
         self._missing = 1
         self._name = b""  # of the last message, which is legal
+        self._start = b"\n"  # of a message with that name; none begins so
         self._large = 0  # bytes before the data of a large message that has come in part
         self.size = 0
         self.stopped = False
@@ -386,30 +390,46 @@ class Decoder:
             if len(found) == most:
                 self._missing, self.stopped = 0, True
                 break
-            start = find_header_end(buf, at)
-            verb, ended = buf[at : at + 4].lower(), start < 0 and find_line_end(buf, at) >= 0
-            if ended or verb != b"pub "[: len(verb)]:
-                raise ProtocolError("unknown-command", f"not a pub: {quote(buf[at : at + 64])}")
-            if start < 0:
-                break
-            name, digits = parse_header(buf[at:start])
-            if name != self._name or not name:
-                check_name(name)
-                self._name = name
-            size = parse_length(digits)
-            check_size(size, self._max_payload)
+            size = -1
+            if buf.startswith(self._start, at):  # the same name again, as most have
+                begin = at + len(self._start)
+                start = buf.find(b" ", begin, begin + MAX_DIGITS + 1) + 1
+                size = _sizes.get(buf[begin : start - 1], -1) if start else -1
+            if size < 0:
+                start, size = self._read_header(buf, at)
+                if start < 0:
+                    break
+            if size > self._max_payload:
+                check_size(size, self._max_payload)
             stop = start + size
             if stop >= end:
                 self._missing = stop + 1 - end
                 self._large = start - at if size >= LARGE else 0
                 break
             if buf[stop] != 10:
-                raise ProtocolError("wrong-length", f"after {quote(name)} no line feed")
-            found.append((name, buf[start:stop]))
+                raise ProtocolError("wrong-length", f"after {quote(self._name)} no line feed")
+            found.append((self._name, buf[start:stop]))
             at = stop + 1
         self._parts = [buf[at:]]
         self.size = end - at
         return found
+
+    def _read_header(self, buf: bytes, at: int) -> tuple[int, int]:
+        """Return where the data of the message at ``at`` begins, and its size.
+
+        -1 if its header has not come as a whole.
+        """
+        start = find_header_end(buf, at)
+        verb, ended = buf[at : at + 4].lower(), start < 0 and find_line_end(buf, at) >= 0
+        if ended or verb != b"pub "[: len(verb)]:
+            raise ProtocolError("unknown-command", f"not a pub: {quote(buf[at : at + 64])}")
+        if start < 0:
+            return -1, 0
+        name, digits = parse_header(buf[at:start])
+        if name != self._name or not name:
+            check_name(name)
+            self._name, self._start = name, b"pub %b " % name
+        return start, _sizes[digits]
 
     def _complete(self, size: int) -> bytes:
         """Return the data of a large message that the last ``size`` bytes complete, copied once."""

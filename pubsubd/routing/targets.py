@@ -78,6 +78,9 @@ class Far(Sink, Protocol):
     def count(self, messages: int) -> None:
         """Take note that so many messages were put."""
 
+    def post(self, frame: bytes) -> None:
+        """Take a message of the daemon itself, and count it."""
+
 
 Bundle = Callable[[frozenset[Receiver]], Far]
 """Returns what hands frames to several other daemons at once."""

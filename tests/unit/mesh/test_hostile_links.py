@@ -184,7 +184,8 @@ def test_what_fails_at_one_link_ends_that_one_and_the_others_get_theirs() -> Non
     peer = a.mesh.links["b"].peer
 
     def fail(data: bytes | Pieces) -> None:
-        if isinstance(data, Pieces) or b"/peers/" in data:
+        frame = data.whole() if isinstance(data, Pieces) else data
+        if b"/relay " in frame or b"/peers/" in frame:
             raise RuntimeError("a mistake")
 
     peer.send, peer.end = fail, lambda code, _text: ended.append(code)

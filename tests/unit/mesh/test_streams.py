@@ -370,6 +370,17 @@ def test_a_batch_of_one_letter_is_taken_as_any_batch_is_whatever_its_head_says()
     assert far.heard == {"x/ann x/bob": [1, 2, 3, 4, 5, 6]}
 
 
+def test_a_letter_that_has_arrived_goes_no_further_although_the_graph_has_just_changed() -> None:
+    web, offices = start("ab", "bc")
+    web["b"].mesh.forwarding.flood()
+    for number in range(3):
+        offices["a"].send("b", number)
+    web.run(0.2)
+    assert offices["b"].heard == {"x/ann x/bob": [0, 1, 2]}
+    assert offices["a"].told.keys() == {0, 1, 2}
+    assert web["b"].mesh.counters.relayed == 0
+
+
 def test_what_is_sent_to_a_daemon_that_was_started_anew_is_confirmed_by_it() -> None:
     web, offices = start("ab")
     web.run(11)

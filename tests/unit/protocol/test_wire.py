@@ -123,11 +123,18 @@ def test_a_large_frame_without_an_end_ends_the_decoder(cut: int) -> None:
         (b"pub a 101 y", "payload-too-large"),
         (b"pub a 1 yz", "wrong-length"),
         (b"x" * 1100, "line-too-long"),
+        (b"pub a 1\n2 x\n", "unknown-command"),
+        (b"pub a 12345678901 x\n", "bad-length"),
     ],
 )
-def test_a_stream_that_is_no_daemons_ends_the_decoder(stream: bytes, code: str) -> None:
+@pytest.mark.parametrize("before", [b"", b"pub a 1 x\n"])
+def test_a_stream_that_is_no_daemons_ends_the_decoder(
+    stream: bytes, code: str, before: bytes
+) -> None:
+    decoder = wire.Decoder(100)
+    assert len(decoder.feed(before)) == bool(before)
     with pytest.raises(ProtocolError) as caught:
-        wire.Decoder(100).feed(stream)
+        decoder.feed(stream)
     assert caught.value.code == code
 
 
