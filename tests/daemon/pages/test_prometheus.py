@@ -35,11 +35,14 @@ def told(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -
         daemons.append(
             Daemon(directory / "b", "--node", "b", "--mesh-heartbeat", "1", "--peer", to)
         )
-        wait_until(
-            lambda: scrape(daemons[0]).samples["pubsubd_mesh_link_round_trip_seconds"],
-            "a round trip is measured",
-        )
-        yield scrape(daemons[0])
+        seen: list[Scrape] = []
+
+        def measured() -> object:
+            seen.append(scrape(daemons[0]))
+            return seen[-1].samples["pubsubd_mesh_link_round_trip_seconds"]
+
+        wait_until(measured, "a round trip is measured")
+        yield seen[-1]
     finally:
         for daemon in daemons:
             daemon.stop()
