@@ -15,8 +15,8 @@ from pubsubd.files.own import OwnFile
 from pubsubd.files.whole import locked, write_whole
 from pubsubd.protocol.errors import ConfigError
 
-WRITE_TIMEOUT = 10.0
-"""Seconds that writing the ports file may take."""
+WRITE_TIMEOUT = 60.0
+"""Seconds that writing the ports file may take; a disk or a machine may be busy."""
 
 
 async def write_ports(path: Path, ports: dict[str, Any], stack: contextlib.ExitStack) -> None:
