@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -49,6 +50,14 @@ def wait_until(seen: Callable[[], object], what: str) -> None:
         if time.monotonic() > end:
             pytest.fail(f"waited {DEADLINE:g} s in vain: {what}")
         time.sleep(_TICK)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on, and that the system gives to nobody meanwhile."""
+    while True:
+        port = random.randrange(10_000, 32_768)  # from where on it chooses
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def frame(name: str | bytes, data: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from pubsubd.client import Client, open_client
 from pubsubd.daemon import run as daemon
 from pubsubd.protocol.limits import Limits
 from tests import forks
-from tests.daemons import DEADLINE, OTHERS
+from tests.daemons import DEADLINE, OTHERS, free_port
 
 Ports: TypeAlias = dict[str, int]
 Stop: TypeAlias = Callable[[], Awaitable[None]]
@@ -25,7 +26,12 @@ Stop: TypeAlias = Callable[[], Awaitable[None]]
 
 @asynccontextmanager
 async def running(config: daemon.Config) -> AsyncIterator[Ports]:
-    """Run a daemon, yield its ports by listener, and end it without a drain."""
+    """Run a daemon, yield its ports by listener, and end it without a drain.
+
+    Its ports are such that another daemon can take them when it has ended.
+    """
+    ports = {name: free_port() for name in ("port", "hub_port") if getattr(config, name) == 0}
+    config = dataclasses.replace(config, **ports)
     async with trio.open_nursery() as nursery:
         found = await nursery.start(daemon.run, config)
         yield {name: one["port"] for name, one in found.items() if name in ("line", "hub")}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
 import re
 import shlex
 import signal
@@ -29,6 +27,7 @@ from tests.daemons import (
     environment,
     error_codes,
     frame,
+    free_port,
     tool,
     wait_until,
 )
@@ -182,7 +181,7 @@ def test_a_reload_of_the_service_fails_with_the_reason_if_the_daemon_would_refus
         " node\n"
     )
     assert "event=reload" not in daemon.log
-    path.write_text(f"max_payload = 5\nport = {free_ports(1)[0]}\n")  # flags go before the port
+    path.write_text(f"max_payload = 5\nport = {free_port()}\n")  # flags go before the port
     assert reload_as_systemd(daemon, path).returncode == 0
     assert "event=reloaded" in daemon.wait_log("event=reload")
 
@@ -278,16 +277,6 @@ def activated(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]
             process.kill()
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on, and that the system gives to nobody meanwhile."""
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.randrange(10_000, 32_768)  # from where on it chooses
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            ports += [port] if port not in ports else []
-    return ports
-
-
 def connect(address: int | str) -> Line:
     """Connect to a port or a path, once somebody listens: a path is there before that."""
     found: list[Line] = []
@@ -312,7 +301,7 @@ def wait_ready(log: Path) -> str:
 def test_sockets_are_taken_by_their_names(
     activated: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    line_port, hub_port = free_ports(2)
+    line_port, hub_port = free_port(), free_port()
     flags = ("--port=1", f"--hub-port={hub_port}")
     activated("hub:line", [f"127.0.0.1:{hub_port}", f"127.0.0.1:{line_port}"], *flags)
     hub = connect(hub_port)
@@ -331,7 +320,7 @@ def test_sockets_are_taken_by_their_names(
 def test_a_socket_for_both_families_is_told_as_both_and_ipv4_is_plain(
     activated: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     activated("line", [f"[::]:{port}"], "--insecure", "--no-hub")
     line = connect(port)
     line.say(b"sub a\n" + frame("//pubsubd/explain", b"a"))
@@ -358,7 +347,7 @@ def test_a_unix_socket_of_the_manager_is_taken_and_left(
 def test_a_socket_that_no_listener_is_for_is_an_error(
     activated: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     process = activated("other", [f"127.0.0.1:{port}"])
     connect(port).close()
     assert process.wait(DEADLINE) == 2

@@ -13,7 +13,7 @@ import pytest
 
 from pubsubd.access.users import make_token
 from tests.browser import Browser, Page
-from tests.daemons import DEADLINE, Daemon, Line, frame, tool, wait_until
+from tests.daemons import DEADLINE, Daemon, Line, frame, free_port, tool, wait_until
 from tests.rights import PASSWORD, users
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202egnp\u2066"
@@ -304,13 +304,13 @@ def test_without_logins_there_is_no_form(shared: Daemon, page: Page) -> None:
 
 
 def test_it_comes_back_when_the_daemon_does(start: Callable[..., Daemon], page: Page) -> None:
-    daemon = start()
+    ports = ("--port", str(free_port()), "--hub-port", str(free_port()))
+    daemon = start(*ports, ports=False)
     open_console(page, daemon)
     daemon.stop()
     page.wait_text("#state", "not connected: shutting-down")
     page.wait_text("#retry", "next try in")
     page.picture("away")
-    ports = ("--port", str(daemon.address[1]), "--hub-port", str(daemon.hub[1]))
     start(*ports, ports=False)
     page.run("document.querySelector('#retry button').click()")  # unless it is back by itself
     page.wait("document.querySelector('#state').textContent === 'connected'")
