@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.analyses import run
+from tests.analyses import LONGEST, run
+
+pytestmark = pytest.mark.longest(LONGEST)
 
 LIBRARIES = sorted((Path(sys.prefix) / "share" / "s3").glob("*.jar"))
 OLDER = {
