@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from pubsubd.broker.faults import Endable
+from pubsubd.broker.actor_messages import ActorMessage
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import replies as r
 from pubsubd.hub.interfaces import Connection, Host
@@ -33,20 +33,6 @@ Done = Callable[[int, int, list[str]], None]
 """Called with how many got a broadcast, how many could not, and who does not say."""
 
 
-class Delivered(Protocol):
-    """Takes what has become of a message to an actor of another daemon."""
-
-    @property
-    def peer(self) -> Endable:
-        """The sender, which ends if this fails."""
-
-    def __call__(self, at: int | None) -> None:
-        """Take when it was delivered, in milliseconds since the epoch.
-
-        None if it was not, or if nobody has said so.
-        """
-
-
 class Letters(Protocol):
     """The letters of the daemon, :class:`pubsubd.mesh.letters.Letters`, or of a worker."""
 
@@ -60,47 +46,31 @@ class Letters(Protocol):
         """Count a letter that is not taken."""
 
 
-class Sending(Protocol):
-    """The messages to actors elsewhere."""
-
-    def send(
-        self,
-        node: str,
-        pair: tuple[str, str],
-        body: bytes,
-        *,
-        ask: bool,
-        answer: Delivered | None,
-    ) -> bool:
-        """Send a message to an actor; return False if too many are under way."""
-
-
-class Streams(Sending, Protocol):
+class Streams(Protocol):
     """The messages to actors of other daemons; :class:`pubsubd.mesh.streams.Streams`."""
 
     deliver: Callable[[str, str, bytes, bool], bool | Later]
 
+    def send(self, node: str, message: ActorMessage) -> bool:
+        """Send a message to an actor of a daemon; return False if too many are under way."""
 
-class Passing(Sending, Protocol):
+
+class Passing(Protocol):
     """The messages to actors of other workers; :class:`pubsubd.siblings.actors.Streams`.
 
     Attributes:
         deliver: delivers what another worker has sent to an actor of this one.
-        pass_on: sends what another worker passes on to an actor of another daemon, as :meth:`send`.
+        pass_on: sends what another worker passes on to an actor of another daemon; False if it does
+            not go on, and ``answer`` is not called.
     """
 
     deliver: Callable[[str, bytes], bool]
-    pass_on: Callable[[tuple[str, str], bytes, bool, Delivered | None], bool]
+    pass_on: Callable[[ActorMessage], bool]
 
-    def send_on(
-        self,
-        node: str,
-        pair: tuple[str, str],
-        body: bytes,
-        *,
-        ask: bool,
-        answer: Delivered | None,
-    ) -> bool:
+    def send(self, node: str, message: ActorMessage) -> bool:
+        """Send a message to an actor of a worker; return False if too many are under way."""
+
+    def send_on(self, node: str, message: ActorMessage) -> bool:
         """Send a message through a worker to an actor of another daemon, as :meth:`send`."""
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from pubsubd.broker.actor_messages import ActorMessage, Send
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.turn import Steps
 from pubsubd.hub import mirrors
@@ -28,7 +29,6 @@ from pubsubd.hub.asking import (
     Answer,
     Asking,
     Broadcast,
-    Delivered,
     Displacement,
     Done,
     Letters,
@@ -130,7 +130,7 @@ class Federation:
 
     Attributes:
         directory: of the daemon's mesh.
-        send: sends a message to an actor elsewhere, as :meth:`Streams.send`.
+        send: sends a message to an actor elsewhere.
         mirrors: daemon or worker -> its actors.
         named: whether clients are told which daemon has an actor.
         shared: whether there are other workers.
@@ -168,7 +168,7 @@ class Federation:
                 broadcast=self._take_far_broadcast, displace=self._take_far_displace
             )
         # Without other workers it is always a daemon.
-        self.send = self._send if self._near is not None else self._far_streams.send
+        self.send: Send = self._send if self._near is not None else self._far_streams.send
         self._asking = [one for one in (self._near, self._far) if one is not None]
         directory.serve(self)
 
@@ -248,26 +248,14 @@ class Federation:
         """Answer a request that has waited too long; return whether more may have."""
         return any(one.expire() for one in self._asking)
 
-    def _send(
-        self, node: str, pair: tuple[str, str], body: bytes, *, ask: bool, answer: Delivered | None
-    ) -> bool:
-        """Send a message to an actor elsewhere; return False if too many are under way.
-
-        Args:
-            node: the daemon or worker that has it.
-            pair: sender and receiver.
-            body: the message, a delivery without ``to``.
-            ask: whether the sender waits for the answer.
-            answer: called with what has become of it; not if False is returned.
-        """
+    def _send(self, node: str, message: ActorMessage) -> bool:
+        """Send a message to an actor of a daemon or worker, see :data:`Send`."""
         if is_near(node):
-            return self._near_streams.send(node, pair, body, ask=ask, answer=answer)
+            return self._near_streams.send(node, message)
         if self._far is not None:
-            return self._far_streams.send(node, pair, body, ask=ask, answer=answer)
+            return self._far_streams.send(node, message)
         gate = self.directory.gate
-        if gate is None:
-            return False
-        return self._near_streams.send_on(gate, pair, body, ask=ask, answer=answer)
+        return gate is not None and self._near_streams.send_on(gate, message)
 
     def displace(self, node: str, key: str, asker: Connection, answer: Answer) -> None:
         """Ask another one to end the registration of an address, for the user of ``asker``.
@@ -371,25 +359,23 @@ class Federation:
         if self._recurring.write(body, "") is None:  # else it is as legal as an earlier one
             self._recurring.note(body, read_delivery(body))
         passed: Any = _Passed() if ask else None
-        sent = self._near_streams.send(sibling, ("", key), body, ask=ask, answer=passed)
+        sent = self._near_streams.send(sibling, ActorMessage(("", key), body, ask, passed))
         return passed if sent and ask else sent
 
-    def _pass_on(
-        self, pair: tuple[str, str], body: bytes, ask: bool, answer: Delivered | None
-    ) -> bool:
+    def _pass_on(self, message: ActorMessage) -> bool:
         """Pass a message of another worker on to an actor of a daemon, or deliver it.
 
         Returns:
             Whether it goes on; if not, ``answer`` is not called.
         """
-        key = pair[1]
+        key = message.pair[1]
         node = self.directory.find(key)
         if node is not None and not is_near(node):
-            return self.send(node, pair, body, ask=ask, answer=answer)
-        if not self._deliver_here("", key, body):
+            return self.send(node, message)
+        if not self._deliver_here("", key, message.body):
             return False
-        if answer is not None:
-            answer(self._hub.now())
+        if message.answer is not None:
+            message.answer(self._hub.now())
         return True
 
     def _take_near_displace(self, node: str, words: list[str], body: bytes) -> None:

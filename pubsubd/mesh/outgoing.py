@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
-from pubsubd.broker.faults import Endable, Faults
+from pubsubd.broker.actor_messages import ActorMessage
+from pubsubd.broker.faults import Faults
 from pubsubd.broker.turn import Steps
 from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.state import State
@@ -44,39 +44,20 @@ _STEP = 64  # letters between two looks at the clock
 _LONGEST = 1.0  # seconds until letters are sent again
 
 
-class Answer(Protocol):
-    """Takes what has become of a letter."""
-
-    @property
-    def peer(self) -> Endable:
-        """Who waits for it, and ends if taking it fails."""
-
-    def __call__(self, at: int | None) -> None:
-        """Take when it was delivered, in milliseconds since the epoch.
-
-        None if it was not, or if nobody has said so.
-        """
-
-
 class _Letter(Struct):
     """A letter that is not confirmed.
 
     Attributes:
         at: when it was sent first; ``sent``: when it was sent last.
         after: the number of the letter before it.
-        pair: sender and receiver.
-        wanted, body: see the module.
-        answer: called with what has become of it.
+        message: it.
         size: bytes that it takes.
     """
 
     at: float
     sent: float
     after: int
-    pair: tuple[str, str]
-    wanted: str
-    body: bytes
-    answer: Answer | None
+    message: ActorMessage
     size: int
 
 
@@ -154,26 +135,10 @@ class Outgoing:
         self._stream = 0  # the number of the last stream
         letters.kinds["got"] = self._take
 
-    def send(
-        self,
-        node: str,
-        pair: tuple[str, str],
-        body: bytes,
-        *,
-        ask: bool,
-        answer: Answer | None,
-    ) -> bool:
-        """Send a letter to an actor of another daemon; return False if too many are under way.
-
-        Args:
-            node: the daemon.
-            pair: the addresses of the sender and of the receiver.
-            body: the message.
-            ask: whether ``answer`` waits.
-            answer: called once with what has become of it; not if False is returned.
-        """
+    def send(self, node: str, message: ActorMessage) -> bool:
+        """Send a message to an actor of another daemon; return False if too many are under way."""
         out = self._outs.get(node) or self._open(node)
-        size = len(body) + _WEIGHT
+        size = len(message.body) + _WEIGHT
         if out.size + size > MAX_EACH or self.size + size > MAX_UNCONFIRMED:
             return False
         if not out.unconfirmed:
@@ -182,18 +147,16 @@ class Outgoing:
                 out = self._open(node)  # it has been started anew
         now, unconfirmed = self._state.now(), out.unconfirmed
         number = out.number = out.number + 1
-        wanted, after = "ask" if ask else "tell", out.latest.get(pair, 0)
-        letter = _Letter(now, now, after, pair, wanted, body, answer, size)
+        letter = _Letter(now, now, out.latest.get(message.pair, 0), message, size)
         if not unconfirmed:
             self._sending[node] = None
             out.again = now + out.pause + self._state.spread
             self._wake(out.again)
         unconfirmed[number] = letter
-        out.latest[pair] = number
+        out.latest[message.pair] = number
         out.size += size
         self.size += size
-        floor = next(iter(unconfirmed))
-        self._letters.send(node, f"{out.head} {number} {floor} {after} {wanted} {pair[1]}", body)
+        self._post(node, out, number, letter)
         return True
 
     def _open(self, node: str) -> _Out:
@@ -209,21 +172,28 @@ class Outgoing:
         self._outs[node] = out
         return out
 
+    def _post(self, node: str, out: _Out, number: int, letter: _Letter) -> None:
+        floor, message = next(iter(out.unconfirmed)), letter.message
+        wanted = "ask" if message.ask else "tell"
+        words = f"{out.head} {number} {floor} {letter.after} {wanted} {message.pair[1]}"
+        self._letters.send(node, words, message.body)
+
     def _resolve(self, out: _Out, number: int, at: int | None) -> None:
         """Note what has become of a letter, if that is not known yet."""
         letter = out.unconfirmed.pop(number, None)
         if letter is None:
             return
-        if out.latest.get(letter.pair) == number:
-            del out.latest[letter.pair]
+        pair, answer = letter.message.pair, letter.message.answer
+        if out.latest.get(pair) == number:
+            del out.latest[pair]
         out.size -= letter.size
         self.size -= letter.size
         self.lost += at is None
-        if letter.answer is not None:
+        if answer is not None:
             try:
-                letter.answer(at)
+                answer(at)
             except Exception as error:  # noqa: BLE001  (the other letters are not concerned)
-                self._faults.end(letter.answer.peer, error)
+                self._faults.end(answer.peer, error)
 
     def _take(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         """Take a confirmation."""
@@ -270,7 +240,7 @@ class Outgoing:
 
     def _repeat(self, node: str, out: _Out, now: float) -> None:
         """Send the oldest letters to a daemon again, but not those that have just been sent."""
-        size, floor = 0, next(iter(out.unconfirmed))
+        size = 0
         for number, letter in out.unconfirmed.items():
             fresh = letter.sent > now - out.pause / 2
             if size >= REPEATED or (fresh and letter.at == letter.sent):
@@ -278,8 +248,7 @@ class Outgoing:
             if fresh:
                 continue
             letter.sent = now
-            words = f"{out.head} {number} {floor} {letter.after} {letter.wanted} {letter.pair[1]}"
-            self._letters.send(node, words, letter.body)
+            self._post(node, out, number, letter)
             self.repeated += 1
             size += letter.size
 

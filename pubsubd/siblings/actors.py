@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from pubsubd.broker.actor_messages import ActorMessage, Delivered
 from pubsubd.broker.faults import Endable
 from pubsubd.broker.turn import Steps
 from pubsubd.siblings import frames
@@ -28,17 +29,6 @@ MAX_WAITING = 10_000
 """Messages to other workers of which it is waited for what has become of them."""
 
 _STEP = 32  # addresses forgotten between two looks at the clock
-
-
-class Delivered(Protocol):
-    """Takes what has become of a message."""
-
-    @property
-    def peer(self) -> Endable:
-        """Who waits for it, and ends if taking it fails."""
-
-    def __call__(self, at: int | None) -> None:
-        """Take when it was delivered, in milliseconds since the epoch; None if it was not."""
 
 
 Take = Callable[[str, list[str], bytes], Steps[None] | None]
@@ -132,56 +122,38 @@ class Streams:
 
     Attributes:
         deliver: delivers what a worker has sent to an address; returns whether somebody has it.
-        pass_on: sends what a worker has sent to an actor of another daemon, from whom to whom, and
-            whether it waits for the answer; returns whether that will be called.
+        pass_on: sends what a worker has sent to an actor of another daemon; returns whether
+            ``answer`` will be called.
     """
 
     def __init__(self, siblings: Siblings, letters: Letters, wall: Callable[[], float]) -> None:
         self._letters = letters
         self._wall = wall
         self.deliver: Callable[[str, bytes], bool] = lambda _key, _body: False
-        self.pass_on: Callable[[tuple[str, str], bytes, bool, Delivered | None], bool]
-        self.pass_on = lambda _pair, _body, _ask, _answer: False
+        self.pass_on: Callable[[ActorMessage], bool] = lambda _message: False
         self._others = siblings.others
         self._serial = 0
         self._waiting: dict[int, tuple[str, Delivered]] = {}
         letters.kinds.update(send=self._take, on=self._take_on, done=self._take_answer)
         siblings.farewells.append(self._forget)
 
-    def send(
-        self,
-        node: str,
-        pair: tuple[str, str],
-        body: bytes,
-        *,
-        ask: bool,
-        answer: Delivered | None,
-    ) -> bool:
+    def send(self, node: str, message: ActorMessage) -> bool:
         """Send a message to an actor of a worker; return False if too many are under way."""
-        return self._send(node, "send", pair[1], body, answer)
+        return self._send(node, "send", message.pair[1], message)
 
-    def send_on(
-        self,
-        node: str,
-        pair: tuple[str, str],
-        body: bytes,
-        *,
-        ask: bool,
-        answer: Delivered | None,
-    ) -> bool:
+    def send_on(self, node: str, message: ActorMessage) -> bool:
         """Send a message through a worker to an actor of another daemon, as :meth:`send`."""
-        return self._send(node, "on", f"{pair[1]} {int(ask)} {pair[0]}", body, answer)
+        sender, receiver = message.pair
+        return self._send(node, "on", f"{receiver} {int(message.ask)} {sender}", message)
 
-    def _send(
-        self, node: str, kind: str, words: str, body: bytes, answer: Delivered | None
-    ) -> bool:
+    def _send(self, node: str, kind: str, words: str, message: ActorMessage) -> bool:
         serial = 0
-        if answer is not None:
+        if message.answer is not None:
             if len(self._waiting) >= MAX_WAITING:
                 return False
             serial = self._serial = self._serial + 1
-            self._waiting[serial] = node, answer
-        self._letters.send(node, f"{kind} {serial} {words}", body)
+            self._waiting[serial] = node, message.answer
+        self._letters.send(node, f"{kind} {serial} {words}", message.body)
         return True
 
     def _take(self, node: str, words: list[str], body: bytes) -> None:
@@ -196,8 +168,8 @@ class Streams:
         for link in self._others.values():
             if link.node == node and serial != "0":
                 answer = _Answer(self._letters, node, link.peer, serial)
-        pair = " ".join(sender), key
-        if not self.pass_on(pair, body, ask == "1", answer) and answer is not None:
+        message = ActorMessage((" ".join(sender), key), body, ask == "1", answer)
+        if not self.pass_on(message) and answer is not None:
             answer(None)
 
     def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
@@ -303,10 +275,12 @@ class Actors:
                 yield claims[key], sibling.number
 
     def disown(self, node: str, key: str) -> None:
-        """Take note that another worker has given an address away."""
-        for sibling in self._claims:
-            if sibling.node == node:
-                self._drop(sibling, key)
+        """Do nothing: a worker says that an address is free before it answers that.
+
+        Args:
+            node: it.
+            key: the address.
+        """
 
     @property
     def siblings(self) -> list[str]:

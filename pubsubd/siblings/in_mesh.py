@@ -180,8 +180,7 @@ class FirstActors(MeshActors):
         return self.find_near(key) or self._directory.find(key)
 
     def disown(self, node: str, key: str) -> None:
-        """Take note that another worker or daemon has given an address away."""
-        super().disown(node, key)
+        """Take note that another daemon has given an address away."""
         self._directory.disown(node, key)
 
     # What the mesh's directory asks and says
@@ -334,8 +333,7 @@ class OtherActors(MeshActors):
         return node if node in self._reached else None
 
     def disown(self, node: str, key: str) -> None:
-        """Take note that another worker or daemon has given an address away."""
-        super().disown(node, key)
+        """Take note that another daemon has given an address away."""
         self._remove(node, key)
 
     # What the first worker tells

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from pubsubd.broker.actor_messages import ActorMessage
 from pubsubd.broker.peer import Peer
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
@@ -230,7 +231,7 @@ def _send_elsewhere(
         asked = msgspec.structs.replace(message)  # those like it are read into the same one
         sent = _Sent(signal, asked, one.target, text_of(message.id) or one.id)
     pair = one.sender, one.key
-    if not federation.send(node, pair, one.write_elsewhere(), ask=ask, answer=sent):
+    if not federation.send(node, ActorMessage(pair, one.write_elsewhere(), ask, sent)):
         text = f"too many messages to the daemon {federation.shown(node)} are under way"
         raise RefusedError("rate_limited", text, {"retryAfter": 1})
 

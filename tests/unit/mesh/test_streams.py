@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pubsubd.broker.actor_messages import ActorMessage
 from pubsubd.broker.turn import finish
 from pubsubd.mesh import incoming, outgoing
 from pubsubd.protocol import wire
@@ -82,7 +83,8 @@ class Office:
 
         answer = Told(take)
         body = b"%b %d" % (sender.encode(), number)
-        sent = self.streams.send(to, (sender, key), body, ask=number % 7 == 0, answer=answer)
+        message = ActorMessage((sender, key), body, number % 7 == 0, answer)
+        sent = self.streams.send(to, message)
         self.mesh.letters.post()
         return sent
 
@@ -287,7 +289,7 @@ def test_a_fault_of_one_who_is_told_ends_that_one_alone() -> None:
         raise RuntimeError
 
     told = Told(fail)
-    near.streams.send("b", ("x/ann", "x/bob"), b"x/ann 1", ask=True, answer=told)
+    near.streams.send("b", ActorMessage(("x/ann", "x/bob"), b"x/ann 1", True, told))
     near.send("b", 2)
     web.run(0.1)
     assert near.told.keys() == {2}

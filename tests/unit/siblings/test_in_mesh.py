@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pubsubd.hub import asking
 from pubsubd.hub.federation import PATIENCE
 from pubsubd.mesh import outgoing
 from tests.federations import Wing
@@ -257,6 +258,66 @@ def test_the_later_of_two_registrations_ends_at_whichever_worker_it_is(
     ]
     assert found(crew[1], "bob") == found(far, "cid") == EVERYWHERE | {"x/eve": "b"}
     assert "x/eve" not in crew[0].web["a"].mesh.directory.own
+
+
+def take_over(wing: Any, name: str, address: str) -> None:
+    """Let a new client ask for an address that somebody has elsewhere."""
+    wing.join(name)
+    wing.connect_a(name)
+    payload = {"actorAddress": f"@({address})", "capabilities": ["ui"]}
+    wing.say(name, message_a("hub:register", payload, me=f"@({address})"))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_address_that_was_given_away_is_not_lost_again_to_who_had_it(
+    mesh: tuple[Web, Crew, Wing], number: int
+) -> None:
+    _web, crew, far = mesh
+    far.join("dan")
+    far.say("dan", register("dan"))  # so what changes next is told only after a while
+    far.web.run(0.01)
+    take_over(crew[number], "eve", "x/cid")
+    crew.run()
+    assert [one["type"] for one in crew[number].hears("eve")] == ["hub:registered"]
+    places = {"@(x/cid)": "a", "x/dan": "b", "x/ann": "a", "x/bob": "a"}
+    for worker, name in ((crew[0], "ann"), (crew[1], "bob")):
+        assert found(worker, name) == places
+    assert crew.web["a"].mesh.directory.lost == 0
+
+
+def test_an_address_that_another_daemon_has_given_away_is_found_once(
+    mesh: tuple[Web, Crew, Wing],
+) -> None:
+    web, crew, _far = mesh
+    take_over(crew[1], "eve", "x/cid")
+    crew.step(1)  # the request comes to the first worker, which asks the other daemon
+    web.run(0.02)
+    _, queue = crew[0].links[1]
+    while queue:  # the answer, but not yet what has changed
+        crew.carry(0, 1, queue.popleft())
+    assert [one["type"] for one in crew[1].hears("eve")] == ["hub:registered"]
+    answer = crew[1].ask("bob", message_b("hub:discover", {"pattern": "x/cid"}))["payload"]
+    assert [one["daemon"] for one in answer["actors"]] == ["a"]
+
+
+def test_a_daemon_of_which_a_worker_does_not_say_has_not_answered_a_broadcast(
+    mesh: tuple[Web, Crew, Wing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web, crew, far = mesh
+    hail = message_b("hub:broadcast", {"type": "hail", "data": 3, "excludeSelf": True})
+    far.say("cid", hail)
+    monkeypatch.setattr(asking, "MAX_WAITING", 0)  # so the first worker does not ask the other
+    crew.run()
+    assert far.hears("cid") == []
+    web.run(PATIENCE + 2)
+    (ack,) = far.hears("cid")
+    assert ack["payload"]["unanswered"] == ["a"]
+    assert [one["payload"] for one in crew[0].hears("ann")] == [3]
+    monkeypatch.undo()
+    far.say("cid", hail)
+    crew.run()
+    (ack,) = far.hears("cid")
+    assert (ack["payload"]["deliveredCount"], ack["payload"]["unanswered"]) == (2, [])
 
 
 def test_an_address_moves_from_any_worker_to_any_daemon_and_back(
