@@ -50,6 +50,7 @@ from pubsubd.broker.live.sections import (
 from pubsubd.broker.logins import Access
 from pubsubd.broker.peer import Peer, stay
 from pubsubd.broker.requests import HELP, Requests
+from pubsubd.broker.rows import deal
 from pubsubd.broker.statistics import Statistics, take_statistics
 from pubsubd.broker.trace import TRACE, read_request, trace_here
 from pubsubd.broker.traffic import Traffic
@@ -81,6 +82,9 @@ _COLUMNS = 64  # bytes of headers that are compared by columns in one step of wo
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
 _LUCK = 4  # headers that may not have the width of the one before the last one
+_CUTS = 16  # ends of runs, after which it is asked whether these are short
+_SHORT = 6  # frames of such runs, on average
+_WORTH = 64  # frames: fewer take longer when they are dealt out at once
 _PARTS = 512  # pieces of one unfinished command before they are joined
 
 
@@ -340,7 +344,8 @@ class Broker:
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
         other, luck, stride = width, _LUCK, _STRIDE
-        hope = wait = 0
+        hope = wait = mark = 0
+        cuts = patience = _CUTS
         key = buf[:width]
         following = get(key)
         try:
@@ -510,6 +515,19 @@ class Broker:
                             targets.enqueued += total - begun
                             begun = total
                             enqueue(buf[start : (start := at + 1)])
+                            cuts -= 1
+                            if not cuts:
+                                short, dealt = total - mark < _SHORT * patience, 0
+                                if short:
+                                    dealt = deal(buf, at, following, get, touched)
+                                patience = _CUTS if dealt >= _WORTH else min(2 * patience, _FAR)
+                                cuts, mark = patience, total + dealt
+                                total = begun = mark
+                                at += dealt * following.length
+                                start = at + 1
+                                targets, enqueue = nobody, None
+                                following = get(key := buf[at : at + width])
+                                continue
                         else:
                             first, done = start, total - begun
                             start, begun = at + 1, total

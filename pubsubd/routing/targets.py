@@ -170,14 +170,16 @@ class Route:
         targets: the receivers.
         width: bytes of the header and of the LF before it.
         length: bytes of the whole frame, its own LF included.
+        enqueue: the targets' own.
     """
 
-    __slots__ = ("length", "targets", "width")
+    __slots__ = ("enqueue", "length", "targets", "width")
 
     def __init__(self, targets: Targets | CopyTargets | Denied, width: int, length: int) -> None:
         self.targets = targets
         self.width = width
         self.length = length
+        self.enqueue = targets.enqueue
 
 
 class Routes:
