@@ -11,6 +11,7 @@ import pytest
 
 from tests.daemons import DEADLINE, Daemon, Line, wait_until
 from tests.hubs import Lines, message_b
+from tests.meshes import Mesh
 
 BEAT = "1"
 
@@ -69,6 +70,77 @@ def test_actors_at_three_daemons_reach_each_other_and_leave_with_their_daemon(
     wait_until(lambda: actors(lines[0]) == {"a": 1, "b": 1, "c": 0}, "c is back, without ghosts")
     for one in (*clients, *lines):
         one.close()
+
+
+def test_both_sides_of_a_partition_go_on_and_agree_when_it_has_healed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef")
+    flags = "--mesh-secret-file", str(secret), "--hub-mesh", "chat/"
+    mesh = Mesh(tmp_path, ["ab", "b~c", "cd", "de", "e~a"], *flags, hubs="abcde")
+    clients: dict[str, Lines] = {}
+
+    def enter(name: str, key: str) -> Lines:
+        client = Lines(mesh.daemons[name])
+        message = message_b("hub:register", {"actorAddress": key, "capabilities": []}, me=key)
+        assert client.ask(message)["type"] == "hub:registered"
+        return client
+
+    def send(source: str, to: str, data: str) -> None:
+        payload = {"to": f"x/{to}", "type": "t", "data": data}
+        clients[source].say(message_b("hub:send", payload, me=f"x/{source}"))
+
+    def publish(source: str, data: str) -> None:
+        payload = {"topic": "chat/room", "type": "t", "data": data}
+        message = message_b("hub:publish", payload, me=f"x/{source}")
+        assert clients[source].ask(message)["type"] == "hub:delivery_ack"
+
+    def found(name: str) -> dict[str, str]:
+        answer = clients[name].ask(message_b("hub:discover", {"pattern": "x/"}, me=f"x/{name}"))
+        return {one["address"]: one["daemon"] for one in answer["payload"]["actors"]}
+
+    try:
+        mesh.start()
+        mesh.wait_settled()
+        clients |= {name: enter(name, f"x/{name}") for name in mesh.daemons}
+        for name in "bd":
+            clients[name].ask(message_b("hub:subscribe", {"topic": "chat/room"}, me=f"x/{name}"))
+        all_ = {f"x/{name}": name for name in "abcde"}
+        for name in clients:
+            wait_until(lambda name=name: found(name) == all_, "all are known")  # type: ignore[misc]
+
+        mesh.proxies["b~c"].cut()
+        mesh.proxies["e~a"].swallow()
+        mesh.wait_settled(but=mesh.proxies)
+        for side in ("ab", "cde"):
+            assert found(side[0]) == {f"x/{name}": name for name in side}
+        for source, to, topic in (("a", "b", "one"), ("e", "d", "two")):
+            send(source, to, source)
+            assert clients[to].hear()["payload"] == source
+            publish(source, topic)
+            assert clients[to].hear()["payload"] == topic
+        send("a", "c", "lost")
+        assert clients["a"].hear()["payload"]["code"] == "unknown_actor"
+        first, second = enter("a", "x/both"), enter("d", "x/both")
+
+        for proxy in mesh.proxies.values():
+            proxy.heal()
+        mesh.wait_settled()
+        all_["x/both"] = "a"
+        for name in clients:
+            wait_until(lambda name=name: found(name) == all_, "all agree")  # type: ignore[misc]
+        lost = second.hear()
+        assert (lost["type"], lost["payload"]["daemon"]) == ("hub:registration_lost", "a")
+        payload = {"to": "x/both", "type": "t", "data": "found"}
+        clients["d"].say(message_b("hub:send", payload, me="x/d"))
+        assert first.hear()["payload"] == "found"
+        publish("a", "three")
+        assert [clients[name].hear()["payload"] for name in "bd"] == ["three"] * 2
+        for client in (first, second):
+            client.close()
+    finally:
+        for client in clients.values():
+            client.close()
+        mesh.stop()
 
 
 def test_a_daemon_without_the_secret_is_neither_asked_nor_answered(
