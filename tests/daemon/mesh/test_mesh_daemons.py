@@ -664,7 +664,7 @@ def test_a_program_that_does_not_know_the_secret_is_refused(
 
 
 def test_an_advert_by_a_client_is_refused_and_nobody_is_dialled(weave: Weave) -> None:
-    mesh = weave("ab", heartbeat=0.2)
+    mesh = weave("ab")
     mesh.start(["a"])
     mesh.start(["b"], "--discover")
     near = mesh.wait_settled()
@@ -686,7 +686,7 @@ def test_an_advert_by_a_client_is_refused_and_nobody_is_dialled(weave: Weave) ->
         for _ in range(2):
             where, error = line.hear_frame()
             assert (where, error.split()[0]) == ("//pubsubd/error", b"unknown-request")
-        mesh.wait_heartbeats(5)  # discovery acts every one and a half at least
+        mesh.wait_heartbeats(3)  # discovery acts every one and a half at least
         for name in "ab":
             assert mesh.refused(name) == {"forged-advert": len(names)}
             told = mesh.describe(name)
