@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pubsubd import __version__
 from pubsubd.topology.job import run_in
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 # Two rings of five; what the rings say to each other goes through e.
 EDGES = ["ab", "bc", "cd", "da", "ae", "be", "ef", "eg", "fg", "gh", "hi", "ij", "jf"]
-EXPORTS = 4  # of each, before and after
+EXPORTS = 10
 
 ALL_TIME = 10**10  # seconds: one window, whatever the time of day is
 
@@ -30,26 +32,29 @@ def test_the_report_names_the_daemon_that_was_killed_and_when(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     exported = tmp_path / "exported"
-    observers: dict[Path, str] = {}
+    lists: dict[Path, list[dict[str, Any]]] = {}
 
-    def exports() -> Counter[str]:
-        for path in {*exported.glob("edges-*")} - {*observers}:
-            rows = path.read_text().splitlines()  # none at first
-            observers[path] = json.loads(rows[0])["observer"] if rows else ""
-        return Counter(observers.values())
+    def exports() -> Iterable[list[dict[str, Any]]]:
+        for path in {*exported.glob("edges-*")} - {*lists}:
+            lists[path] = [json.loads(line) for line in path.read_text().splitlines()]
+        return lists.values()
 
-    def wait_exports() -> None:
-        wanted = {name: exports()[name] + EXPORTS for name in mesh.daemons}
-        wait_until(lambda: exports() >= Counter(wanted), "exports of all that run")
+    def whole() -> bool:
+        return sum(len(rows) == 2 * len(EDGES) for rows in exports()) >= 2 * EXPORTS
+
+    def told() -> bool:
+        rows = itertools.chain.from_iterable(exports())
+        lost = Counter(row["observer"] for row in rows if row["state"] != "up")
+        return all(lost[name] >= EXPORTS for name in "abfg")
 
     mesh = Mesh(tmp_path / "mesh", EDGES, heartbeat=10)  # a busy machine is silent for seconds
     try:
         mesh.start(None, "--export-edges", str(exported), "--export-interval", "0.2")
         mesh.wait_settled()
-        wait_exports()
+        wait_until(whole, "lists with all links")
         before = datetime.now(UTC)
         mesh.kill("e")
-        wait_exports()
+        wait_until(told, "lists of all who have lost a link")
         after = datetime.now(UTC)
     finally:
         mesh.stop()
