@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
 
 from pubsubd.protocol.limits import MAX_DIGITS
 
@@ -22,9 +23,17 @@ _MOST_ROWS = 1_024
 _GROWTH = 4
 _LONGEST = 128  # bytes of a name that is matched
 _MOST = 8_192  # rows in all: a fraction of a millisecond
+_SLOW = 0.000_5  # seconds of looking, then no more: a substring may nearly match everywhere
 
 
-def count_alike(buf: bytes, at: int, key: bytes, length: int, substrings: Iterable[bytes]) -> int:
+def count_alike(
+    buf: bytes,
+    at: int,
+    key: bytes,
+    length: int,
+    substrings: Iterable[bytes],
+    clock: Callable[[], float] = perf_counter,
+) -> int:
     """Return how many frames in a row are like one that begins with ``key``, LF and its header.
 
     Their names are legal, have its name's width and contain the same substrings, and none begins
@@ -37,6 +46,7 @@ def count_alike(buf: bytes, at: int, key: bytes, length: int, substrings: Iterab
         key: a legal header with an ASCII name, and the LF before it.
         length: bytes of such a frame.
         substrings: all that are subscribed; nothing else decides who gets a name.
+        clock: seconds.
     """
     gap, width = key.index(b" ", 5), len(key)
     name, across = key[5:gap], gap - 4  # a name and the LF that ends it
@@ -49,7 +59,7 @@ def count_alike(buf: bytes, at: int, key: bytes, length: int, substrings: Iterab
             absent.append(substring)
         else:
             equal.update(range(5 + place, 5 + place + len(substring)))
-    done, rows = 0, _ROWS
+    done, rows, until = 0, _ROWS, clock() + _SLOW
     while True:
         base = at + done * length
         count = min(rows, (len(buf) - base) // length)
@@ -71,7 +81,7 @@ def count_alike(buf: bytes, at: int, key: bytes, length: int, substrings: Iterab
         ):
             return done
         done += count
-        if count < rows or done >= _MOST:
+        if count < rows or done >= _MOST or clock() > until:
             return done
         rows = min(_GROWTH * rows, _MOST_ROWS)
 
@@ -80,11 +90,13 @@ def matcher(name: bytes, substrings: Iterable[bytes]) -> Match:
     """Return what matches LF and a header whose ASCII name contains those that ``name`` does.
 
     And no others of ``substrings``; group 1 is the digits. Names that begin with a slash do not
-    match, nor do long ones: what looks for a substring may take as many steps as both have bytes.
+    match, nor do long ones: what looks for a substring may take as many steps as both have bytes,
+    and what has no space may go on to the end of what was read.
     """
     one = rb"[^ \r\n\x80-\xff]"
     looks = b"".join(
-        b"(?%b%b*?%b)" % (b"=" if substring in name else b"!", one, re.escape(substring))
+        b"(?%b%b{0,%d}?%b)"
+        % (b"=" if substring in name else b"!", one, _LONGEST, re.escape(substring))
         for substring in substrings
     )
     form = rb"\npub (?!/)%b%b{1,%d} ([0-9]{1,%d}) "

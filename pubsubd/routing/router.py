@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -47,6 +48,10 @@ _LONG = 64  # bytes of all substrings that are looked for in a name by a regular
 _MATCHERS = 16  # of these that are kept
 _COMPILED = 3_000  # work of making one
 _AT_ONCE = 4_096  # bytes of substrings, and 8 for each name, that are looked for at once
+_WIDE = 128  # bytes of a header, from which on trying each substring may take long
+_TRIES = 1_024  # pairs of a byte of a name and one of a substring, in one step of work
+_WORK = 0.000_000_1  # seconds of a step of work
+_SLOW = 0.000_2  # seconds of looking at many frames that count as they are; else by their bytes
 _FEW = 64  # changes at once up to which the answers are dropped one by one
 _EXPLAINED = 256  # receivers looked at in one step of an explanation
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
@@ -121,6 +126,7 @@ class Router:
         self._interned: WeakValueDictionary[frozenset[Receiver], Targets] = WeakValueDictionary()
         self._few: tuple[tuple[bytes, Holder], ...] = ()
         self._plain: tuple[tuple[bytes, Targets | None], ...] = ()
+        self._tried = 0  # bytes of what is in _few
         self._get_route = self.made.get
         self._matchers: dict[tuple[bool, ...], Match] = {}  # by which of _plain are in a name
         self._seen: set[bytes] = set()
@@ -301,6 +307,8 @@ class Router:
         width = len(key)
         if answer is None:
             self.lookups += 1
+            if width > _WIDE:
+                self.index.work += len(name) * self._tried // _TRIES
             targets: Targets | CopyTargets | None = None
             for substring, alone in self._plain:
                 if substring in name:
@@ -336,7 +344,10 @@ class Router:
         """
         if not self._plain or key[5] == _SLASH:
             return 0
+        begun = perf_counter()
         count = count_alike(buf, at, key, length, (substring for substring, _ in self._plain))
+        if (took := perf_counter() - begun) > _SLOW:
+            self.index.work += int(took / _WORK)
         self.lookups += count
         return count
 
@@ -640,6 +651,7 @@ class Router:
     def _note_few(self) -> None:
         values = self.index.values
         few = self._few = tuple(values.items()) if len(values) <= _SCAN else ()
+        self._tried = sum(len(one) for one, _ in few)
         self._plain = ()
         self._matchers.clear()
         if few and not self._others and not self.copies.beginnings:

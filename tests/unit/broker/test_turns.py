@@ -46,6 +46,18 @@ def turns(table: Table, name: str, data: bytes) -> int:
     return count
 
 
+@pytest.mark.parametrize("few", [1, 12])
+def test_long_names_that_long_substrings_nearly_match_are_worked_off_in_turns(few: int) -> None:
+    table = Table("sub", "pub")
+    for number in range(few):
+        half = b"a" * (500 - number)
+        table.say("sub", b"sub %bb%b\n" % (half[number:], half))
+    table.broker.delivery.turn = Turn(Clock(limits.TURN))
+    names = [b"%b%d" % (b"a" * 1_000, number) for number in range(200)]
+    taken = turns(table, "pub", b"".join(b"pub %b 1 x\n" % name for name in names))
+    assert taken >= min(30 * few, 150)
+
+
 def test_a_turn_ends_by_the_clock_and_by_the_bytes_made() -> None:
     clock = Clock(0.0)
     turn = Turn(clock)

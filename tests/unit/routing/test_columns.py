@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -71,10 +74,29 @@ def test_as_many_are_counted_as_one_by_one_or_fewer(
 def test_all_rows_are_counted(rows: int) -> None:
     buf = b"".join(b"\npub n%05d 2 x%b" % (i, b"\n" if i % 2 else b" ") for i in range(rows + 1))
     key, length = b"\npub n00000 2 ", len(buf) // (rows + 1)
-    assert count_alike(buf, length, key, length, [b"n", b"zz"]) == rows
-    assert count_alike(buf, length, key, length, [b"zz"]) == rows
-    assert count_alike(buf, length, key, length, [b""]) == rows
-    assert count_alike(buf[:-1], length, key, length, [b"n"]) == rows - 1
+    count = partial(count_alike, clock=lambda: 0.0)
+    assert count(buf, length, key, length, [b"n", b"zz"]) == rows
+    assert count(buf, length, key, length, [b"zz"]) == rows
+    assert count(buf, length, key, length, [b""]) == rows
+    assert count(buf[:-1], length, key, length, [b"n"]) == rows - 1
+
+
+def test_no_more_rows_are_looked_at_once_that_has_taken_long() -> None:
+    buf = b"".join(b"\npub n%05d 2 xx" % i for i in range(8_000))
+    key, length = b"\npub n00000 2 ", len(buf) // 8_000
+    seconds = count()
+    looked = count_alike(buf, 0, key, length, [b"n"], lambda: float(next(seconds)))
+    assert 0 < looked < 100
+    assert next(seconds) == 2
+
+
+def test_what_looks_for_a_substring_ends_within_a_name_that_may_match() -> None:
+    match: Any = matcher(b"n0001", [b"n", b"zz"])
+    pattern = match.__self__.pattern
+    assert b"*" not in pattern
+    assert not re.search(rb"\+|\{[0-9]*,\}", pattern)
+    assert not match(b"\npub " + b"n" * 10_000)
+    assert match(b"\npub " + b"n" * 128 + b" 1 ")
 
 
 def test_what_differs_ends_them() -> None:
