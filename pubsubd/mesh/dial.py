@@ -30,8 +30,9 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MESH_LOOK_OUT, READ_SIZE, TURN
 from pubsubd.protocol.wire import show_address
 from pubsubd.transport.addresses import NO_INTERFACE, host_of, lacks_interface, without_interface
-from pubsubd.transport.connection import open_connection, tune
+from pubsubd.transport.connection import open_connection
 from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.listen import tune
 from pubsubd.transport.server import Server
 from pubsubd.transport.tls import TlsSocket
 

@@ -24,7 +24,7 @@ from pubsubd.transport.addresses import (
     host_of,
     text_of,
 )
-from pubsubd.transport.connection import open_connection, tune
+from pubsubd.transport.connection import open_connection
 from pubsubd.transport.listen import BACKLOG, BoundSocket
 from pubsubd.transport.protocol import MakeProtocol
 from pubsubd.transport.server import Server
@@ -169,7 +169,6 @@ def serve_connection(sock: socket.socket, address: Any, listener: Listener, serv
         except Exception as error:  # noqa: BLE001  (it has a connection by now, which can end)
             server.broker.faults.end(peer, error)
         return
-    tune(sock)
     label, tls = text_of(address), listener.state.tls
     proxied = bool(listener.state.proxies) and host_of(address) in listener.state.proxies
     spoken = sock if tls is None else TlsSocket(sock, tls)

@@ -52,13 +52,13 @@ log = logging.getLogger("pubsubd")
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _UNKNOWN = 0.001  # seconds of a first turn: a thousand may come at once, and nobody knows of what
+_SHAKING = 0.000_5  # seconds of the first turn of a TLS handshake, more or less,
+_SHAKEN = 0.000_1  # of those after it,
+_ENCRYPTED = 0.000_4  # and of the first turn after the handshake: before those who shake hands
 _BUSY = 0.6 * TURN  # seconds: too much for a pass that lets others on, but not for ever
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
 _ENDING = 1.2 * _HEAVY  # seconds: more than it takes, so that who says little does not wait for it
-
-KEEPALIVE = (60, 15, 4)
-"""Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""
 
 
 def open_connection(
@@ -85,16 +85,6 @@ def open_connection(
     return connection.peer
 
 
-def tune(sock: socket.socket) -> None:
-    """Let a TCP socket send at once, and notice some day that the other end has vanished."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    idle, interval, count = KEEPALIVE
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
-
-
 class Connection(Output):
     """A connection, from its socket to its peer.
 
@@ -113,6 +103,7 @@ class Connection(Output):
         "_paces",
         "_paused",
         "_poll",
+        "_room",
         "_scope",
         "_watched",
         "heard",
@@ -129,10 +120,12 @@ class Connection(Output):
         self._awaited: Sequence[Consumer] = ()
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._ended = False  # the peer has shut down its sending side
-        self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
+        # Seconds that the next turn is likely to take, if that is much.
+        self._heavy = _UNKNOWN if self._tls is None else _SHAKING
         self._new = True  # nobody knows what it is like: until then its turns are short
         self._poll: Callable[[int], list[tuple[int, int]]] | None = None  # looks for input
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
+        self._room = 0.0  # seconds that the present turn has entered the lane with
         self._watched = 0.0  # until when the processor's time is looked at
         self.heard = perf_counter()
         self.listening = False
@@ -203,21 +196,26 @@ class Connection(Output):
         guarded(faults, label, lambda: steps.extend(self._protocol.leaving()), tries=2)
         # A fault may have left a subscription in part that leaving knows nothing of.
         whole = self.peer.ending is None or self.peer.ending.code != "internal-error"
-        with trio.CancelScope(shield=True):
-            if not self._server.lane.enter(_ENDING):  # thousands may end at once
-                await self._server.lane.wait(_ENDING)
-            for step in steps:
-                for _ in range(2):
-                    try:
-                        for _ in step():
+        begun, lane = perf_counter(), self._server.lane
+        if not self._room and not lane.enter(_ENDING):  # thousands may end at once
+            with trio.CancelScope(shield=True):
+                await lane.wait(_ENDING)
+            begun = perf_counter()
+        for step in steps:
+            for _ in range(2):
+                try:
+                    for _ in step():
+                        with trio.CancelScope(shield=True):
                             if self._server.siblings:  # which are told of all that it leaves
                                 await self._wait_siblings()
-                            await self._server.lane.wait(_LEAVING)
-                    except Exception as error:  # noqa: BLE001  (as above)
-                        faults.note(error, label)
-                        whole = False
-                    else:
-                        break
+                            await lane.wait(_LEAVING)
+                except Exception as error:  # noqa: BLE001  (as above)
+                    faults.note(error, label)
+                    whole = False
+                else:
+                    break
+        self._room = self._room or _ENDING
+        self._give_back(perf_counter() - begun)
         if not whole:
             guarded(faults, label, partial(self._broker.repair, self.peer), tries=2)
 
@@ -249,6 +247,7 @@ class Connection(Output):
         """Let in who has shown a certificate."""
         assert self._tls is not None
         self.heard = perf_counter()
+        self._heavy = _ENCRYPTED
         if (identity := self._tls.identity) is not None:
             self._broker.login(self.peer, identity)
 
@@ -346,6 +345,7 @@ class Connection(Output):
                         await self._wait_siblings()
                     if not lane.enter(cost):
                         await lane.wait(cost)
+                    self._room = self._heavy
                     if self._new:
                         self._broker.delivery.turn.length = _UNKNOWN
                     awake = perf_counter()
@@ -354,14 +354,23 @@ class Connection(Output):
                 ):
                     await crowd.wait(took)
                     awake = perf_counter()
-            cpu = thread_time() if self._heavy or awake < self._watched else 0.0
+            cpu = 0.0
+            if (self._heavy or awake < self._watched) and (self._tls is None or self._tls.secure):
+                cpu = thread_time()
             at_once = False
             try:
                 data = recv(protocol.wanted)
             except (BlockingIOError, InterruptedError):
+                if self._room:
+                    took = perf_counter() - awake
+                    self._give_back(took)
+                    if took > _SHAKEN and self._tls is not None and not self._tls.secure:
+                        self._heavy = _SHAKEN
                 continue
             if not data:
                 self._ended = True
+                if protocol.listening or self._writing:
+                    self._room = 0.0
                 break
             self.heard = awake
             if server.latest is self:
@@ -383,6 +392,8 @@ class Connection(Output):
             else:
                 crowd.spoken = awake
             took = asleep - awake
+            if self._room:
+                self._give_back(took)
             if self._heavy or took > _HEAVY:
                 self._heavy = self._weigh(asleep, took, cpu, more)
             if more or server.pressed:
@@ -418,6 +429,12 @@ class Connection(Output):
         peer.bytes_in += len(data)
         peer.messages_in += counters.messages_in - messages
         return more
+
+    def _give_back(self, took: float) -> None:
+        """Let others have what is left of the room that a turn has entered the lane with."""
+        if took < self._room:
+            self._server.lane.give_back(self._room - took)
+        self._room = 0.0
 
     def _weigh(self, now: float, took: float, cpu: float, more: bool) -> float:
         """Return what the next turn is likely to cost, if that is much, by the last few.

@@ -74,19 +74,28 @@ class Lane(trio.abc.Instrument):
         self.soon, self.late = now + SOON, now + TURN
 
     def enter(self, cost: float) -> bool:
-        """Go on at once, if this pass has room for it, nobody waits, and the last had not much.
+        """Go on at once, if this pass has room, none waits who costs as little, the last had room.
 
         Args:
             cost: seconds that it is likely to take.
         """
         if not self._running:
             return True
-        if self._waiting or (self._spent and self._spent + cost > TURN):
+        room = TURN
+        if self._waiting:
+            if self._cheapest and cost >= self._cheapest[0][0]:
+                return False
+            room = _ASIDE
+        if self._spent and self._spent + cost > room:
             return False
         if (cost > _ASIDE and self._before > _ASIDE) or self._clock() > self.late:
             return False
         self._spent += cost
         return True
+
+    def give_back(self, seconds: float) -> None:
+        """Let others have so much of the pass: whoever has entered was done earlier than likely."""
+        self._spent = max(0.0, self._spent - seconds)
 
     async def wait(self, cost: float) -> None:
         """Wait for a pass that has room; always lets others run.

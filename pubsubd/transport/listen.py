@@ -29,6 +29,9 @@ from pubsubd.transport.addresses import (
 BACKLOG = 4_096
 """Connections that may wait to be accepted; the kernel's limit applies too."""
 
+KEEPALIVE = (60, 15, 4)
+"""Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""
+
 _MAX_PATH = 107  # bytes (unix(7))
 
 
@@ -96,7 +99,22 @@ def listen(
         if not bound.inherited:
             _attempt(bound.listener.listen, BACKLOG, _label(bound.listener.getsockname()))
         bound.listener.setblocking(False)
+        if bound.listener.family != socket.AF_UNIX:
+            tune(bound.listener)
     return found
+
+
+def tune(sock: socket.socket) -> None:
+    """Let a TCP socket send at once, and notice some day that the other end has vanished.
+
+    Or those that a listening socket accepts: they have its options (tcp(7)).
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    idle, interval, count = KEEPALIVE
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, idle)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, interval)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, count)
 
 
 def _listen_tcp(

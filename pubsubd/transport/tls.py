@@ -173,7 +173,7 @@ class TlsSocket:
             incoming.write(data)
             if not self.secure:
                 self._shake()
-            while self.secure:
+            while incoming.pending or self._ssl.pending():  # or it would raise, which takes longer
                 if not (part := self._ssl.read(_RECORD)):
                     raise ssl.SSLZeroReturnError
                 parts.append(part)
@@ -244,14 +244,22 @@ class TlsSocket:
         assert self._ssl is not None
         self._ssl.do_handshake()
         self.secure = True
-        end_watch(self._ssl)
+        if self._context.watched:
+            end_watch(self._ssl)
 
     def _take(self) -> None:
         """Take what OpenSSL has made, and send it as far as the socket takes it."""
         made = self._context.outgoing.read()
-        if made:
-            self._unsent = memoryview(bytes(self._unsent) + made if self._unsent else made)
+        if self._unsent:
+            self._unsent = memoryview(bytes(self._unsent) + made)
             self._flush()
+        elif made:
+            try:
+                sent = self.raw.send(made)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            if sent < len(made):
+                self._unsent = memoryview(made)[sent:]
 
     def _flush(self) -> None:
         """Send what was taken, as far as the socket takes it."""

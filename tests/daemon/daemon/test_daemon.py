@@ -1049,7 +1049,7 @@ async def test_a_connection_that_cannot_be_served_leaves_nothing_behind(
         ports = await nursery.start(partial(run, Config(port=0, hub_port=None)))
         port = ports["line"]["port"]
         for place in (
-            "pubsubd.transport.accept.tune",
+            "pubsubd.transport.accept.text_of",
             "pubsubd.broker.logins.Access.meet",
             "pubsubd.transport.line.LineProtocol",
         ):

@@ -41,8 +41,8 @@ from pubsubd.protocol import errors, limits
 from pubsubd.protocol.limits import KIB, MIB, Limits
 from pubsubd.settings.load import load
 from pubsubd.settings.table import SETTINGS
-from pubsubd.transport import connection as session_module
 from pubsubd.transport.accept import RESERVED
+from pubsubd.transport.listen import KEEPALIVE
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, program, tool, wait_until
 
 DAEMON, COMMAND, PROTOCOL = "pubsubd.8", "pubsubd.1", "pubsubd-protocol.7"
@@ -327,7 +327,7 @@ def test_the_protocol_page_tells_the_real_limits() -> None:
 
 def test_the_numbers_in_the_pages_are_the_real_ones() -> None:
     real = Limits()
-    idle, interval, probes = session_module.KEEPALIVE
+    idle, interval, probes = KEEPALIVE
     room = limits.MAX_DRAIN_INPUT // MIB
     silence = f"silent for {limits.QUIET:g} seconds, or has sent {room} MiB"
     for sentence in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -15,7 +16,8 @@ import trio
 from pubsubd.client import Tls, open_client, open_hub_client
 from pubsubd.client.faults import ConnectError
 from pubsubd.daemon.run import Config, run
-from pubsubd.settings.config import MeshOptions, TlsFiles
+from pubsubd.settings.config import ListenerConfig, MeshOptions, TlsFiles
+from pubsubd.transport.listen import KEEPALIVE, listen
 from tests.certificates import make
 from tests.daemons import DEADLINE, Daemon, environment
 from tests.running import command_line
@@ -38,6 +40,19 @@ def test_a_star_is_every_address_of_both_families_and_the_log_says_so(start: Sta
         assert reached("::1", port)
     told = f"line={','.join(line['addresses'])} hub={','.join(hub['addresses'])}"
     daemon.wait_log(f"families=ipv4,ipv6 {told}\n")
+
+
+def test_who_is_accepted_is_sent_to_at_once_and_is_noticed_when_its_host_vanishes() -> None:
+    with contextlib.ExitStack() as stack:
+        one = ListenerConfig("line", "line", (("127.0.0.1", 0),))
+        [bound] = listen([one], {}, insecure=False, stack=stack)
+        stack.enter_context(socket.create_connection(bound.listener.getsockname()))
+        bound.listener.setblocking(True)
+        accepted = stack.enter_context(bound.listener.accept()[0])
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert tuple(accepted.getsockopt(socket.IPPROTO_TCP, name) for name in names) == KEEPALIVE
 
 
 def test_two_colons_are_ipv6_alone_and_the_log_says_so(start: Start) -> None:

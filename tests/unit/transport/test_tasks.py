@@ -279,6 +279,43 @@ async def test_who_is_alone_in_the_lane_does_not_wait() -> None:
         nursery.cancel_scope.cancel()
 
 
+async def test_what_a_turn_did_not_take_is_there_for_others() -> None:
+    lane = Lane(lambda: 0.0)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(3):
+            assert lane.enter(0.6 * TURN)
+            lane.give_back(0.5 * TURN)
+        assert not lane.enter(0.8 * TURN)
+        lane.give_back(10 * TURN)
+        assert lane.enter(TURN)
+        assert not lane.enter(TURN / 5)  # never more than a turn's time, whatever is given back
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_costs_less_than_all_who_wait_goes_on_beside_them_in_half_a_turn() -> None:
+    lane, seen = Lane(lambda: 0.0), 0
+
+    async def busy() -> None:
+        while True:
+            await lane.wait(TURN / 5)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lane.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(6):
+            nursery.start_soon(busy)
+        for _ in range(50):
+            await trio.lowlevel.checkpoint()
+            if lane.queued > 3:  # of whom two have been let on, at most
+                seen += 1
+                assert not lane.enter(TURN / 5)
+                assert 1 <= [lane.enter(TURN / 20) for _ in range(20)].count(True) <= 10
+        nursery.cancel_scope.cancel()
+    assert seen > 10
+
+
 async def test_without_its_task_the_lane_holds_nobody_back() -> None:
     lane = Lane()
     assert lane.enter(TURN)
