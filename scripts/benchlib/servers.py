@@ -163,6 +163,9 @@ class Server:
         self.monitor_port = 0
         self.route_port = 0
         self.companions: list[Server] = []
+        # Kept open, where connections go to the worker with the fewest: were it still counted
+        # there for a moment or not, by chance, those of a case would be shared in two ways.
+        self._kept: Link | None = None
         self._variant = variant
         self._traits = frozenset(variant.split("+"))
         wanted = (trait.removeprefix("workers-") for trait in self._traits if "workers-" in trait)
@@ -295,7 +298,11 @@ class Server:
                     self.port = ports["line"]["port"]
                     if self._traits & {"hub", "mesh"}:
                         self.hub_port = ports["hub"]["port"]
-                connect(self).close()
+                link = connect(self)
+                if self._workers_wanted:
+                    self._kept = link
+                else:
+                    link.close()
                 if self.hub_port:
                     socket.create_connection(("127.0.0.1", self.hub_port), 5).close()
                 return
@@ -374,6 +381,8 @@ class Server:
         """
         for server in self.companions:
             server.stop()
+        if self._kept is not None:
+            self._kept.close()
         process = self._process
         if process.poll() is None:
             process.terminate()
