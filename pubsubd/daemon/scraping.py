@@ -67,9 +67,9 @@ class Scraping:
         self._wanted.set()
         while not self._loaded.is_set():
             yield
-        return self._made()
+        return self._made
 
-    @functools.cache  # noqa: B019  (one for the life of the daemon)
+    @functools.cached_property
     def _made(self) -> Metrics:
         from pubsubd.daemon.metrics import Metrics, Sources  # noqa: PLC0415
 

@@ -16,6 +16,7 @@ from pubsubd.settings.config import Config, TlsFiles
 from pubsubd.transport.connection import Connection
 from tests.certificates import Certificates
 from tests.daemons import frame, wait_until
+from tests.running import running
 
 
 class Stage:
@@ -148,6 +149,7 @@ async def test_a_connection_that_has_ended_is_gone_without_a_collection(
         sock.close()
 
     gc.collect()  # what the last test has left would be set aside as well
+    before = _alive()
     async with trio.open_nursery() as nursery:
         config = Config(port=0, hub_port=0, tls=tls)
         ports = await nursery.start(daemon.run, config)
@@ -158,10 +160,24 @@ async def test_a_connection_that_has_ended_is_gone_without_a_collection(
             for said in (b"", half, *wrongs):
                 await trio.to_thread.run_sync(connect, said)
             await trio.to_thread.run_sync(lambda: connect(b"", reset=True))
-            await trio.to_thread.run_sync(wait_until, lambda: _alive() <= 1, "they are gone")
+            await trio.to_thread.run_sync(
+                wait_until, lambda: _alive() <= before + 1, "they are gone"
+            )
         finally:
             gc.enable()
             nursery.cancel_scope.cancel()
+
+
+async def test_a_daemon_whose_metrics_were_asked_for_leaves_nothing_behind() -> None:
+    gc.collect()
+    before = _alive()
+    async with running(Config(port=None, hub_port=0)) as ports:
+        stream = await trio.open_tcp_stream("127.0.0.1", ports["hub"])
+        async with stream:
+            await stream.send_all(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+    gc.collect()
+    assert _alive() == before
 
 
 def _alive() -> int:
