@@ -244,14 +244,18 @@ def _show(results: Results, took: float) -> None:
     table.add_column("at", justify="right")
     table.add_column("event", style="cyan")
     table.add_column("converged after", justify="right")
+    if results.actors is not None:
+        table.add_column("actors known after", justify="right")
     table.add_column("adverts sent by a daemon", justify="right")
     for change in results.changes:
+        known = "" if change.actors_known is None else f"{change.actors_known:.1f} s"
         table.add_row(
             f"{change.at:g} s",
             Text(change.what),
             "not before the next event or the end"
             if change.took is None
             else f"{change.took:.2f} s",
+            *([known] if results.actors is not None else []),
             "" if change.advert_bytes is None else _kilobytes(change.advert_bytes),
         )
     show(table)

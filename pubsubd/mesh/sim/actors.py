@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from pubsubd.mesh.sim.convergence import Convergence
 from pubsubd.mesh.sim.member import Member
-from pubsubd.mesh.sim.results import ActorResults
+from pubsubd.mesh.sim.results import ActorResults, Change
 from pubsubd.mesh.sim.world import World
 
 _AWAY = 0.5  # seconds after which an actor that has left registers elsewhere
 _SETTLED = 1.0  # seconds after which all daemons have to know where an actor is
+_LOOK = 0.1  # seconds between two looks whether a daemon that was started knows all
 
 
 class Actors:
@@ -18,14 +20,21 @@ class Actors:
     Args:
         world: the clock.
         daemons: id -> daemon.
+        convergence: the truth about the mesh.
         settled: returns whether all daemons have agreed on the mesh for two heartbeats.
     """
 
     def __init__(
-        self, world: World, daemons: dict[str, Member], settled: Callable[[], bool]
+        self,
+        world: World,
+        daemons: dict[str, Member],
+        convergence: Convergence,
+        settled: Callable[[], bool],
     ) -> None:
         self._world = world
+        self._convergence = convergence
         self._settled = settled
+        self._started: list[tuple[Change, Member, int]] = []  # the last is its run
         self._daemons = daemons
         self._where: dict[str, tuple[Member, int, float]] = {}  # key -> daemon, its run, since when
         self._changed: dict[str, float] = {}  # key -> when it has come or gone last
@@ -87,6 +96,44 @@ class Actors:
         self._asked += 1
         self._wrong += asker.mesh.directory.find(key) != daemon.node
 
+    def note_start(self, daemon: Member) -> None:
+        """Look from now on whether a daemon that was started knows all actors, and is known."""
+        if self._keys:
+            if not self._started:
+                self._world.schedule(self._world.now + _LOOK, self._look)
+            self._started.append((self._convergence.changes[-1], daemon, daemon.starts))
+
+    def _look(self) -> None:
+        doubtful = self._doubtful()
+        left = [one for one in self._started if not self._is_known(one[1], doubtful)]
+        for change, _, _ in self._started:
+            if all(other is not change for other, _, _ in left):
+                change.actors_known = round(self._world.now - change.at, 3)
+        # One that was killed meanwhile is not waited for, nor what else was started with it.
+        self._started = [one for one in left if one[1].alive and one[1].starts == one[2]]
+        if self._started:
+            self._world.schedule(self._world.now + _LOOK, self._look)
+
+    def _is_known(self, daemon: Member, doubtful: set[str]) -> bool:
+        """Return whether a daemon and those that it can reach know all actors of each other."""
+        part = self._convergence.parts.get(daemon.node, ())
+        others = [self._daemons[node] for node in part if node != daemon.node]
+        return daemon.alive and not any(
+            any(self._mistakes(one, daemon, doubtful) + self._mistakes(daemon, one, doubtful))
+            for one in others
+        )
+
+    def _doubtful(self) -> set[str]:
+        """Return the actors that have come or gone in the last second."""
+        late = self._world.now - _SETTLED
+        return {key for key, at in self._changed.items() if at > late}
+
+    @staticmethod
+    def _mistakes(daemon: Member, other: Member, doubtful: set[str]) -> tuple[int, int]:
+        """Return how many actors of another one a daemon lacks, and how many are not there."""
+        known, own = daemon.mesh.directory.keys(other.node), other.mesh.directory.own.keys()
+        return len(own - known - doubtful), len(known - own - doubtful)
+
     def results(self, parts: Iterable[Iterable[str]]) -> ActorResults | None:
         """Return the results so far; None if there are no actors.
 
@@ -96,19 +143,16 @@ class Actors:
         if not self._keys:
             return None
         missing = ghosts = letters = 0
-        late = self._world.now - _SETTLED
-        doubtful = {key for key, at in self._changed.items() if at > late}
+        doubtful = self._doubtful()
         for part in parts:
             members = [self._daemons[node] for node in part]
             for daemon in members:
-                directory = daemon.mesh.directory
                 letters += daemon.mesh.letters.sent
                 for other in members:
                     if other is not daemon:
-                        known = directory.keys(other.node)
-                        own = other.mesh.directory.own.keys()
-                        missing += len(own - known - doubtful)
-                        ghosts += len(known - own - doubtful)
+                        lacking, false = self._mistakes(daemon, other, doubtful)
+                        missing += lacking
+                        ghosts += false
         return ActorResults(
             actors=sum(len(one.mesh.directory.own) for one in self._daemons.values() if one.alive),
             changes=self._changes,

@@ -21,12 +21,15 @@ class Change:
         what: the first change at that time, and the number of others.
         took: seconds until all had converged, or None if another change came first.
         advert_bytes: bytes of adverts that a daemon has sent by then, on average.
+        actors_known: seconds until the daemons that were started knew the actors of all that they
+            can reach, and these theirs; None if there are no actors, or if that was not seen.
     """
 
     at: float
     what: str
     took: float | None = None
     advert_bytes: float | None = None
+    actors_known: float | None = None
 
 
 @dataclass(slots=True)

@@ -83,11 +83,11 @@ class Simulation(World):
             host = f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}"
             config = MeshConfig(node=node, mesh=mesh, host=host, heartbeat=heartbeat)
             self.daemons[node] = Member(self, config, self.mail, hub=hubs)
-        self.actors = Actors(self, self.daemons, self._is_settled)
         self._patience = 2 * heartbeat
         pairs = [(self.daemons[src], self.daemons[dst]) for src, dst in self.graph]
         self._diallers = [(src, Dialler(src, dst)) for src, dst in pairs]
         self.convergence = Convergence(self, self.daemons, self.graph, self.mail, grace)
+        self.actors = Actors(self, self.daemons, self.convergence, self._is_settled)
         self.living = self.convergence.living
         self._begin(warm)
 
@@ -192,6 +192,7 @@ class Simulation(World):
             if src is daemon:
                 dialler.dial()
         self.convergence.find_truth()
+        self.actors.note_start(daemon)
 
     def start_all(self) -> None:
         """Start all that are dead."""

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pubsubd.cli.mesh_sim import command
 from pubsubd.mesh.forwarding import Forwarding
 from pubsubd.mesh.graphs import Graph, line, read_graph, regular, ring, small_world, tree
+from pubsubd.mesh.letters import Letters
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.linkstate import Table
 from pubsubd.mesh.sim import Action, Player, Results, ScriptError, Simulation, parse_script
@@ -350,6 +351,30 @@ def test_actors_are_known_everywhere_while_daemons_fail_and_come_back() -> None:
     assert actors.changes > 300
     assert actors.looked_up > 100
     assert (actors.not_found, actors.missing, actors.ghosts) == (0, 0, 0)
+
+
+def test_a_daemon_that_comes_back_knows_all_actors_although_links_are_still_missing() -> None:
+    sim = Simulation(ring(7), seed=5, hubs=True)
+    Player(sim).play(parse_script("at 1 actors 200 40\nat 6 kill n5\nat 20 start n5"))
+    sim.run_until(60)
+    start = sim.results().changes[-1]
+    assert start.what == "start n5"
+    assert start.took is not None  # who dials it has waited for longer and longer
+    assert start.actors_known is not None
+    assert start.actors_known < 1 < start.took
+
+
+def test_a_daemon_that_comes_back_and_is_told_nothing_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sim = Simulation(ring(5), seed=3, hubs=True)
+    Player(sim).play(parse_script("at 1 actors 50 5\nat 6 kill n5\nat 20 start n5"))
+    sim.run_until(19)
+    monkeypatch.setattr(Letters, "reaches", lambda *_: False)
+    sim.run_until(60)
+    start = sim.results().changes[-1]
+    assert start.took is not None
+    assert start.actors_known is None
 
 
 def test_without_actors_there_are_no_letters() -> None:
