@@ -12,16 +12,20 @@ _VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))
 _groups = Struct("8s4s4s4s12s").iter_unpack
 
 
-def _ids() -> Iterator[bytes]:
-    while True:
+_ready: list[bytes] = []
+
+
+def _take() -> bytes:
+    if not _ready:
         pool = bytearray(os.urandom(16 * _POOL))
         pool[6::16] = pool[6::16].translate(_VERSION)
         pool[8::16] = pool[8::16].translate(_VARIANT)
-        yield from map(b"-".join, _groups(pool.hex().encode()))
+        _ready.extend(map(b"-".join, _groups(pool.hex().encode())))
+    return _ready.pop()
 
 
-IDS: Iterator[bytes] = _ids()
-"""Random UUIDs (version 4, RFC 9562) without end, each in about 0.2 µs."""
+IDS: Iterator[bytes] = iter(_take, b"")  # a generator would have ended with its first exception
+"""Random UUIDs (version 4, RFC 9562) without end, each in about 0.3 µs."""
 
 
 def new_id() -> str:
