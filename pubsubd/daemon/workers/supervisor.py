@@ -7,8 +7,8 @@ reading of settings, is done by a process of its own.
 
 Invariants:
 
-- ``_Worker.open`` counts the connections that were passed to a worker and have not ended, by the
-  name of their listener: so the limits hold for all workers together.
+- ``WorkerState.open`` counts the connections that were passed to a worker and have not ended, by
+  the name of their listener: so the limits hold for all workers together.
 - Every pair of workers that live has been given the two ends of one socketpair.
 """
 
@@ -26,7 +26,6 @@ import selectors
 import signal
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -43,6 +42,7 @@ from pubsubd.daemon.warnings import inherited, warnings
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.rereading import Rereading
 from pubsubd.daemon.workers.worker import own_config, run_worker
+from pubsubd.daemon.workers.worker_state import PAUSES, WorkerState
 from pubsubd.protocol.errors import AbortedError, ConfigError, FailedError
 from pubsubd.protocol.limits import Limits
 from pubsubd.settings.config import Config, ListenerConfig
@@ -53,9 +53,6 @@ from pubsubd.transport.clock import LoopClock
 from pubsubd.transport.listen import BACKLOG, BoundSocket, describe, listen
 
 log = logging.getLogger("pubsubd")
-
-PAUSES = (0.1, 30.0)
-"""Seconds until a worker that has died is started again: first, and, doubled each time, at most."""
 
 STEADY = 60.0
 """Seconds after which a worker that dies is started again as soon as the first one."""
@@ -82,26 +79,6 @@ class Log(Protocol):
         """Wait until all is written, for so many seconds at most."""
 
 
-class _Worker:
-    """A worker, as the supervisor knows it."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.pid = 0
-        self.watch = -1  # a descriptor that tells of its end
-        self.channel: Channel | None = None
-        self.ready = False
-        self.open: Counter[str] = Counter()
-        self.begun = self.heard = 0.0
-        self.pause = PAUSES[0]
-        self.start_at = 0.0
-        self.messages = 0
-
-    @property
-    def alive(self) -> bool:
-        return self.pid != 0
-
-
 class Supervisor:
     """The supervisor of a daemon of several workers.
 
@@ -120,7 +97,7 @@ class Supervisor:
         self._limits = _limits(settings.config)
         self._stack = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
-        self._workers = [_Worker(number) for number in range(settings.config.workers)]
+        self._workers = [WorkerState(number) for number in range(settings.config.workers)]
         self._signals: list[int] = []
         self._faults = Faults()
         self._bound: list[BoundSocket] = []
@@ -274,7 +251,7 @@ class Supervisor:
         self._told, self._told_at = total, now
         self._notifier.alive()
         if self._serving:
-            connections = sum(sum(worker.open.values()) for worker in self._workers)
+            connections = sum(worker.connections for worker in self._workers)
             count = sum(worker.ready for worker in self._workers)
             why = describe_settings(self._older, failed=self._failed)
             text = f"{count} of {len(self._workers)} workers, {connections} connections"
@@ -285,7 +262,7 @@ class Supervisor:
 
     # Workers
 
-    def _restart(self, worker: _Worker) -> None:
+    def _restart(self, worker: WorkerState) -> None:
         """Start a worker that has died; if the system does not let it, again later."""
         try:
             self._start(worker)
@@ -297,21 +274,20 @@ class Supervisor:
                 worker.pause = min(PAUSES[1], 2 * worker.pause)
             raise
 
-    def _start(self, worker: _Worker) -> None:
+    def _start(self, worker: WorkerState) -> None:
         """Start a worker, and link it with the others."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            pid = os.fork()
+            channel = Channel(ours)
+            worker.begin(time.monotonic())
+            pid = os.fork()  # from here to the watch, no function of ours that may fail
             if pid == 0:
                 ours.close()  # or nobody would see the end of the supervisor
                 self._become(worker.number, theirs)
-        worker.pid, worker.ready = pid, False
-        worker.open, worker.messages = Counter(), 0
-        worker.begun = worker.heard = time.monotonic()
+        worker.pid, worker.channel = pid, channel
         worker.watch = os.pidfd_open(pid)
-        worker.channel = Channel(ours)
-        self._selector.register(ours, selectors.EVENT_READ, lambda _: self._hear(worker))
         self._selector.register(worker.watch, selectors.EVENT_READ, lambda _: self._bury(worker))
+        self._selector.register(ours, selectors.EVENT_READ, lambda _: self._hear(worker))
         if worker.number == 0 and self._settings.config.mesh is not None:
             self._say(worker, "numbers", [next(self._numbers) for _ in range(_STOCK)])
         others = [one for one in self._workers if one.alive and one is not worker]
@@ -322,7 +298,7 @@ class Supervisor:
                 expected = len(others) if self._serving else len(self._workers) - 1
                 self._say(one, "siblings", expected)
 
-    def _link(self, worker: _Worker, other: _Worker) -> None:
+    def _link(self, worker: WorkerState, other: WorkerState) -> None:
         """Give two workers the ends of a new link."""
         ends = socket.socketpair()
         numbers = other.number, worker.number
@@ -361,7 +337,7 @@ class Supervisor:
             os._exit(status)
 
     def _say(
-        self, worker: _Worker, *words: object, file: socket.socket | IO[bytes] | None = None
+        self, worker: WorkerState, *words: object, file: socket.socket | IO[bytes] | None = None
     ) -> None:
         channel = worker.channel
         assert channel is not None
@@ -371,7 +347,7 @@ class Supervisor:
             if channel.waiting:
                 self._watch_channel(worker)
 
-    def _watch_channel(self, worker: _Worker) -> None:
+    def _watch_channel(self, worker: WorkerState) -> None:
         channel = worker.channel
         assert channel is not None
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.waiting else 0)
@@ -383,7 +359,7 @@ class Supervisor:
                 worker.channel.send_more()
                 self._watch_channel(worker)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: WorkerState) -> None:
         """Take what a worker says."""
         channel = worker.channel
         assert channel is not None
@@ -393,8 +369,8 @@ class Supervisor:
                 break
             worker.heard = time.monotonic()
             what, *more = found[0]
-            if what == "closed":
-                worker.open[more[0]] -= more[1]
+            if what == "open":
+                worker.take_open(*more)
             elif what == "alive":
                 worker.messages = more[0]
                 if worker.number == 0:
@@ -430,7 +406,7 @@ class Supervisor:
         log.info("event=ready workers=%d %s", len(self._workers), describe_addresses(self._bound))
         self._notifier.ready()
 
-    def _bury(self, worker: _Worker) -> None:
+    def _bury(self, worker: WorkerState) -> None:
         """Take note that a worker has ended."""
         if worker.channel is not None:
             self._hear(worker)
@@ -442,7 +418,8 @@ class Supervisor:
         os.close(worker.watch)
         _, code = os.waitpid(worker.pid, 0)
         pid, worker.pid, worker.watch, worker.ready = worker.pid, 0, -1, False
-        lost, worker.open = sum(worker.open.values()), Counter()
+        lost = worker.connections
+        worker.forget()
         if self._ending:
             return
         self._rereading.answers[worker.number] = None  # it will start with what holds now
@@ -506,17 +483,16 @@ class Supervisor:
                 self._guard(self._pass, index, bound.config, sock)
 
     @property
-    def _servers(self) -> list[_Worker]:
+    def _servers(self) -> list[WorkerState]:
         """The workers that may be passed connections."""
         return [worker for worker in self._workers if worker.ready and worker.channel]
 
-    def _pass_link(self, worker: _Worker, words: list[Any], link: socket.socket) -> None:
+    def _pass_link(self, worker: WorkerState, words: list[Any], link: socket.socket) -> None:
         """Pass a link of the mesh to the first worker."""
         first = self._workers[0]
         if worker is not first and first.ready:
             name = self._bound[words[0]].config.name
-            self._say(first, "link", *words, file=link)
-            first.open[name] += 1
+            self._say(first, "link", first.add(name), *words, file=link)
 
     def _pass(self, index: int, listener: ListenerConfig, sock: socket.socket) -> None:
         workers, name = self._servers, listener.name
@@ -524,18 +500,17 @@ class Supervisor:
             return
         config, own = self._settings.config, self._limits.get(name)
         most = config.limits.max_connections
-        total = sum(sum(worker.open.values()) for worker in self._workers)
+        total = sum(worker.connections for worker in self._workers)
         here = sum(worker.open[name] for worker in self._workers)
         worker = min(workers, key=lambda one: _load(one, name))
         refused = ""
         room = most if own is None else own.max_connections
         if total >= most or here >= room:
             refused = f"there are {min(most, room)} connections, {LIMIT}"
-        elif sum(worker.open.values()) >= raise_descriptors(config.limits):
+        elif worker.connections >= raise_descriptors(config.limits):
             refused = "no descriptors are left"
         number = 0 if refused else next(self._numbers)
-        self._say(worker, "connection", index, number, refused, file=sock)
-        worker.open[name] += 1
+        self._say(worker, "connection", worker.add(name), index, number, refused, file=sock)
 
     # Reload
 
@@ -569,7 +544,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Accept who waits, and let the workers drain."""
-        connections = sum(sum(worker.open.values()) for worker in self._workers)
+        connections = sum(worker.connections for worker in self._workers)
         log.info("event=draining connections=%d", connections)
         self._notifier.stopping()
         self._rereading.stop()
@@ -597,10 +572,10 @@ def _limits(config: Config) -> dict[str, Limits]:
     return {one.name: one.limits for one in config.all_listeners()}
 
 
-def _load(worker: _Worker, name: str) -> tuple[bool, int, int]:
+def _load(worker: WorkerState, name: str) -> tuple[bool, int, int]:
     assert worker.channel is not None
     crowded = worker.channel.waiting > _CROWDED
-    return crowded, worker.open[name], sum(worker.open.values())
+    return crowded, worker.open[name], worker.connections
 
 
 def _how(code: int) -> str:

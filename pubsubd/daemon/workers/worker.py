@@ -104,8 +104,11 @@ class Worker:
         self._end, self._linked, self._changed = trio.Event(), trio.Event(), trio.Event()
         self._put_config, self._configs = trio.open_memory_channel[int](16)
         self._listeners: list[Listener] = []
-        self._taken: Counter[str] = Counter()  # connections, by the name of their listener
-        self._told: Counter[str] = Counter()  # those that have ended, as the supervisor knows
+        # Open connections, by the name of their listener: those that the supervisor was told of
+        # (None: it has to be), those that it has passed since, and the number of the last of these.
+        self._told: Counter[str] | None = None
+        self._taken: Counter[str] = Counter()
+        self._passed = 0
         self._server: Server | None = None
         self._siblings: Siblings | None = None
         self._whole: Whole | None = None
@@ -243,14 +246,15 @@ class Worker:
         for file in files:
             with suppress(OSError):
                 os.close(file)
-        if words[0] in ("connection", "link"):  # the supervisor has counted it
-            self._taken[self._listeners[words[1]].state.name] += 1
+        if words[0] in ("connection", "link"):
+            self._passed, self._told = words[1], None
             self._note_close()
 
     def _obey(self, words: list[Any], files: list[int]) -> None:
         what, *more = words
         if what == "connection":
-            self._take(socket.socket(fileno=files[0]), *more)
+            self._note_passed(*more[:2])
+            self._take(socket.socket(fileno=files[0]), *more[1:])
         elif what == "sibling":
             self._link(socket.socket(fileno=files[0]), *more)
         elif what == "settings":
@@ -261,7 +265,8 @@ class Worker:
         elif what == "numbers":
             self._numbers += more[0]
         elif what == "link":
-            self._take_link(socket.socket(fileno=files[0]), *more)
+            self._note_passed(*more[:2])
+            self._take_link(socket.socket(fileno=files[0]), *more[1:])
         elif what == "event":
             assert self._server is not None
             self._server.publish_quietly(*more)
@@ -273,12 +278,16 @@ class Worker:
         elif what == "end":
             self._end.set()
 
+    def _note_passed(self, passed: int, which: int) -> None:
+        """Take note of a connection that was passed, the ``passed``-th one."""
+        self._passed = passed
+        self._taken[self._listeners[which].state.name] += 1
+
     def _take(self, sock: socket.socket, which: int, number: int, refused: str) -> None:
         server = self._server
         assert server is not None
         listener = self._listeners[which]
         try:
-            self._taken[listener.state.name] += 1
             if refused:
                 refuse(sock, server, listener, refused)
                 return
@@ -372,7 +381,6 @@ class Worker:
         server = self._server
         assert server is not None
         listener = self._listeners[which]
-        self._taken[listener.state.name] += 1
         sock.setblocking(False)
         self._next = number
         try:
@@ -401,15 +409,15 @@ class Worker:
         self._changed.set()
 
     async def _tell_closed(self) -> None:
-        """Tell the supervisor how many connections have ended."""
+        """Tell the supervisor how many connections are open, whenever some have ended."""
         while True:
             self._changed = trio.Event()
-            for state in {one.state for one in self._listeners}:
-                name = state.name
-                ended = self._taken[name] - state.connections
-                if ended != self._told[name]:
-                    more, self._told[name] = ended - self._told[name], ended
-                    self._channel.say("closed", name, more)
+            states = {one.state for one in self._listeners}
+            open_ = Counter({one.name: one.connections for one in states})
+            if self._told is None or open_ != self._told + self._taken:
+                self._channel.say("open", self._passed, open_)
+                self._told = open_
+                self._taken.clear()
             while self._channel.waiting:
                 await trio.lowlevel.wait_writable(self._channel.sock)
                 self._channel.send_more()
