@@ -283,15 +283,32 @@ class Delivery:
             head = wire.header(targets.copy_name, size)
             frames = range(start + rest, stop, (stop - start) // count)
             copies = b"".join([head + buf[at : at + size] + b"\n" for at in frames])
-            self.deliver(targets.direct, route, buf, start, stop, count)
-            self.deliver(targets.copies, route, copies, 0, len(copies), count)
+            for part, data in ((targets.direct, buf[start:stop]), (targets.copies, copies)):
+                enqueued = part.enqueued
+                try:
+                    self.deliver(part, route, data, 0, len(data), count)
+                except Exception as error:
+                    if part.enqueued != enqueued:
+                        raise
+                    self.faults.note(error, "delivery")  # and again, as in :meth:`end_run`
+                    self.deliver(part, route, data, 0, len(data), count)
         elif targets.enqueues and count:
             chunk = buf[start:stop]
             if not targets.enqueued:
                 self.touched.append(targets)
             targets.enqueued += count
-            for enqueue in targets.enqueues:
-                enqueue(chunk)
+            others = iter(targets.enqueues)
+            try:
+                for enqueue in others:
+                    enqueue(chunk)
+            except Exception as error:  # noqa: BLE001  (it is that receiver's alone)
+                self.faults.note(error, "delivery")
+                left = enqueue, *others
+                for peer, again in zip(targets.peers[-len(left) :], left, strict=True):
+                    try:
+                        again(chunk)
+                    except Exception as another:  # noqa: BLE001  (as above)
+                        self.faults.end(peer, another)
             index.work += len(targets.enqueues)
         elif isinstance(targets, Denied):
             index.work += _WORK
@@ -473,12 +490,11 @@ class Delivery:
                 return
         try:
             self.on_unsent(unsent)
-        except Exception as error:  # noqa: BLE001  (nobody would wait for it)
+            self._queue(unsent)
+        except Exception as error:  # noqa: BLE001  (who has caused it may wait for it already)
             self.faults.note(error, "delivery")
             self._go_on(unsent, _never)
             unsent.done()
-        else:
-            self._queue(unsent)
 
     def _queue(self, unsent: Unsent) -> None:
         """Let it wait: what is little before what is not, and otherwise in order."""
@@ -545,7 +561,11 @@ class Delivery:
             if unsent is under_way:
                 self._rendering = None
             if unsent.pieces:
-                self._queue(unsent)  # the others have theirs first
+                try:
+                    self._queue(unsent)  # the others have theirs first
+                except Exception as error:  # noqa: BLE001  (nobody is forgotten)
+                    self.faults.note(error, "delivery")
+                    self.unsent.append(unsent)
                 if unsent.part and unsent.renders:
                     self._rendering = unsent
             else:
