@@ -191,7 +191,13 @@ class Forwarding:
         """Send all messages for other daemons, as batches."""
         runs = self.outbound.runs[:]
         self.outbound.runs.clear()
-        for batch in _gather(runs) if len(runs) > 1 else runs:
+        batches = runs
+        if len(runs) > 1:
+            try:
+                batches = _gather(runs)
+            except Exception as error:  # noqa: BLE001  (the publishers are not at fault)
+                self._broker.faults.note(error, "mesh")  # and each goes alone
+        for batch in batches:
             for _ in range(2):  # again, if a mistake of this program's comes between
                 try:
                     self._originate(*batch)

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsubd.mesh.sim.daemon import End
-from tests.webs import Node, Web
+from pubsubd.routing.outbox import Pieces
+from tests.webs import Node, Web, build
 
 PACKAGES = ("pubsubd.mesh.", "pubsubd.routing.", "pubsubd.broker.")
 SIMULATED = "pubsubd.mesh.sim."
@@ -162,3 +163,23 @@ CALLS = 4_100  # some more than there are
 def test_a_mesh_heals_from_a_fault_at_any_call(at: int) -> None:
     web, wrong = fail(at)
     assert wrong == {}, web.failed
+
+
+def test_a_fault_where_messages_are_put_together_loses_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    web = build(["ab"])
+    web["b"].say("sub", b"sub //fwd/x\nsub //fwd/y\n")
+    web.run()
+
+    def fail_once(*_: object) -> object:
+        patch.undo()
+        raise PlannedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pieces, "__init__", fail_once)
+        web["a"].say("pub", b"pub //x 1 1\npub //y 1 2\npub //x 1 3\n")
+    web.run()
+    heard = web["b"].hears("sub")
+    assert heard == [(b"//fwd/x", b"1"), (b"//fwd/y", b"2"), (b"//fwd/x", b"3")]
+    assert sum(web["a"].broker.faults.counts.values()) == 1
