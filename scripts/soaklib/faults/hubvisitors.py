@@ -307,13 +307,12 @@ async def leave_in_steps(doors: Doors) -> None:
             wildcards = "//fwd/slow/*", "slow:*", "visit.#", "//pubsubd/#"
             await wire.ask(synap_subscribe(*wildcards), b'"success":true')
         else:
-            for number in range(_WILDCARDS):
-                topic = f"visit/{'+/' * (number % 9)}{number}/#" if number else "//pubsubd/#"
-                await wire.say(_b("subscribe", {"topic": topic}))
-            await wire.say(_b("subscribe", {"topic": "//fwd/slow/+"}))
-        for number in range(20):
-            topic = {"topic": f"visit:{number}"}
-            await wire.say(compact({"type": "__subscribe", "id": "", "payload": topic}))
+            wildcards = "//pubsubd/#", "//fwd/slow/+", *_wildcards()
+            await wire.say(*(_b("subscribe", {"topic": topic}) for topic in wildcards))
+        held = [{"topic": f"visit:{number}"} for number in range(20)]
+        await wire.say(
+            *(compact({"type": "__subscribe", "id": "", "payload": one}) for one in held)
+        )
         await wire.ping()
         said = b"".join(frame(topic.encode(), b"step") for topic in topics[::20])
         await line.say(said)
@@ -323,12 +322,16 @@ async def leave_in_steps(doors: Doors) -> None:
             await line.ping()
 
 
+def _wildcards() -> list[str]:
+    return [f"visit/{'+/' * (number % 9)}{number}/#" for number in range(1, _WILDCARDS)]
+
+
 async def leave_registered(doors: Doors) -> None:
     """Register many actors, and leave with all of them."""
     async with opened(doors.hub, "ndjson") as wire:
-        for number in range(_ACTORS):
-            name = f"many/{number}"
-            await wire.say(_b("register", {"actorAddress": name, "capabilities": ["x"]}, name))
+        names = [f"many/{number}" for number in range(_ACTORS)]
+        held = {"capabilities": ["x"]}
+        await wire.say(*(_b("register", {"actorAddress": one, **held}, one) for one in names))
         await wire.ping()
 
 

@@ -46,8 +46,9 @@ def _wrong_of(one: Seen, here: Round, *, excused: bool, told: bool) -> Iterator[
     """Yield what is not as it should be of one stream.
 
     What a link had not delivered is lost with it; and while ways change, a message may overtake
-    another one that goes by a longer way. So may one of a connection that its publisher has made
-    anew: receivers who are too many for one turn are sent what came by the old one a little later.
+    another one that goes by a longer way. So may one of a connection that its publisher, or a
+    worker, has made anew: receivers who are too many for one turn are sent what came by the old one
+    a little later.
     """
     anew = any(text.startswith(f"publisher {one.stream}:") for text in here.lost)
     what = f"{one.sub}<{one.stream}"
@@ -55,7 +56,7 @@ def _wrong_of(one: Seen, here: Round, *, excused: bool, told: bool) -> Iterator[
         yield f"{what} misses {one.lost}: {one.samples}"
     if one.doubled:
         yield f"{what} has {one.doubled} twice: {one.samples}"
-    if one.late and not one.far and not anew:
+    if one.late and not one.far and not anew and not told:
         yield f"{what} has {one.late} out of order: {one.samples}"
     if one.changed:
         yield f"{what} has {one.changed} changed: {one.samples}"
