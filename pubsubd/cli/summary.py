@@ -115,7 +115,7 @@ class Summary:
         names = [{"name": name, **_fields(c, seconds, last=last)} for name, c in self._busiest()]
         return json.dumps(
             {
-                "seconds": round(self._clock() - self._began, 3),
+                "seconds": round(self._reported - self._began, 3),
                 **_fields(self.total, seconds, last=last),
                 "names": names,
                 "other_names": _fields(self.others, seconds, last=last),

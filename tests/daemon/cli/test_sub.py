@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import signal
@@ -313,6 +314,13 @@ def test_a_summary_tells_rates_since_the_last_one_and_in_the_end_of_all_time() -
         told.append((report["seconds"], report["messages"], report["messages_per_s"]))
         assert report["bytes_per_s"] == 3 * report["messages_per_s"]
     assert told == [(2, 8, 4), (3, 9, 1), (4, 9, 2.25)]
+
+
+def test_the_seconds_of_a_summary_are_those_of_its_rates_however_long_it_takes() -> None:
+    summary = Summary(clock=itertools.count().__next__)
+    summary.add([Message("a", b"xyz")] * 4)
+    report = json.loads(summary.as_json(last=True))
+    assert (report["seconds"], report["messages_per_s"]) == (1, 4)
 
 
 def test_a_summary_counts_so_many_names_and_shows_the_busiest() -> None:
