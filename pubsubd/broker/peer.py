@@ -11,7 +11,7 @@ from pubsubd.broker.publish_filter import PublishFilter, Refusals
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.turn import Steps
 from pubsubd.protocol.errors import ProtocolError
-from pubsubd.protocol.limits import MAX_READ, READ_SIZE
+from pubsubd.protocol.limits import LARGE_READ, MAX_READ, READ_SIZE
 from pubsubd.routing.outbox import Outbox, Pieces
 from pubsubd.routing.wildcards import Pattern
 
@@ -261,7 +261,7 @@ class Peer:
         if not self.expected:
             return READ_SIZE
         missing = self.missing if self.large else 0
-        more = max(0, -((missing - READ_SIZE) // self.expected))
+        more = max(0, -((missing - LARGE_READ) // self.expected))
         return min(missing + more * self.expected, MAX_READ)
 
     @property

@@ -382,6 +382,7 @@ class Connection(Output):
                 server.pressed.clear()  # by nobody who could wait for them
             more = receive(data)
             size = len(data)
+            data = b""  # or the next read is put elsewhere, and this one stays while nothing comes
             peer.bytes_in += size
             peer.messages_in += counters.messages_in - messages
             asleep = perf_counter()

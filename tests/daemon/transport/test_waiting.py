@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
 from time import thread_time
+from typing import Any
 
 import pytest
 import trio
@@ -25,17 +27,47 @@ PING = b"pub //pubsubd/ping 1 x\n"
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Server, trio.socket.SocketType]]:
+async def connected(
+    speak: type[LineProtocol] = LineProtocol,
+) -> AsyncIterator[tuple[Server, trio.socket.SocketType]]:
     """A server with one connection, and its client."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     async with trio.open_nursery() as nursery:
         server = Server(Limits(), nursery)
         server.start()
-        open_connection(server, ours, "client", partial(LineProtocol, server.broker))
+        open_connection(server, ours, "client", partial(speak, server.broker))
         with trio.socket.from_stdlib_socket(theirs) as client:
             yield server, client
         nursery.cancel_scope.cancel()
+
+
+class Keeping(LineProtocol):
+    """Keeps what was read last."""
+
+    last: bytes
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        work_off = self.receive
+
+        def receive(data: bytes) -> bool:
+            Keeping.last = data
+            return work_off(data)
+
+        self.receive = receive  # type: ignore[assignment]
+
+
+async def test_a_connection_holds_nothing_of_what_it_has_read_while_it_waits() -> None:
+    async with connected(Keeping) as (server, client):
+        await client.send(b"pub name 3 abc\n" + PING)
+        assert await client.recv(100) == PING
+        while not server.broker.counters.messages_in:
+            await trio.lowlevel.checkpoint()
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        last, Keeping.last = Keeping.last, b""
+        assert sys.getrefcount(last) == 2  # our own, and that of the question
 
 
 async def ping(client: trio.socket.SocketType) -> None:

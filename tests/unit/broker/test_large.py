@@ -67,9 +67,9 @@ def test_while_large_frames_come_reads_end_where_one_of_them_does() -> None:
     assert sent.peer.wanted == READ_SIZE
     sent.table.say("pub", (3 * FRAME + FRAME)[:READ_SIZE])
     missing = 4 * SIZE - READ_SIZE
-    assert sent.peer.wanted == missing + 4 * SIZE
+    assert sent.peer.wanted == missing + 8 * SIZE
     sent.table.say("pub", FRAME[-missing:] + FRAME)
-    assert sent.peer.wanted == 4 * SIZE
+    assert sent.peer.wanted == 8 * SIZE
     sent.table.say("pub", b"pub n 1 x\n")
     assert sent.peer.wanted == READ_SIZE
 
@@ -77,7 +77,7 @@ def test_while_large_frames_come_reads_end_where_one_of_them_does() -> None:
 def test_a_frame_that_the_hot_loop_meets_is_not_copied_from_its_second_read_on() -> None:
     sent = Sent()
     sent.table.say("pub", b"pub n 1 x\n" + FRAME[:1000])
-    assert sent.peer.wanted == SIZE - 1000 + 4 * SIZE
+    assert sent.peer.wanted == SIZE - 1000 + 8 * SIZE
     sent.chunks.clear()
     sent.table.say("pub", rest := FRAME[1000:] + 2 * FRAME)
     assert sent.pieces()[-1] is rest
