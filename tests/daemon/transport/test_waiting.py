@@ -115,9 +115,11 @@ async def test_who_leaves_with_much_waits_for_siblings_between_the_steps_of_it()
         server.behind = behind
         await client.send(b"".join(b"sub s/%d\n" % number for number in range(5_000)) + PING)
         assert await client.recv(100) == PING
+        (connection,) = server.connections
         held = Hold()
-        client.close()
-        await waiting.wait()
+        connection.interrupt()
+        while server.connections and not waiting.is_set():
+            await trio.lowlevel.checkpoint()
         left = server.broker.router.substrings
         for _ in range(50):
             await trio.lowlevel.checkpoint()
