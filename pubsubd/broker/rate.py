@@ -11,11 +11,15 @@ class Bucket:
     Args:
         per_minute: how quickly it fills; 0 for no limit at all.
         burst: how much it holds, 1 or more.
+
+    Attributes:
+        limited: whether there is a rate, so that :meth:`take` may refuse.
     """
 
-    __slots__ = ("_at", "_burst", "_level", "_rate")
+    __slots__ = ("_at", "_burst", "_level", "_rate", "limited")
 
     def __init__(self, per_minute: float, burst: int) -> None:
+        self.limited = per_minute > 0
         self._rate = per_minute / 60
         self._burst = float(burst)
         self._level = float(burst)

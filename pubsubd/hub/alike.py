@@ -125,9 +125,9 @@ class _Shape:
         pieces = self._cut(text, stop)
         if pieces[::2] != self._fixed:
             return None
-        *correlations, time, original = pieces[1::2]
-        ident, correlation = text[_ID], correlations[0] if self._correlated else b""
-        texts = ident + original + correlation
+        ident, time, original = text[_ID], pieces[-4], pieces[-2]
+        correlation = pieces[1] if self._correlated else b""
+        texts = b"%b%b%b" % (ident, original, correlation)
         if texts.translate(None, PLAIN) or not time.isdigit() or time[0] == 48:
             return None
         data = read_data(text[start:stop])

@@ -45,6 +45,7 @@ _LINE_VERBS = (b"pub", b"sub", b"unsub")
 _TOGETHER = 1024  # by their weights: one that is alike and little counts 1
 _LITTLE = 512  # bytes
 _MANY = 16  # messages in what is parsed at once: these are small
+_READERS = WebSocketReader, LineReader  # of messages; a union would be made for each message
 _DONE = object()
 _EXPIRED = 8  # steps of ending expired registrations, in one turn
 _UNREGISTERED = 500  # work of one step, as Actor.work counts it
@@ -228,7 +229,7 @@ class HubProtocol(HubConnection):
         """
         reader, template = self.reader, self.template
         assert template is not None
-        assert isinstance(reader, WebSocketReader | LineReader)
+        assert isinstance(reader, _READERS)
         events = reader.receive(data)
         if len(events) == 1 and type(event := events[0]) is bytes:
             try:

@@ -162,7 +162,9 @@ class Directory:
     def find(self, key: str) -> str | None:
         """Return the other daemon at which a key is claimed; None if it is at none."""
         node = self._claims.find(key)
-        return node if node in self._tables and node in self._state.table.hops else None
+        if node is None or node not in self._tables or node not in self._state.table.hops:
+            return None
+        return node
 
     def find_near(self, _key: str) -> None:
         """Return None: there is no other worker."""

@@ -133,8 +133,8 @@ class Signal:
         hub = self.connection.hub
         connecting = kind == "hub:connect"
         if not connecting:
-            wait = 0.0 if self.connection.again else self._bucket.take(hub.clock())
-            if wait:
+            free = self.connection.again or not self._bucket.limited
+            if not free and (wait := self._bucket.take(hub.clock())):
                 per_minute = f"{self.connection.limits.rate:g} messages a minute"
                 seconds = math.ceil(wait)
                 raise RefusedError("rate_limited", f"over {per_minute}", {"retryAfter": seconds})
