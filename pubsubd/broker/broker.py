@@ -608,7 +608,10 @@ class Broker:
             delivery.withhold(peer)
         delivery.send()
         if fault is not None:
-            raise fault
+            try:
+                raise fault
+            finally:
+                fault = None  # which knows this frame, and all that it holds, by its traceback
         if ending is not None:
             peer.ending = ending
         return more

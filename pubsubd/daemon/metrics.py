@@ -293,14 +293,10 @@ class Metrics:
         yield _gauge("substrings", "Different substrings.", router.substrings)
         yield _gauge("cached_names", "Names whose receivers are remembered.", router.cached_names)
         yield _gauge("cached_headers", "Headers that are remembered.", len(router.routes))
-        yield _counter(
-            "route_lookups", "Names whose receivers had to be looked up.", router.lookups
-        )
+        yield _counter("route_lookups", "Names whose receivers had to be found.", router.lookups)
         # There are lookups without a message, and a counter must not go down because of them.
         self._hits = max(self._hits, broker.counters.messages_in - router.lookups)
-        yield _counter(
-            "route_hits", "Messages whose receivers were known: those without a lookup.", self._hits
-        )
+        yield _counter("route_hits", "Messages whose receivers were remembered.", self._hits)
 
     def _security(self) -> Iterator[Metric]:
         errors = self._sources.broker.counters.errors

@@ -74,7 +74,7 @@ class Router:
         interrupted: searches that took more than a turn.
         index: substring -> subscribers; its ``work`` counts what subscribing costs here, too.
         made: the routes, by receivers and lengths.
-        lookups: names answered without the cache so far.
+        lookups: names answered without the cache so far, those matched together included.
         relays: as ``routes``, of what comes from another daemon: only those get it who subscribe
             a substring, name or wildcard that begins with ``//fwd/``.
         bundle: what hands frames to other daemons, if there are any.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import logging
@@ -316,6 +317,34 @@ def test_who_has_left_goes_at_once_without_a_search_for_cycles() -> None:
             del label
             table.leave("x")
         assert [one() for one in gone] == [None] * 50
+    finally:
+        gc.enable()
+
+
+def test_a_fault_keeps_nothing_of_the_read_that_has_led_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class MistakeError(RuntimeError):
+        """Unlike the frames of its traceback, it can be asked whether it is still there."""
+
+    raised: list[weakref.ref[MistakeError]] = []
+
+    def fail(*_: object) -> None:
+        error = MistakeError()
+        raised.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    gc.collect()
+    gc.disable()
+    try:
+        table = Table("a")
+        monkeypatch.setattr(table.broker.router, "learn", fail)
+        with contextlib.suppress(MistakeError):
+            table.say("a", b"pub n 1 x\n")
+        assert [one() for one in raised] == [None]
     finally:
         gc.enable()
 
