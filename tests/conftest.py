@@ -21,7 +21,12 @@ from hypothesis import HealthCheck, settings
 from tests.browser import Browser, Page
 from tests.certificates import Certificates, make
 from tests.daemons import ROOT, Daemon, Line
-from tests.hangs import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown
+from tests.hangs import (
+    pytest_runtest_call,
+    pytest_runtest_setup,
+    pytest_runtest_teardown,
+    pytest_unconfigure,
+)
 from tests.leftovers import pytest_runtest_makereport, pytest_runtest_protocol
 
 # Hundredths of the examples that scripts/test --fast and scripts/test try; see tests/examples.py.
@@ -41,6 +46,7 @@ __all__ = [
     "pytest_runtest_protocol",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
+    "pytest_unconfigure",
 ]
 
 MISSING = "not installed: pip install --editable '.[test-topology]'"

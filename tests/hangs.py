@@ -9,6 +9,7 @@ that comes later fails too, and of the tasks nothing is told.
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import sys
 import threading
@@ -50,6 +51,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     """Limit what is cleaned up."""
     return (yield from _limited(item))
+
+
+def pytest_unconfigure() -> None:
+    """Limit the end of the process, which waits for threads and runs what is registered for it."""
+    faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__)
 
 
 def _limited(item: pytest.Item) -> Generator[None, object, object]:

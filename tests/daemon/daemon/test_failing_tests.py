@@ -65,6 +65,15 @@ async def test_next():
     await trio.sleep(0)
 """
 
+_NO_END = """
+import threading
+from tests import hangs
+
+def test_one():
+    hangs.LONGEST = 0.5
+    threading.Thread(target=threading.Event().wait).start()
+"""
+
 
 def run(tmp_path: Path, tests: str, *options: str) -> str:
     """Run tests with the hooks of ours, and return what is told."""
@@ -102,3 +111,8 @@ def test_a_test_that_hangs_fails_and_tells_where_and_the_next_are_run(
     ):
         pattern = rf"^_+ {name} _+$(?:(?!^__).)*{place}"
         assert re.search(pattern, told, re.MULTILINE | re.DOTALL), (name, told)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_process_that_does_not_end_is_ended(tmp_path: Path, processes: int) -> None:
+    assert "1 passed" in run(tmp_path, _NO_END, f"--numprocesses={processes}")
