@@ -176,10 +176,12 @@ class Crowd:
 
 
 @asynccontextmanager
-async def gather(limits: Limits) -> AsyncIterator[Crowd]:
-    """Yield a crowd, and end it."""
+async def gather(limits: Limits, *, unhurried: bool = False) -> AsyncIterator[Crowd]:
+    """Yield a crowd, and end it; ``unhurried``, no turn ends before its work."""
     async with trio.open_nursery() as nursery:
         crowd = Crowd(nursery, limits)
+        if unhurried:
+            crowd.server.broker.delivery.turn = Turn(clock=lambda: 0.0)
         try:
             yield crowd
         finally:
@@ -471,7 +473,7 @@ async def test_input_is_looked_out_for_only_while_one_connection_speaks_in_short
         return True
 
     monkeypatch.setattr(Connection, "look_out", look_out)
-    async with gather(LIMITS) as crowd:
+    async with gather(LIMITS, unhurried=True) as crowd:
         one, other = crowd.join(), crowd.join()
         monkeypatch.setattr(session, "EAGER", float("inf"))
         await ask(one)
@@ -494,7 +496,7 @@ async def test_who_has_looked_for_input_in_a_late_pass_and_found_none_has_not_sp
 ) -> None:
     looks: list[str] = []
     monkeypatch.setattr(session, "EAGER", float("inf"))
-    async with gather(LIMITS) as crowd:
+    async with gather(LIMITS, unhurried=True) as crowd:
 
         def look_out(connection: Connection) -> bool:
             looks.append(connection.peer.label)
@@ -523,7 +525,7 @@ async def test_who_looks_out_in_vain_does_so_less_and_less(
 
     monkeypatch.setattr(Connection, "look_out", look_out)
     monkeypatch.setattr(session, "EAGER", float("inf"))
-    async with gather(LIMITS) as crowd:
+    async with gather(LIMITS, unhurried=True) as crowd:
         one = crowd.join()
         for _ in range(1 + 100):
             await ask(one)
@@ -625,7 +627,7 @@ async def test_nobody_looks_out_for_input_while_others_wait_for_a_turn(
     looks: list[str] = []
     monkeypatch.setattr(Connection, "look_out", lambda self: looks.append(self.peer.label))
     monkeypatch.setattr(session, "EAGER", float("inf"))
-    async with gather(LIMITS) as crowd, trio.open_nursery() as nursery:
+    async with gather(LIMITS, unhurried=True) as crowd, trio.open_nursery() as nursery:
         client, lane = crowd.join(), crowd.server.lane
 
         async def work() -> None:
@@ -727,8 +729,7 @@ async def test_the_processor_s_time_is_not_asked_for_once_turns_are_known_to_be_
     monkeypatch.setattr(session, "thread_time", thread_time)
     monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
     monkeypatch.setattr(session, "EAGER", 0.0)
-    async with gather(LIMITS) as crowd:
-        crowd.server.broker.delivery.turn = Turn(clock=lambda: 0.0)  # no turn ends before its work
+    async with gather(LIMITS, unhurried=True) as crowd:
         one = crowd.join()
         for _ in range(10):
             await ask(one)
@@ -755,8 +756,7 @@ async def test_who_has_taken_far_too_long_a_turn_is_not_read_for_a_while(
     monkeypatch.setattr(session, "thread_time", itertools.count(0.001, took).__next__)
     monkeypatch.setattr(session, "perf_counter", lambda: 1.0)
     monkeypatch.setattr(session, "EAGER", 0.0)
-    async with gather(LIMITS) as crowd:
-        crowd.server.broker.delivery.turn = Turn(clock=lambda: 0.0)
+    async with gather(LIMITS, unhurried=True) as crowd:
         one = crowd.join()
         for _ in range(3):
             assert (await ask(one)).endswith(b" x\n")
