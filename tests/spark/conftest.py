@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.analyses import Ran, put_list, run
+from tests.analyses import LONGEST, Ran, put_list, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let what waits for Java have as long as Java has."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("longest"):
+            item.add_marker(pytest.mark.longest(LONGEST + 120))
 
 
 @pytest.fixture(scope="session", autouse=True)

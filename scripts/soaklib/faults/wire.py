@@ -133,13 +133,13 @@ class Wire:
         Raises:
             LostError: none of ``reasons`` is in it, and so it has ended for another one.
         """
-        heard, began = b"", trio.current_time()
+        heard = b""
         self.doomed = True
         awaited.set(b"the end")
         with contextlib.suppress(LostError):
             while True:
                 heard += await self.some()
-        if since is not None and began - since > _LINGER:
+        if since is not None and trio.current_time() - since > _LINGER:
             return heard
         if reasons and not any(one in heard for one in reasons):
             raise LostError(f"told {heard[-100:]!r}")

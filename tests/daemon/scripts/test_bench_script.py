@@ -28,6 +28,7 @@ from benchlib.traffic import Load, Plan
 from tests.daemons import DEADLINE, ROOT
 
 BENCH = ROOT / "scripts" / "bench"
+pytestmark = pytest.mark.longest(5 * DEADLINE)
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

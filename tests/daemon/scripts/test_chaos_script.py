@@ -22,6 +22,7 @@ from soaklib.workers import Told, Worker
 from tests.daemons import DEADLINE, ROOT
 
 SCRIPTS = ROOT / "scripts"
+pytestmark = pytest.mark.longest(6 * DEADLINE)
 
 
 def chaos(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,8 @@ import pytest
 from tests.daemons import DEADLINE, ROOT
 from tests.packages import quick_python
 
+pytestmark = pytest.mark.longest(10 * DEADLINE)
+
 # A package without dependencies, so that no network is needed; its build fails on request.
 SETTINGS = """\
 [build-system]

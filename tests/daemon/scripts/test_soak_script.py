@@ -17,6 +17,7 @@ from soaklib.verdict import Verdict
 from tests.daemons import DEADLINE, ROOT
 
 SCRIPTS = ROOT / "scripts"
+pytestmark = pytest.mark.longest(5 * DEADLINE)
 MIB = 1024 * 1024
 
 
