@@ -24,7 +24,9 @@ from pubsubd.broker.counters import Counters
 from pubsubd.broker.faults import Faults
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.publish_filter import Refusals
+from pubsubd.broker.runs import Heads, Run
 from pubsubd.broker.turn import Turn
+from pubsubd.broker.unsent import Notes, Unsent, Waited
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.routing.outbox import Pieces
@@ -38,10 +40,7 @@ MAX_UNSENT = 64
 """Sends under way to many receivers, beyond which the daemon's own messages are dropped."""
 
 _WORK = 16  # of a run that is copied or refused; see limits.WORK_PER_TURN
-_FEW = 16  # receivers, and pieces, of what is little
-_LITTLE = 16_384  # bytes of it
 _SENDS = 4  # between two looks at the clock
-_LENGTHS = 1024  # of data whose headers are remembered, for one name
 _AT_ONCE = 128  # messages that are rendered without looking at the clock
 _TOGETHER = 2048  # messages that are rendered one step after the other, and sent together
 
@@ -58,9 +57,6 @@ class Sibling(Receiver, Protocol):
 
     def subscribers(self, name: bytes) -> int:
         """Return how many receivers there get ``name``, at least, if it wants that."""
-
-
-Notes = tuple[bytes, list[object]]
 
 
 class Delivery:
@@ -101,7 +97,7 @@ class Delivery:
         self.siblings: Collection[Sibling] = ()
         self.ship: Callable[[], None] = lambda: None
         self.touched: list[Targets | CopyTargets | Denied] = []
-        self._run = _Run(self.router.nobody)
+        self._run = Run(self.router.nobody)
 
     def enqueue(
         self,
@@ -167,7 +163,7 @@ class Delivery:
         else:
             heads = run.heads
             if heads.name != name:
-                heads = run.heads = _Heads(name)
+                heads = run.heads = Heads(name)
             run.frames += [heads[len(text)] + text + b"\n" for text in texts]
             run.notes += notes
         self.counters.messages_in += len(texts)
@@ -571,96 +567,6 @@ class Delivery:
             else:
                 unsent.done()
         return unsent
-
-
-class Waited(Protocol):
-    """Something that a peer waits for.
-
-    Attributes:
-        done: called when it is there.
-    """
-
-    done: Callable[[], None]
-
-
-class Unsent:
-    """Output of one read that was more than its turn could send.
-
-    Attributes:
-        speaker: whose input has led to it; None if it is the daemon's own.
-        notes: what is known of the messages; see :attr:`Delivery.notes`.
-        pieces: what is to be sent, and to whom.
-        part: what is being sent of the first piece; empty if the next part is not cut.
-        start: where that part ends.
-        at: the first of the peers of the first piece that has not been sent the part.
-        done: called when nothing is left.
-    """
-
-    __slots__ = ("at", "done", "notes", "part", "pieces", "speaker", "start")
-
-    def __init__(
-        self, speaker: Peer | None, notes: Notes, pieces: deque[tuple[bytes, list[Sink]]]
-    ) -> None:
-        self.speaker = speaker
-        self.notes = notes
-        self.pieces = pieces
-        self.part = b""
-        self.start = 0
-        self.at = 0
-        self.done: Callable[[], None] = lambda: None
-
-    @property
-    def little(self) -> bool:
-        """Whether it is a small part of a turn."""
-        pieces = self.pieces
-        return (
-            len(pieces) <= _FEW
-            and sum(len(peers) for _, peers in pieces) <= _FEW
-            and sum(len(data) for data, _ in pieces) <= _LITTLE
-        )
-
-    @property
-    def renders(self) -> bool:
-        """Whether the first piece is for peers that render it."""
-        return self.pieces[0][1][0].render is not None
-
-
-class _Heads(dict[int, bytes]):
-    """Headers of the frames of one name, by the lengths of their data."""
-
-    def __init__(self, name: bytes) -> None:
-        self.name = name
-
-    def __missing__(self, size: int) -> bytes:
-        if len(self) >= _LENGTHS:
-            self.clear()
-        self[size] = head = wire.header(self.name, size)
-        return head
-
-
-class _Run:
-    """Messages put one after the other that go to the same peers.
-
-    Attributes:
-        targets: these peers.
-        spared: the one of them that does not get them, if there is one.
-        frames: the messages.
-        notes: what is known of each of them.
-        count: how many peers get them.
-        header: of the last one, if they are put one by one.
-        heads: the headers of others of the last name.
-    """
-
-    __slots__ = ("count", "frames", "header", "heads", "notes", "spared", "targets")
-
-    def __init__(self, targets: Targets | CopyTargets) -> None:
-        self.targets = targets
-        self.spared: Peer | None = None
-        self.frames: list[bytes] = []
-        self.notes: list[object] = []
-        self.count = 0
-        self.header = b""
-        self.heads = _Heads(b"")
 
 
 NO_ROUTE = Route(Targets(()), 0, 0)

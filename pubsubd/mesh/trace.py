@@ -26,11 +26,11 @@ import msgspec
 
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.connections import Scope
-from pubsubd.broker.delivery import Waited
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.rate import Bucket
 from pubsubd.broker.trace import TRACE, Hop, Receiving, Request, find_receiving, read_request
 from pubsubd.broker.turn import Steps
+from pubsubd.broker.unsent import Waited
 from pubsubd.mesh.forwarding import TTL, Forwarding
 from pubsubd.mesh.link import Link
 from pubsubd.mesh.remotes import Group

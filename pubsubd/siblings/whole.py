@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 
 from pubsubd.broker.connections import Ending, Found, Scope, Wanted, join
-from pubsubd.broker.delivery import Waited
 from pubsubd.broker.explain import explain
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.trace import (
@@ -29,6 +28,7 @@ from pubsubd.broker.trace import (
     read_request,
 )
 from pubsubd.broker.turn import Steps
+from pubsubd.broker.unsent import Waited
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_EXPLAINED
 from pubsubd.routing.targets import CopyTargets, Targets

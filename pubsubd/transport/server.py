@@ -13,9 +13,9 @@ import trio
 
 from pubsubd.access.checks import Checks
 from pubsubd.broker.broker import Broker
-from pubsubd.broker.delivery import Unsent, Waited
 from pubsubd.broker.logins import FailedLogin, origin
 from pubsubd.broker.peer import Peer
+from pubsubd.broker.unsent import Unsent, Waited
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import LOOK_OUT, TURN, Limits
 from pubsubd.routing.outbox import Hold

@@ -19,11 +19,12 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from time import thread_time
 from typing import Protocol
 
-from pubsubd.broker.delivery import Delivery, Waited
+from pubsubd.broker.delivery import Delivery
 from pubsubd.broker.live.reading import read_number
 from pubsubd.broker.live.states import Refusal, State, difference
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
+from pubsubd.broker.unsent import Waited
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import KIB

@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable
 
 from pubsubd.broker.broker import Broker
-from pubsubd.broker.delivery import Waited
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Turn
+from pubsubd.broker.unsent import Waited
 from pubsubd.mesh.core import Mesh
 from pubsubd.mesh.sim.world import World
 from pubsubd.mesh.state import MeshConfig

@@ -15,6 +15,7 @@ import pytest
 from pubsubd.broker import broker as broker_module
 from pubsubd.broker import delivery
 from pubsubd.broker.faults import Faults, locate
+from pubsubd.broker.unsent import Unsent
 from pubsubd.routing.answers import Answers
 from pubsubd.routing.router import Router
 from pubsubd.routing.substrings import SubstringIndex
@@ -129,9 +130,9 @@ def test_a_fault_leaves_nothing_that_was_put_behind_and_sends_nothing_twice(tabl
 def test_a_fault_while_the_rest_of_a_turn_is_put_aside_costs_no_receiver_anything(
     table: Table, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names, waiting = [f"r{number}" for number in range(100)], list[delivery.Unsent]()
+    names, waiting = [f"r{number}" for number in range(100)], list[Unsent]()
 
-    class Once(delivery.Unsent):
+    class Once(Unsent):
         """One that cannot be told to be little where it is queued for the first or second time."""
 
         looks = itertools.count(0 if place == "queued" else -1)
@@ -143,7 +144,7 @@ def test_a_fault_while_the_rest_of_a_turn_is_put_aside_costs_no_receiver_anythin
 
     monkeypatch.setattr(delivery, "Unsent", once(Once) if place == "made" else Once)
 
-    def wait(unsent: delivery.Unsent) -> None:
+    def wait(unsent: Unsent) -> None:
         waiting.append(unsent)
         unsent.done = partial(waiting.remove, unsent)
 
