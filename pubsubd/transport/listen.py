@@ -33,6 +33,7 @@ KEEPALIVE = (60, 15, 4)
 """Seconds idle, seconds between probes, probes: a dead host, in 2 minutes."""
 
 _MAX_PATH = 107  # bytes (unix(7))
+_TRIES = 20  # a port that is free on one address may be taken on another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,24 @@ def tune(sock: socket.socket) -> None:
 def _listen_tcp(
     one: ListenerConfig, stack: contextlib.ExitStack, *, insecure: bool
 ) -> list[socket.socket]:
+    addresses = resolve(one, insecure=insecure)
+    tries = _TRIES if any(not address[1] for _, address in addresses) else 1
+    while True:
+        tries -= 1
+        with contextlib.ExitStack() as opened:
+            try:
+                found = _bind(addresses, opened)
+            except OSError as error:
+                if not tries or error.errno != errno.EADDRINUSE:
+                    raise
+            else:
+                stack.push(opened.pop_all())
+                return found
+
+
+def _bind(addresses: Iterable[tuple[int, Any]], stack: contextlib.ExitStack) -> list[socket.socket]:
     free, found = 0, []
-    for family, address in resolve(one, insecure=insecure):
+    for family, address in addresses:
         sock = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

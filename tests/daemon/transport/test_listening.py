@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -77,6 +78,38 @@ def test_several_hosts_share_a_free_port_and_the_commands_take_the_first(start: 
         check=False,
     )
     assert done.stdout == b"no connection would receive a\n", done.stderr
+
+
+def test_a_port_that_is_taken_on_another_of_its_addresses_is_not_the_free_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = contextlib.ExitStack()
+    taken: list[int] = []
+
+    class Late(socket.socket):
+        """A socket whose port somebody else takes on another address meanwhile, twice."""
+
+        def bind(self, address: Any) -> None:
+            super().bind(address)
+            if address == ("127.0.0.2", 0) and len(taken) < 2:
+                taken.append(self.getsockname()[1])
+                others.enter_context(socket.create_server(("127.0.0.1", taken[-1])))
+
+    monkeypatch.setattr(socket, "socket", Late)
+    addresses = (("127.0.0.2", 0), ("127.0.0.1", 0))
+    with others, contextlib.ExitStack() as stack:
+        one = ListenerConfig("line", "line", addresses)
+        ports = [
+            bound.listener.getsockname()[1]
+            for bound in listen([one], {}, insecure=False, stack=stack)
+        ]
+        assert len(ports) == 2
+        assert len(taken) == 2
+        assert len(set(ports)) == 1
+        assert not {*ports} & {*taken}
+        fixed = ListenerConfig("line", "line", (("127.0.0.1", taken[0]),))
+        with pytest.raises(OSError, match="in use"):
+            listen([fixed], {}, insecure=False, stack=stack)
 
 
 def test_a_listener_has_a_list_of_addresses(start: Start, tmp_path: Path) -> None:
