@@ -320,11 +320,23 @@ class Connection(Output):
         if header.client is not None:
             self._protocol.relocate(show_address(*header.client))
 
+    @property
+    def _wait_readable(self) -> Callable[[int], Awaitable[None]]:
+        return trio.lowlevel.wait_readable if self._tls is None else self._wait_encrypted
+
+    async def _wait_encrypted(self, descriptor: int) -> None:
+        """Wait for input, or for a turn if something is left that was slow to decrypt."""
+        assert self._tls is not None
+        if self._tls.held:
+            await self._server.lane.wait_next(TURN)
+        else:
+            await trio.lowlevel.wait_readable(descriptor)
+
     async def _serve(self) -> None:
         if self.proxied:
             await self._read_proxy_header()
         peer, server = self.peer, self._server
-        wait_readable, descriptor = trio.lowlevel.wait_readable, self._sock.fileno()
+        wait_readable, descriptor = self._wait_readable, self._sock.fileno()
         protocol, recv, receive = self._protocol, self._sock.recv, self._protocol.receive
         counters, lane, crowd = self._broker.counters, server.lane, server.crowd
         asleep, took = float("-inf"), _HEAVY
@@ -561,7 +573,7 @@ class Connection(Output):
             await self._go_on(more=True)
             while room > 0 and peer.ending is None:
                 with trio.move_on_after(self._protocol.quiet) as quiet:
-                    await trio.lowlevel.wait_readable(sock)
+                    await self._wait_readable(sock.fileno())
                 try:
                     data = sock.recv(self._protocol.wanted)
                 except (BlockingIOError, InterruptedError):

@@ -10,11 +10,13 @@ Invariants:
 - Nothing is in the context's memory between two calls, whatever goes wrong: OpenSSL keeps itself
   what it has of a record that is not whole, and what it has made is taken in any case.
 
-- After :meth:`TlsSocket.recv`, no whole record is left that was not handed out: waiting for the
-  socket to be readable never waits for what is here already.
+- After :meth:`TlsSocket.recv`, no whole record is left that was not handed out, unless something is
+  ``held``: else waiting for the socket to be readable never waits for what is here already.
 - What :meth:`TlsSocket.send` has taken is sent before anything else; ``pending`` tells whether
   some of it is not yet.
 - Nothing OpenSSL writes of its own accord, as answers to key updates, grows without bound.
+- It takes little at once of what it is slow with: 256 KiB of key updates take it 0.2 s. The rest is
+  ``held``, and the next :meth:`TlsSocket.recv` goes on with it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from pubsubd.files.bounded import check_regular
 from pubsubd.protocol.errors import ConfigError, ProtocolError
@@ -32,6 +35,9 @@ from pubsubd.transport.trust import Context, end_watch, explain_refusal
 _RECORD = 16 * KIB  # bytes in one record at most (RFC 8446, section 5.1)
 _HANDSHAKE = 0x16  # first byte of a client that speaks TLS (RFC 8446, section 5.1)
 _CIPHERS = "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2; those of 1.3 are all good
+_AT_ONCE = 16 * KIB  # bytes given to OpenSSL between two looks at the clock
+_LITTLE = 2 * KIB  # where it is slow: some 80 key updates, which are 27 bytes and 20 µs each
+_SLOW = 0.001  # seconds after which the rest is held
 _MOST = 2 * READ_SIZE  # bytes taken to send at once: a read, and what was left of the one before
 _MAX_UNSENT = MIB  # bytes, besides what was given to send, that may wait
 
@@ -43,27 +49,37 @@ class TlsSocket:
         raw: the socket.
         context: what it is encrypted with, of :func:`server_context` or :func:`client_context`.
         server_name: whom to expect at the other end, for a client; None for a server.
+        clock: seconds.
 
     Attributes:
         secure: whether the handshake is done.
         secured: called once it is.
+        held: what was read and is not decrypted yet.
     """
 
     __slots__ = (
+        "_at_once",
+        "_clock",
         "_context",
         "_name",
         "_plain",
         "_ssl",
         "_unsent",
+        "held",
         "raw",
         "secure",
         "secured",
     )
 
     def __init__(
-        self, raw: socket.socket, context: ssl.SSLContext, server_name: str | None = None
+        self,
+        raw: socket.socket,
+        context: ssl.SSLContext,
+        server_name: str | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         assert isinstance(context, Context)
+        self._clock = clock
         self.raw = raw
         self.secure = False
         self.secured: Callable[[], None] = _nothing
@@ -71,6 +87,8 @@ class TlsSocket:
         self._name = server_name
         self._plain = False  # the other end does not speak TLS, and is told so
         self._unsent = memoryview(b"")
+        self._at_once = _AT_ONCE
+        self.held = b""
         # Made when the first bytes come: a connection that says nothing takes no memory for it.
         self._ssl: ssl.SSLObject | None = None
 
@@ -129,7 +147,7 @@ class TlsSocket:
             ProtocolError: ``tls-required``, the other end does not speak TLS.
             ssl.SSLError: it does not as it should.
         """
-        data = self.raw.recv(most)
+        data, self.held = self.held or self.raw.recv(most), b""
         if self._ssl is None:
             if not data:
                 return b""
@@ -170,6 +188,28 @@ class TlsSocket:
         _empty(incoming)
         _empty(self._context.outgoing)
         try:
+            if len(data) <= _LITTLE:
+                self._decrypt_some(data, parts)
+            else:
+                self._decrypt_much(data, parts)
+        finally:
+            self._take()  # the alert that says why, too
+            _empty(incoming)
+
+    def _decrypt_much(self, data: bytes, parts: list[bytes]) -> None:
+        """Let OpenSSL take some after some, and hold the rest once it is slow with them."""
+        size, begun = self._at_once, self._clock()
+        for at in range(0, len(data), size):
+            self._decrypt_some(data[at : at + size], parts)
+            if self._clock() - begun > _SLOW * (1 + at // _AT_ONCE) and self.secure:
+                self._at_once, self.held = _LITTLE, data[at + size :]
+                return
+        self._at_once = _AT_ONCE
+
+    def _decrypt_some(self, data: bytes, parts: list[bytes]) -> None:
+        assert self._ssl is not None
+        incoming = self._context.incoming
+        try:
             incoming.write(data)
             if not self.secure:
                 self._shake()
@@ -179,9 +219,6 @@ class TlsSocket:
                 parts.append(part)
         except ssl.SSLWantReadError:
             pass
-        finally:
-            self._take()  # the alert that says why, too
-            _empty(incoming)
 
     def send(self, data: bytes | memoryview) -> int:
         """Take some of ``data``, and return how much; what is taken is sent, now or by more calls.

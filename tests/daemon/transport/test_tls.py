@@ -9,13 +9,18 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
+import trio
 
 from pubsubd.protocol.errors import ConfigError, ProtocolError
-from pubsubd.protocol.limits import KIB, MIB, READ_SIZE
+from pubsubd.protocol.limits import KIB, MIB, READ_SIZE, Limits
+from pubsubd.transport.connection import open_connection
+from pubsubd.transport.line import LineProtocol
+from pubsubd.transport.server import Server
 from pubsubd.transport.tls import TlsSocket, client_context, server_context
 from pubsubd.transport.trust import Context, Handshake, end_watch
 from tests.certificates import Certificates, Pair
@@ -81,15 +86,23 @@ def server_side(certificates: Certificates, client_ca: Path | None = None) -> Co
 
 
 def pair(
-    certificates: Certificates, server: Context | None = None, client: Context | None = None
+    certificates: Certificates,
+    server: Context | None = None,
+    client: Context | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> tuple[TlsSocket, TlsSocket]:
-    """Return two ends that have shaken hands."""
+    """Return two ends that have shaken hands; the first one is a server, with that clock."""
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
     ends = (
-        TlsSocket(near, server or server_side(certificates)),
-        TlsSocket(far, client or client_context(str(certificates.ca), watch=True), "localhost"),
+        TlsSocket(near, server or server_side(certificates), None, clock),
+        TlsSocket(
+            far,
+            client or client_context(str(certificates.ca), watch=True),
+            "localhost",
+            lambda: 0.0,
+        ),
     )
     ends[1].greet()
     for _ in range(6):
@@ -283,6 +296,44 @@ def test_after_a_read_nothing_is_left_that_no_readable_socket_would_tell_of(
     got = far.recv(MIB)
     assert len(got) == 1 + 16 * KIB + 100 * KIB
     near.close()
+    far.close()
+
+
+def test_what_is_slow_to_decrypt_is_taken_little_by_little(certificates: Certificates) -> None:
+    seconds = count()
+    near, far = pair(certificates, clock=lambda: float(next(seconds)))
+    sent = [bytes((number,)) * 200 for number in range(150)]  # 32 KiB in all
+    for one in sent:
+        far.send(one)
+    got = [near.recv(MIB)]
+    while near.held:
+        got.append(near.recv(MIB))
+    assert b"".join(got) == b"".join(sent)
+    assert max(map(len, got)) < 16 * KIB
+    assert len(got) > 5
+    near.close()
+    far.close()
+
+
+async def test_a_connection_goes_on_with_what_was_slow_to_decrypt(
+    certificates: Certificates,
+) -> None:
+    seconds = count()
+    near, far = pair(certificates, clock=lambda: float(next(seconds)))
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        server.start()
+        open_connection(server, near, "client", partial(LineProtocol, server.broker))
+        pings = [frame("//pubsubd/ping", b"%0200d" % number) for number in range(120)]
+        for one in pings:
+            far.send(one)
+        heard = b""
+        while len(heard) < len(b"".join(pings)):
+            await trio.lowlevel.wait_readable(far.raw)
+            with contextlib.suppress(BlockingIOError):
+                heard += far.recv(MIB)
+        assert heard == b"".join(pings)
+        nursery.cancel_scope.cancel()
     far.close()
 
 
