@@ -293,6 +293,7 @@ LINE_CASES: dict[str, Case] = {
                 Target("median_us", AT_FLOOR, (PYTHON_RELAY,), lower=True, floor=True),
                 Target("p99_us", 1.0, PEERS, lower=True),
                 CPU,
+                Target("cpu_s", AT_FLOOR, (PYTHON_RELAY,), lower=True, floor=True),
             ),
             (*BROKERS, *FLOORS),
         ),
@@ -303,7 +304,10 @@ LINE_CASES: dict[str, Case] = {
             (
                 Target("p99_us", 1.0, PEERS, lower=True),
                 Target("median_us", None, PEERS, lower=True),
+                Target("median_us", AT_FLOOR, (PYTHON_RELAY,), lower=True, floor=True),
+                Target("p99_us", AT_FLOOR, (PYTHON_RELAY,), lower=True, floor=True),
             ),
+            (*BROKERS, *FLOORS),
             times=2.0,
         ),
         Case(

@@ -25,8 +25,9 @@ _HERE = Path(__file__).parent
 
 
 class Relayed(Pubsubd):
-    """The line protocol's messages; a connection that begins with ``sub`` gets them.
+    """The line protocol's messages; a connection that begins with ``sub x`` gets them.
 
+    At least if they are of the first publication that they come with, and its name begins so.
     There are no pings, as nobody would answer.
     """
 
@@ -37,7 +38,7 @@ class Relayed(Pubsubd):
         return want.kind != "contains"
 
     def subscribe(self, index: int, want: Want) -> bytes:
-        return b"" if index else b"sub\n"
+        return b"" if index else b"sub %b\n" % want.text[:1]
 
     def subscribed(self, index: int, want: Want) -> bytes:
         return b"" if index else b"ok\n"
@@ -69,10 +70,15 @@ def _compiled() -> tuple[tempfile.TemporaryDirectory[str], str]:
     return directory, program
 
 
-def command(name: str, python: str, port: int, variant: str) -> list[str]:
-    """How the relay `name` is started; a `variant` may be ``share`` or, in Python, ``tls``."""
+def command(name: str, python: str, port: int, variant: str, peer: int = 0) -> list[str]:
+    """How the relay `name` is started; a `variant` may be ``share`` or, in Python, ``tls``.
+
+    With a `peer`, it gets what comes to the relay that listens there.
+    """
     program = [_compiled()[1]] if name == C_RELAY else [python, str(_HERE / "relay.py")]
     words = [variant] if variant in {"share", "tls"} else []
+    if peer:
+        words = ["from", str(peer)]
     if variant == "tls":
         pair = certificate()
         words += [pair.certificate, pair.key]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 from .cases import LINE_CASES, ONE_NAME, Case, Target, one_name
+from .floors import AT_FLOOR, FLOORS, PYTHON_RELAY
 from .hubrunners import AckRunner, BesideHubRunner, DiscoverRunner
 from .hubwires import (
     ENVELOPES,
@@ -31,6 +33,7 @@ _HUB: dict[str, WebSocketWire] = {
 }
 _FAN_OUT = 100
 WEB_PEERS = ("nats", "mosquitto")
+_FLOOR = Target("deliveries", 1 / AT_FLOOR, (PYTHON_RELAY,), floor=True)
 WEB_CPU = Target("cpu_s", 1.0, WEB_PEERS, lower=True)
 
 
@@ -49,6 +52,8 @@ def _fan(ours: WebSocketWire = HUB) -> Callable[[Fleet, str], Runner]:
     wires = _HUB | {"pubsubd": ours}
 
     def make(fleet: Fleet, name: str) -> Runner:
+        if name in FLOORS:
+            return _relayed(fleet, name, ours)
         server = fleet.get(name, "hub")
         door = server.door(wires[name])
         rigs = {"deliveries": lambda: Rig(server, fan_100(), door, door)}
@@ -57,11 +62,30 @@ def _fan(ours: WebSocketWire = HUB) -> Callable[[Fleet, str], Runner]:
     return make
 
 
+def _relayed(fleet: Fleet, name: str, wire: WebSocketWire, from_line: bool = False) -> Runner:
+    """A bare relay of as many bytes as pubsubd sends: frames or not, to the kernel these are bytes.
+
+    What comes in is as long, and of what goes out as much is under way.
+    """
+    ours = fleet.get("pubsubd", "hub")
+    door = ours.door(wire)
+    alike = one_name(128, name=bytes(reversed(ONE_NAME)))  # that nobody else has
+    with closing(Rig(ours, alike, ours if from_line else door, door)) as rig:
+        rig.verify()
+        published, received = rig.sizes
+    relay = fleet.get(name)
+    size = received - (len(relay.wire.publish(ONE_NAME, bytes(received))) - received)
+    plan = one_name(size, _FAN_OUT, window=256 * KIB * received // published)
+    return RigsRunner(relay, {"deliveries": lambda: Rig(relay, plan)}, _FAN_OUT)
+
+
 def _line_to_hub(ours: WebSocketWire = HUB_FROM_LINE) -> Callable[[Fleet, str], Runner]:
     """Our publisher is on the line port; the peers' on the other, and nats' on both in turn."""
     wires = _HUB | {"pubsubd": ours}
 
     def make(fleet: Fleet, name: str) -> Runner:
+        if name in FLOORS:
+            return _relayed(fleet, name, ours, from_line=True)
         server = fleet.get(name, "hub")
         door = server.door(wires[name])
         first = server if name == "pubsubd" else door
@@ -96,36 +120,36 @@ HUB_CASES: dict[str, Case] = {
             "hub-fan-100",
             "1:100 over WebSocket, 128 B",
             _fan(),
-            (Target("deliveries", 1.0, WEB_PEERS), WEB_CPU),
-            ("pubsubd", "nats", "mosquitto", "websockets"),
+            (Target("deliveries", 1.0, WEB_PEERS), _FLOOR, WEB_CPU),
+            ("pubsubd", "nats", "mosquitto", "websockets", *FLOORS),
         ),
         Case(
             "hub-fan-100-envelope",
             "the same, envelopes",
             _fan(ENVELOPES),
-            (Target("deliveries", None, WEB_PEERS), WEB_CPU),
-            ("pubsubd", "nats", "mosquitto"),
+            (Target("deliveries", None, WEB_PEERS), _FLOOR, WEB_CPU),
+            ("pubsubd", "nats", "mosquitto", *FLOORS),
         ),
         Case(
             "hub-fan-100-synap",
             "the same, Synap",
             _fan(SYNAP),
-            (Target("deliveries", None, WEB_PEERS), WEB_CPU),
-            ("pubsubd", "nats", "mosquitto"),
+            (Target("deliveries", None, WEB_PEERS), _FLOOR, WEB_CPU),
+            ("pubsubd", "nats", "mosquitto", *FLOORS),
         ),
         Case(
             "line-to-ws-100",
             "from the line port to 100 WebSockets",
             _line_to_hub(),
-            (Target("deliveries", 1.5, WEB_PEERS), WEB_CPU),
-            ("pubsubd", "nats", "mosquitto"),
+            (Target("deliveries", 1.5, WEB_PEERS), _FLOOR, WEB_CPU),
+            ("pubsubd", "nats", "mosquitto", *FLOORS),
         ),
         Case(
             "line-to-ws-100-envelope",
             "the same, envelopes",
             _line_to_hub(ENVELOPES_FROM_LINE),
-            (Target("deliveries", None, WEB_PEERS), WEB_CPU),
-            ("pubsubd", "nats", "mosquitto"),
+            (Target("deliveries", None, WEB_PEERS), _FLOOR, WEB_CPU),
+            ("pubsubd", "nats", "mosquitto", *FLOORS),
         ),
         Case(
             "ws-one-acked",

@@ -12,6 +12,7 @@ from functools import partial
 from statistics import median
 
 from .cases import Case, Target, one_name
+from .floors import AT_FLOOR, FLOORS, PYTHON_RELAY
 from .meshsend import SendRunner
 from .meshservers import check_passage, door, linked, wait_wanted
 from .meter import Meter
@@ -23,6 +24,7 @@ from .traffic import Plan, Rig
 
 _FAR, _NEAR = b"bench/far", b"near/bench"
 _TWO = ("pubsubd", "nats")
+_FLOOR = Target("rate", 1 / AT_FLOOR, (PYTHON_RELAY,), floor=True)  # two of them in a row
 
 
 def carried(server: str, size: int, name: bytes = _FAR) -> Plan:
@@ -152,15 +154,15 @@ MESH_CASES: dict[str, Case] = {
             "mesh-two-16",
             "1:1 over a link, 16 B",
             _two(16),
-            (Target("rate", 1.0, ("nats",)),),
-            _TWO,
+            (Target("rate", 1.0, ("nats",)), _FLOOR),
+            (*_TWO, *FLOORS),
         ),
         Case(
             "mesh-two-1k",
             "1:1 over a link, 1 KiB",
             _two(1024),
-            (Target("rate", 1.0, ("nats",)),),
-            _TWO,
+            (Target("rate", 1.0, ("nats",)), _FLOOR),
+            (*_TWO, *FLOORS),
         ),
         Case(
             "mesh-chain-16",

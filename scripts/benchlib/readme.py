@@ -155,7 +155,11 @@ def _line(label: str, case: str, metric: str = "rate", server: str = "pubsubd") 
 def _hub(
     label: str, case: str, metric: str = "deliveries", peers: tuple[str, ...] = WEB_PEERS
 ) -> Row:
-    cells = _ratio(metric, peers), _ratio("cpu_s", peers, lower=True, spread=False)
+    cells = (
+        _ratio(metric, peers),
+        _ratio("cpu_s", peers, lower=True, spread=False),
+        _floors(metric),
+    )
     return Row(label, case, cells)
 
 
@@ -163,8 +167,12 @@ def _time(label: str, case: str, metric: str) -> Row:
     return Row(label, case, (_ratio(metric, PEERS, lower=True), _floors(metric, lower=True)))
 
 
-def _one(label: str, case: str, cell: Cell) -> Row:
-    return Row(label, case, (cell,))
+def _link(label: str, case: str) -> Row:
+    return Row(label, case, (_ratio("rate", ("nats",)), _floors("rate")))
+
+
+def _one(label: str, case: str, *cells: Cell) -> Row:
+    return Row(label, case, cells)
 
 
 _FLOORS = "beside a bare relay in Python; in C"
@@ -207,7 +215,7 @@ TABLES = (
         ),
     ),
     Table(
-        ("case", _PER_SECOND, _PROCESSOR),
+        ("case", _PER_SECOND, _PROCESSOR, "beside a relay of as many bytes in Python; in C"),
         (
             _hub("1 to 100, envelopes", "hub-fan-100-envelope"),
             _hub("1 to 100, Synap", "hub-fan-100-synap"),
@@ -240,24 +248,27 @@ TABLES = (
         ),
     ),
     Table(
-        ("case", "measured"),
+        ("case", "measured", "beside two bare relays in Python; in C"),
         (
-            _one(
-                "from one daemon to another, beside nats-server",
-                "mesh-two-16",
-                _ratio("rate", ("nats",)),
-            ),
-            _one("the same, 1 KiB", "mesh-two-1k", _ratio("rate", ("nats",))),
+            _link("from one daemon to another, beside nats-server", "mesh-two-16"),
+            _link("the same, 1 KiB", "mesh-two-1k"),
             _one(
                 "what a link adds to the time of one message, beside nats-server",
                 "mesh-hop-latency",
                 _ratio("hop_us", ("nats",), lower=True),
+                lambda _: "",
             ),
-            _one("over 3 links in a row, beside one", "mesh-chain-16", _ratio("rate", base="two")),
+            _one(
+                "over 3 links in a row, beside one",
+                "mesh-chain-16",
+                _ratio("rate", base="two"),
+                lambda _: "",
+            ),
             _one(
                 "what nobody wants elsewhere, beside the same without a mesh",
                 "mesh-local",
                 _ratio("with", base="without"),
+                lambda _: "",
             ),
         ),
     ),

@@ -1,7 +1,7 @@
 """The same as relay.c in plain Python: the least that one process of it can do.
 
-Usage: ``relay.py PORT [share | tls CERTIFICATE KEY]``. A program of its own: it imports nothing of
-the benchmark.
+Usage: ``relay.py PORT [share | from PORT | tls CERTIFICATE KEY]``. A program of its own: it
+imports nothing of the benchmark.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import accumulate
 
 ROOM = 256 * 1024
+LETTER = slice(4, 5)  # of the first line: whoever says "sub x" gets what those say that say "pub x"
 RECORD = 16 * 1024  # of TLS: of what is left of one in OpenSSL, epoll tells nothing
 
 
@@ -32,7 +33,17 @@ def receive(sock: socket.socket, room: memoryview, whole: bool) -> int:
     return size
 
 
-def main(port: int, shared: bool, tls: ssl.SSLContext | None = None) -> None:
+def ask(port: int) -> socket.socket:
+    """A connection to another relay, as its subscriber."""
+    sock = socket.create_connection(("127.0.0.1", port))
+    sock.sendall(b"sub b\n")
+    sock.recv(3, socket.MSG_WAITALL)
+    return sock
+
+
+def main(
+    port: int, shared: bool, tls: ssl.SSLContext | None = None, source: socket.socket | None = None
+) -> None:
     """Relay until killed."""
     listener = socket.create_server(("127.0.0.1", port), backlog=1024)
     epoll = select.epoll()
@@ -40,13 +51,17 @@ def main(port: int, shared: bool, tls: ssl.SSLContext | None = None) -> None:
     accepting = listener.fileno()
     sockets: dict[int, socket.socket] = {}
     shaking: dict[int, ssl.SSLSocket] = {}
-    publishers: set[int] = set()
-    subscribers: dict[int, Callable[[memoryview], None]] = {}
+    publishers: dict[int, dict[int, Callable[[memoryview], None]]] = {}  # to whom each sends
+    groups: dict[bytes, dict[int, Callable[[memoryview], None]]] = {}
     buffer = bytearray(ROOM)
     view = memoryview(buffer)
     extra = 0  # who gets the next byte of those that cannot be shared equally
 
-    def share(size: int) -> None:
+    if source is not None:
+        sockets[source.fileno()] = source
+        epoll.register(source, select.EPOLLIN)
+
+    def share(size: int, subscribers: dict[int, Callable[[memoryview], None]]) -> None:
         nonlocal extra
         count = len(subscribers)
         each, rest = divmod(size, count)
@@ -85,21 +100,24 @@ def main(port: int, shared: bool, tls: ssl.SSLContext | None = None) -> None:
             if size < 0:
                 continue
             if not size:
-                publishers.discard(fd)
-                subscribers.pop(fd, None)
+                publishers.pop(fd, None)
+                for group in groups.values():
+                    group.pop(fd, None)
                 extra = 0
                 sockets.pop(fd).close()
                 continue
             if fd not in publishers:
+                group = groups.setdefault(bytes(buffer[LETTER]), {})
                 if buffer.startswith(b"sub"):
                     sockets[fd].setblocking(True)
-                    subscribers[fd] = sockets[fd].sendall
+                    group[fd] = sockets[fd].sendall
                     sockets[fd].sendall(b"ok\n")
                     continue
-                publishers.add(fd)
+                publishers[fd] = group
+            subscribers = publishers[fd]
             try:
                 if shared and subscribers:
-                    share(size)
+                    share(size, subscribers)
                 else:
                     data = view[:size]
                     for send in subscribers.values():
@@ -114,4 +132,5 @@ if __name__ == "__main__":
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*sys.argv[3:])
         context.num_tickets = 1  # as pubsubd
-    main(int(sys.argv[1]), sys.argv[2:] == ["share"], context)
+    asked = ask(int(sys.argv[3])) if sys.argv[2:3] == ["from"] else None
+    main(int(sys.argv[1]), sys.argv[2:] == ["share"], context, asked)

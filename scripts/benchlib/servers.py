@@ -184,7 +184,7 @@ class Server:
             command = [python, str(_MINIMAL), str(self.port)]
         elif name in floors.FLOORS:
             self.port = _free_port()
-            command = floors.command(name, python, self.port, variant)
+            command = floors.command(name, python, self.port, variant, peer.port if peer else 0)
         else:
             self.port = _free_port()
             program = find_program(name)

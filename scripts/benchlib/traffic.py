@@ -211,6 +211,11 @@ class Rig:
         """The first publisher's connection and the first subscriber's."""
         return self._publishers[0], self._subscribers[0]
 
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of a message as it is published, and as `verify` has seen it arrive."""
+        return self.load.size // self.load.messages, self._weights[0] // self.load.messages
+
     def close(self) -> None:
         """Close all connections."""
         self.closed = True

@@ -465,18 +465,19 @@ def test_what_limited_a_run_is_told_by_who_used_the_cores(
 
 
 def test_the_floor_is_measured_on_the_same_sockets() -> None:
-    # Over TLS, that in Python; a probe beside others has none.
-    cases = ["names-own", "latency-busy", "tls-fan-10", "tls-handshakes"]
+    # Over TLS, that in Python; over a link, two of them.
+    cases = ["names-own", "latency-busy", "hub-fan-100", "mesh-two-16", "tls-fan-10"]
+    cases.append("tls-handshakes")
     servers = ["--servers", "pubsubd,c-relay,py-relay", "--python", sys.executable]
     done = bench(*cases, *servers, "--runs", "1", "--extra", "0", "--seconds", "0.05")
     assert done.returncode == 0, done.stdout + done.stderr
     head, _, *rows = (line.split() for line in done.stdout.splitlines())
     assert head[2:5] == ["pubsubd", "c-relay", "py-relay"]
     figures = {(row[0], row[1]): row[2:5] for row in reversed(rows)}  # a metric's first row
-    for metric in ("rate", "cpu_s", "limit"):
-        assert "-" not in figures["names-own", metric]
-    assert figures["latency-busy", "p99_us"][1:] == ["-", "-"]  # which tell no name from another
-    assert figures["latency-busy", "rate"][0] != "-"
+    measured = [("names-own", metric) for metric in ("rate", "cpu_s", "limit")]
+    measured += [("latency-busy", "p99_us"), ("hub-fan-100", "deliveries"), ("mesh-two-16", "rate")]
+    for key in measured:
+        assert "-" not in figures[key]
     for key in [("tls-fan-10", "rate"), ("tls-handshakes", "handshakes")]:
         assert [figure == "-" for figure in figures[key]] == [False, True, False]
 
