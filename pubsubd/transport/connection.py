@@ -256,7 +256,7 @@ class Connection(Output):
         peer = self.peer
         if peer.ending is None and not self._gone:
             peer.ending = ProtocolError(code, text)
-            self.interrupt()
+            guarded(self._broker.faults, peer.label, self.interrupt, tries=2)
             if code != GOODBYE:
                 self._broker.counters.errors[code] += 1
                 guarded(self._broker.faults, peer.label, self._say_why)

@@ -24,7 +24,7 @@ from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.transport.protocol import ConnectionProtocol
 from pubsubd.transport.server import Server
 from pubsubd.transport.stall_budget import StallBudget
-from pubsubd.transport.tasks import contain
+from pubsubd.transport.tasks import contain, guarded
 from pubsubd.transport.tls import TlsSocket
 
 log = logging.getLogger("pubsubd")
@@ -203,7 +203,7 @@ class Output:
                 log.debug(
                     "event=lost connection=%d peer=%s error=%s", peer.number, peer.label, peer.lost
                 )
-            self.interrupt()
+            guarded(self._broker.faults, peer.label, self.interrupt, tries=2)
 
     # Slow consumers
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from pubsubd.broker.peer import Peer
 from pubsubd.broker.turn import Steps
@@ -22,6 +23,7 @@ from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.processor import Delay
 from pubsubd.transport.server import Server
+from tests.daemons import DEADLINE
 
 PING = b"pub //pubsubd/ping 1 x\n"
 
@@ -75,6 +77,36 @@ async def ping(client: trio.socket.SocketType) -> None:
     for _ in range(30):
         await client.send(PING)
         assert await client.recv(100) == PING
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["ended", "lost"])
+async def test_a_connection_ends_although_its_task_cannot_be_told_at_the_first_time(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt, failed = Connection.interrupt, list[Connection]()
+
+    def fail_once(self: Connection) -> None:
+        if not failed:
+            failed.append(self)
+            raise RuntimeError("on purpose")
+        interrupt(self)
+
+    async with connected() as (server, client):
+        await client.send(b"sub a\n" + PING)
+        assert await client.recv(100) == PING
+        client.shutdown(socket.SHUT_WR)  # it goes on listening
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        (peer,) = server.broker.peers.values()
+        monkeypatch.setattr(Connection, "interrupt", fail_once)
+        if lost:
+            client.close()
+            server.broker.delivery.push(peer, PING)
+        else:
+            server.broker.faults.end(peer, RuntimeError())
+            client.close()
+        with trio.fail_after(DEADLINE):
+            await server.wait_empty()
+    assert failed
 
 
 async def test_who_may_cause_much_waits_for_siblings_and_others_do_not() -> None:
