@@ -51,7 +51,8 @@ _TOLD = (
     "pubsubd.transport.trust._note:",
 )
 _UNCOUNTED = tuple(
-    f"pubsubd.daemon.workers.{module}." for module in ("supervisor", "rereading", "channel")
+    f"pubsubd.daemon.workers.{module}."
+    for module in ("supervisor", "worker_state", "rereading", "channel")
 )
 _BETWEEN = ("pubsubd.siblings.", "pubsubd.daemon.workers.")  # workers
 _TOWNS = 3  # daemons to which it is done at once; they take a third of a core each
