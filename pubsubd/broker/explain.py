@@ -11,6 +11,7 @@ from pubsubd.broker.turn import Steps, Turn
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_EXPLAINED, MAX_REASONS
+from pubsubd.routing.explanation import find_reasons
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import Receiver
 
@@ -37,7 +38,7 @@ def explain(
         raise ProtocolError("bad-request", error.text) from None
     receivers: list[dict[str, object]] = []
     count = size = 0
-    for found in router.explain(name):
+    for found in find_reasons(router, name):
         if turn.over():
             yield
         if found is None or found[0] in without:

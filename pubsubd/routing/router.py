@@ -37,9 +37,9 @@ from pubsubd.routing.answers import Answers
 from pubsubd.routing.columns import Match, count_alike, count_matching, matcher
 from pubsubd.routing.copies import Copies
 from pubsubd.routing.lookups import Lookups
-from pubsubd.routing.substrings import Search, SubstringIndex
+from pubsubd.routing.substrings import SubstringIndex
 from pubsubd.routing.tables import ExactIndex, Holder, SubscriptionTable
-from pubsubd.routing.targets import Bundle, CopyTargets, Reasons, Receiver, Route, Targets
+from pubsubd.routing.targets import Bundle, CopyTargets, Receiver, Route, Targets
 from pubsubd.routing.wildcards import Pattern, WildcardIndex
 
 _SLASH = 47
@@ -53,7 +53,6 @@ _TRIES = 1_024  # pairs of a byte of a name and one of a substring, in one step 
 _WORK = 0.000_000_1  # seconds of a step of work
 _SLOW = 0.000_2  # seconds of looking at many frames that count as they are; else by their bytes
 _FEW = 64  # changes at once up to which the answers are dropped one by one
-_EXPLAINED = 256  # receivers looked at in one step of an explanation
 _STEP = 1_000  # substrings or names of a leaving peer that are removed in one step
 _FEW_STEP = 16  # where their answers are dropped one by one
 _WILDCARD_STEP = 100  # wildcards, which are dearer
@@ -509,48 +508,6 @@ class Router:
         holders = [self.index.values[s] for s in self.index.find(name) if s.startswith(OWN)]
         return self._admit(self._union(holders + self._holders_of_others(name)), name)
 
-    def explain(self, name: bytes) -> Iterator[tuple[Receiver, bytes, Reasons] | None]:
-        """Yield who would receive ``name``, and may: the peer, the name it would see, and why.
-
-        The name seen is that of the copy for those who get only that. None comes in between, after
-        a little work each: what is iterated over may go on later, and is then as it was found.
-        """
-        told: set[Receiver] = set()
-        own = name.startswith(OWN)
-        for seen in (name, None if own else self.copies.of(name)):
-            if seen is None:
-                continue
-            search = Search()
-            while not self.index.search(seen, search):
-                yield None
-            reasons: dict[Receiver, Reasons] = {}
-            found = search.found
-            while found:  # they are forgotten one by one, too
-                substring = found.pop()
-                holder = self.index.values.get(substring)
-                if len(found) % _EXPLAINED == 0:
-                    yield None
-                if holder is None or (own and not substring.startswith(OWN)):
-                    continue
-                peers = _peers(holder, told)
-                for start in range(0, len(peers), _EXPLAINED):
-                    for peer in peers[start : start + _EXPLAINED]:
-                        reasons.setdefault(peer, Reasons()).add(substring)
-                    yield None
-            if (exact := self.by_name.index.values.get(seen)) is not None:
-                for peer in _peers(exact, told):
-                    reasons.setdefault(peer, Reasons()).exact = True
-            for pattern in self.wildcards.find(seen):
-                for peer in _peers(self.wildcards.values[pattern], told):
-                    reasons.setdefault(peer, Reasons()).patterns.append(pattern.text)
-            told.update(reasons)
-            for peer, why in reasons.items():
-                if peer.permission is not None and not peer.permission.may_receive(seen):
-                    yield None
-                    continue
-                why.patterns.sort()
-                yield peer, seen, why
-
     def guard(self, guarded: bool) -> None:
         """Look, or look no more, at what peers may receive; everything is forgotten."""
         self.guarded = guarded
@@ -675,7 +632,3 @@ class Router:
 def _alone(holder: Holder) -> Targets | None:
     """Return the receivers of a name that one subscription matches, if that is easily told."""
     return holder if isinstance(holder, Targets) and holder.far is None else None
-
-
-def _peers(holder: Holder, told: set[Receiver]) -> list[Receiver]:
-    return [peer for peer in holder.members if peer not in told]

@@ -7,11 +7,9 @@ the same peers, and ``route is previous`` that they have the same lengths as wel
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from pubsubd.protocol.limits import MAX_REASONS
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.wildcards import Pattern
 
@@ -207,31 +205,3 @@ class Routes:
     def clear(self) -> None:
         """Forget all of them; those in use stay as they are."""
         self._routes.clear()
-
-
-class Reasons:
-    """Why a peer receives a name.
-
-    Attributes:
-        substrings: the first :data:`~pubsubd.protocol.limits.MAX_REASONS`, in order, of those it
-            subscribes that are in the name.
-        count: how many there are of these, listed or not.
-        exact: whether it subscribes the name itself.
-        patterns: texts of the wildcards it subscribes that match, in order.
-    """
-
-    __slots__ = ("count", "exact", "patterns", "substrings")
-
-    def __init__(self) -> None:
-        self.substrings: list[bytes] = []
-        self.count = 0
-        self.exact = False
-        self.patterns: list[str] = []
-
-    def add(self, substring: bytes) -> None:
-        """Note a substring; a hundred thousand take too long to be sorted at once."""
-        self.count += 1
-        first = self.substrings
-        if len(first) < MAX_REASONS or substring < first[-1]:
-            insort(first, substring)
-            del first[MAX_REASONS:]

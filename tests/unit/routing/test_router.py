@@ -17,6 +17,7 @@ from pubsubd.broker.peer import stay
 from pubsubd.broker.turn import Turn
 from pubsubd.protocol.limits import MAX_REASONS
 from pubsubd.protocol.wire import OWN, copy_name, header
+from pubsubd.routing.explanation import find_reasons
 from pubsubd.routing.router import Router
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.routing.wildcards import Pattern
@@ -234,7 +235,7 @@ class RouterAgainstScan(RuleBasedStateMachine):
             route = self.router.routes.get(key) or self.router.learn(key, name, size)
             assert receivers(route.targets) == (direct, copies)
         explained = {
-            peer: (seen, why) for peer, seen, why in filter(None, self.router.explain(name))
+            peer: (seen, why) for peer, seen, why in filter(None, find_reasons(self.router, name))
         }
         assert {peer: seen for peer, (seen, _) in explained.items()} == dict.fromkeys(
             direct, name
@@ -518,7 +519,7 @@ def test_of_the_daemons_own_names_wildcards_bring_those_they_spell_out() -> None
         router.subscribe_pattern(no, Pattern.dots(text))
     router.subscribe_name(no, b"//fwd/pubsubd/stats")
     assert router.targets_of_own(b"//pubsubd/stats") is router.nobody
-    assert list(filter(None, router.explain(b"//pubsubd/stats"))) == []
+    assert list(filter(None, find_reasons(router, b"//pubsubd/stats"))) == []
     for pattern in (
         Pattern.slashes("//pubsubd/#"),
         Pattern.slashes("//pubsubd/+"),
@@ -591,6 +592,6 @@ def test_an_explanation_keeps_the_first_few_substrings_of_a_receiver_and_counts_
         for size in (8, 16):
             router.subscribe(ann, name[start : start + size])
     subscribed = sorted(ann.substrings)
-    (why,) = [found[2] for found in router.explain(name) if found is not None]
+    (why,) = [found[2] for found in find_reasons(router, name) if found is not None]
     assert why.substrings == subscribed[:MAX_REASONS]  # to sort all of them would be one long step
     assert why.count == len(subscribed) > 1_000
