@@ -17,13 +17,18 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.delivery import NO_ROUTE, Delivery
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer, address, discard, stay
+from pubsubd.protocol.limits import TURN
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import Targets
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
 from pubsubd.siblings.interests import Interests, follow
 from pubsubd.siblings.internal import InternalEnd
+from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
+
+AHEAD = 3 * TURN
+"""Seconds that it may take for what was sent to it before nobody causes much more."""
 
 _WHOSE = itemgetter(0, 1)  # speaker and whether it is vouched for
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
@@ -35,8 +40,10 @@ _STEP = 16  # keys followed between two looks at the clock
 class Owner(Protocol):
     """The part of :class:`~pubsubd.siblings.siblings.Siblings` that one of them needs."""
 
+    number: int
     broker: Broker
     delivery: Delivery
+    progress: Progress
     clock: Callable[[], float]
     touched: list[Sibling]
     closed: bool
@@ -110,6 +117,10 @@ class Sibling(InternalEnd):
         self.messages_in = self._messages_out = self._dropped = 0
         self.introduced = self.out = self.left = False
         self._shipped = 0  # messages, so far
+        # Bytes: sent, and received; those that were sent when it was looked at how far it is.
+        self._sent = self._received = self._looked = 0
+        self._looked_at = 0.0
+        siblings.progress.note(siblings.number, number, 0)
         self.marked = 0  # the last mark that has come back
         self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
         self.enqueue = self.send = self._taker()
@@ -174,9 +185,18 @@ class Sibling(InternalEnd):
 
     def _send(self, data: bytes | Pieces) -> None:
         peer, counters = self.peer, self._siblings.broker.counters
-        before = peer.bytes_out
+        before, dropped = peer.bytes_out, self._dropped
         peer.send(data)
         counters.bytes_out -= peer.bytes_out - before  # it has left for no client yet
+        if self._dropped == dropped:
+            self._sent += len(data)
+
+    def lags(self, now: float) -> bool:
+        """Return whether it has not done yet what it was sent :data:`AHEAD` ago."""
+        siblings = self._siblings
+        if siblings.progress.done(self.number, siblings.number) >= self._looked:
+            self._looked, self._looked_at = self._sent, now
+        return now > self._looked_at + AHEAD
 
     @property
     def dropped(self) -> int:
@@ -219,6 +239,7 @@ class Sibling(InternalEnd):
         turn.begin()
         if data:
             self._frames.feed(data)
+            self._received += len(data)
         while self.peer.ending is None:
             if self._work is not None:
                 if self._go_on(self._work, turn.over):
@@ -227,6 +248,8 @@ class Sibling(InternalEnd):
                 return True
             found, self._next = self._next or self._frames.take(), None
             if found is None:
+                done = self._received - self._frames.size
+                siblings.progress.note(siblings.number, self.number, done)
                 return False
             self._kind = found[0]
             try:
@@ -268,6 +291,7 @@ class Sibling(InternalEnd):
             self.say(frames.MARKED, data)
         elif kind == frames.MARKED:
             self.marked = int(data)
+            self._looked = 0  # nothing of what it had been sent is left, whatever else tells
             siblings.note_marked()
         elif kind == frames.OUT:
             self.out = True

@@ -26,11 +26,12 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.connections import subscriptions
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import Peer
-from pubsubd.protocol.limits import MIB, TURN, Limits
+from pubsubd.protocol.limits import MIB, Limits
 from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.routing.targets import Receiver, Targets
 from pubsubd.siblings import frames
 from pubsubd.siblings.interests import Interests
+from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
 from pubsubd.siblings.sibling import Sibling
 
@@ -42,13 +43,6 @@ PATIENCE = 2.0
 
 PING = b"//pubsubd/ping"
 
-AHEAD = 3 * TURN
-"""Seconds for which a mark may be under way before nobody causes much more."""
-
-APART = 2 * TURN
-"""Seconds between two marks that only tell whether siblings are behind: each of them wakes two
-workers, which takes a tenth as long as a large batch of messages."""
-
 Hear = Callable[[Sibling, bytes], Iterator[None] | None]
 
 
@@ -59,6 +53,7 @@ class Siblings:
         broker: this worker's.
         number: this worker's, from 0.
         clock: seconds that only go forward.
+        progress: what all workers share.
         woken: called when :meth:`act` is to be called soon.
 
     Attributes:
@@ -84,11 +79,13 @@ class Siblings:
         broker: Broker,
         number: int,
         clock: Callable[[], float],
+        progress: Progress,
         woken: Callable[[], None] = lambda: None,
     ) -> None:
         self.broker, self.delivery = broker, broker.delivery
         self.number = number
         self.clock = clock
+        self.progress = progress
         self.woken = woken
         self.others: dict[int, Sibling] = {}
         self.touched: list[Sibling] = []
@@ -106,7 +103,6 @@ class Siblings:
         self.ask = self.questions.ask
         self._marks: OrderedDict[int, tuple[Hold, float]] = OrderedDict()
         self._mark = 0  # the last one that was sent
-        self._marked = float("-inf")  # when that was
         self._late = 0  # the last one that some sibling has taken too long for, until it comes back
         self._next: Hold | None = None  # what waits for the next one
         self._dirty = False  # whether something was sent after the last one
@@ -254,17 +250,19 @@ class Siblings:
     def behind(self) -> Hold | None:
         """Return what has to come before much more is caused for siblings; None for nothing.
 
-        They work off what they are sent while the next of it is made here, for :data:`AHEAD`. One
-        that is stuck is not waited for again until it goes on.
+        They work off what they are sent while the next of it is made here, for :data:`AHEAD
+        <pubsubd.siblings.sibling.AHEAD>`. One that is stuck is not waited for again until it goes
+        on.
         """
-        if self._late:
-            return None
         now = self.clock()
-        if self._dirty and self._next is None and now >= self._marked + APART:
+        if self._late or not any(one.lags(now) for one in self.others.values()):
+            return None
+        if self._marks:
+            return next(iter(self._marks.values()))[0]
+        if self._next is None:
             self._next = Hold()
             self.woken()
-        held, until = next(iter(self._marks.values()), (None, 0.0))
-        return held if now > until - PATIENCE + AHEAD else None
+        return self._next
 
     def note_marked(self) -> None:
         """Take note that a mark has come back, or that one sibling fewer has to be waited for."""
@@ -296,8 +294,7 @@ class Siblings:
         if self._next is not None:
             held, self._next = self._next, None
             self._mark += 1
-            self._marked = self.clock()
-            self._marks[self._mark] = held, self._marked + PATIENCE
+            self._marks[self._mark] = held, self.clock() + PATIENCE
             self._dirty = False
             self._tell_all(frames.MARK, b"%d" % self._mark)
             self.note_marked()

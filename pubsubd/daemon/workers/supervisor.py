@@ -48,6 +48,7 @@ from pubsubd.protocol.limits import Limits
 from pubsubd.settings.config import Config, ListenerConfig
 from pubsubd.settings.load import Settings
 from pubsubd.siblings.frames import READ_AT_ONCE
+from pubsubd.siblings.progress import Progress
 from pubsubd.transport.accept import LIMIT, raise_descriptors
 from pubsubd.transport.clock import LoopClock
 from pubsubd.transport.listen import BACKLOG, BoundSocket, describe, listen
@@ -98,6 +99,7 @@ class Supervisor:
         self._stack = contextlib.ExitStack()
         self._selector = selectors.DefaultSelector()
         self._workers = [WorkerState(number) for number in range(settings.config.workers)]
+        self._progress = Progress(len(self._workers))
         self._signals: list[int] = []
         self._faults = Faults()
         self._bound: list[BoundSocket] = []
@@ -325,7 +327,7 @@ class Supervisor:
                 config = self._settings.config
                 prepared = prepare(own_config(config, number))
                 arguments = prepared, self._bound, Channel(channel), number, config.mesh
-                trio.run(run_worker, *arguments, clock=LoopClock())
+                trio.run(run_worker, *arguments, self._progress, clock=LoopClock())
                 status = 0
             except BaseException as error:  # noqa: BLE001  (the last chance to report it)
                 while isinstance(error, BaseExceptionGroup):

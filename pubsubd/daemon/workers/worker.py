@@ -34,6 +34,7 @@ from pubsubd.siblings.elsewhere import Elsewhere
 from pubsubd.siblings.in_mesh import FirstActors, OtherActors
 from pubsubd.siblings.live import install as show_whole
 from pubsubd.siblings.live import install_mesh as show_mesh
+from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import telling_errors
 from pubsubd.siblings.siblings import Siblings
 from pubsubd.siblings.whole import Whole
@@ -68,6 +69,7 @@ async def run_worker(
     channel: Channel,
     number: int,
     mesh: MeshOptions | None,
+    progress: Progress,
 ) -> None:
     """Serve until the supervisor says that it is enough, or is gone; then drain.
 
@@ -77,8 +79,9 @@ async def run_worker(
         channel: to the supervisor.
         number: of this worker, from 0.
         mesh: how the daemon takes part in a mesh, which is the first worker's to do.
+        progress: what all workers share.
     """
-    await serve(prepared, Worker(all_bound, channel, number, mesh))
+    await serve(prepared, Worker(all_bound, channel, number, mesh, progress))
 
 
 def own_config(config: Config, number: int) -> Config:
@@ -95,6 +98,7 @@ class Worker:
         channel: Channel,
         number: int,
         mesh: MeshOptions | None,
+        progress: Progress,
     ) -> None:
         self.all_bound = all_bound
         self.notifier = Notifier({})
@@ -114,6 +118,7 @@ class Worker:
         self._whole: Whole | None = None
         self._bell = trio.Event()
         self._mesh = mesh
+        self._progress = progress
         self._status: Status | None = None
         self._next = 0  # number of the next connection, if that was accepted
         self._numbers: deque[int] = deque()  # for those that were not
@@ -124,7 +129,7 @@ class Worker:
         """Begin to be a sibling of the other workers."""
         server = self._server = reloader.server
         broker = server.broker
-        siblings = Siblings(broker, self._number, server.clock, self._wake)
+        siblings = Siblings(broker, self._number, server.clock, self._progress, self._wake)
         self._siblings = siblings
         siblings.on_introduced = self._note_introduced
         siblings.on_lost = self._report_lost

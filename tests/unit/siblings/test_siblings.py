@@ -9,7 +9,7 @@ import pytest
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
 from pubsubd.siblings.questions import PATIENCE
-from pubsubd.siblings.siblings import AHEAD, APART
+from pubsubd.siblings.sibling import AHEAD
 from tests.unit.siblings.webs import Workers
 
 
@@ -452,14 +452,14 @@ def test_who_causes_much_waits_for_siblings_that_are_behind(two):
     assert siblings.behind() is None  # nothing is under way
     two[0].say("ann", b"pub a 1 x\n")
     assert siblings.behind() is None  # from now on it is known what is
-    assert two.step(0)
     two.now += 0.9 * AHEAD
     assert siblings.behind() is None
     two.now += 0.2 * AHEAD
     held = siblings.behind()
     assert held is not None
     assert not held.over
-    assert two.step(1)  # the other worker has done it, and has said so
+    assert two[0].woken  # to ask the other worker to say when it has done it
+    two.settle()
     assert held.over
     assert siblings.behind() is None
 
@@ -475,9 +475,9 @@ def test_who_causes_much_waits_once_for_a_sibling_that_is_stuck(two):
     siblings = two[0].siblings
     two[0].say("ann", b"pub a 1 x\n")
     siblings.behind()
-    siblings.act()
     two.now += 2 * AHEAD
     assert siblings.behind() is not None
+    siblings.act()
     two.now = siblings.due
     siblings.expire()
     for _ in range(3):  # it goes on being stuck
@@ -488,21 +488,36 @@ def test_who_causes_much_waits_once_for_a_sibling_that_is_stuck(two):
     two.settle()
     two[0].say("ann", b"pub a 1 x\n")
     assert siblings.behind() is None
-    siblings.act()
     two.now += 2 * AHEAD
     assert siblings.behind() is not None
 
 
-def test_who_causes_much_has_siblings_asked_now_and_then(two):
+def test_siblings_that_keep_up_are_asked_nothing(two):
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    for _ in range(3):
+        two[0].say("ann", b"pub a 1 x\n")
+        assert two[0].siblings.behind() is None
+        assert not two[0].woken
+        two.settle()
+        two.now += 2 * AHEAD
+
+
+def test_who_causes_much_goes_on_when_a_sibling_says_that_it_has_done_all(two, monkeypatch):
+    monkeypatch.setattr(two.progress, "note", broken_note)  # it is not seen to
     two[1].say("bob", b"sub a\n")
     two.settle()
     siblings = two[0].siblings
-    two.now += APART
-    asked = 0
-    for _ in range(20):
+    for _ in range(3):
         two[0].say("ann", b"pub a 1 x\n")
         siblings.behind()
-        asked += two[0].woken
+        two.now += 2 * AHEAD
+        held = siblings.behind()
+        assert held is not None
         two.settle()
-        two.now += APART / 4
-    assert asked == 5
+        assert held.over
+        assert siblings.behind() is None
+
+
+def broken_note(_worker: int, _source: int, _done: int) -> None:
+    """Note nothing."""

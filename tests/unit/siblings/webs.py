@@ -11,6 +11,7 @@ from pubsubd.routing.outbox import Pieces
 from pubsubd.siblings.actors import Actors
 from pubsubd.siblings.elsewhere import Elsewhere
 from pubsubd.siblings.in_mesh import FirstActors, OtherActors
+from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import Siblings
 from tests.federations import Wing
@@ -54,7 +55,9 @@ class Worker(Table, Ends):
     def __init__(self, workers: Workers, number: int) -> None:
         super().__init__(clock=lambda: workers.now)
         self.woken = False
-        self.siblings = Siblings(self.broker, number, lambda: workers.now, self._wake)
+        self.siblings = Siblings(
+            self.broker, number, lambda: workers.now, workers.progress, self._wake
+        )
         self.links = {}
 
     def _wake(self) -> None:
@@ -81,7 +84,7 @@ class HubWorker(Room, Ends):
 
     def __init__(self, workers: Workers, number: int, **limits: Any) -> None:
         super().__init__(rate=0.0, **limits)
-        self.siblings = Siblings(self.broker, number, lambda: workers.now)
+        self.siblings = Siblings(self.broker, number, lambda: workers.now, workers.progress)
         self.links = {}
         actors = Actors(self.siblings, lambda: self.now + workers.now)
         self.hub.settle = self.siblings.settle
@@ -103,10 +106,12 @@ class Workers:
 
     Attributes:
         now: their clock.
+        progress: what they share; for one more, who may come later.
     """
 
     def __init__(self, count: int, make: Callable[[Workers, int], Any] = Worker) -> None:
         self.now = 0.0
+        self.progress = Progress(count + 1)
         self.all: list[Any] = [make(self, number) for number in range(count)]
         for one, other in itertools.combinations(range(count), 2):
             self.all[one].link(other)
@@ -153,10 +158,10 @@ class Workers:
 class FirstInMesh(Wing, Ends):
     """The first worker of a daemon of a mesh, which has its links."""
 
-    def __init__(self, web: Web, name: str) -> None:
+    def __init__(self, web: Web, name: str, progress: Progress) -> None:
         node = web[name]
         super().__init__(web, node, rate=0.0)
-        self.siblings = Siblings(self.broker, 0, web.clock)
+        self.siblings = Siblings(self.broker, 0, web.clock, progress)
         self.links = {}
         actors = FirstActors(self.siblings, web.wall, node.mesh.directory)
         elsewhere = _share(self, actors, far=(node.mesh.letters, node.mesh.streams))
@@ -168,7 +173,7 @@ class OtherInMesh(HubWorker):
 
     def __init__(self, workers: Crew, number: int) -> None:
         super().__init__(workers, number)
-        self.siblings = Siblings(self.broker, number, lambda: workers.now)
+        self.siblings = Siblings(self.broker, number, lambda: workers.now, workers.progress)
         self.web = workers.web
         self.hub.clock = workers.web.clock
         _share(self, OtherActors(self.siblings, workers.web.wall))
@@ -202,7 +207,9 @@ class Crew(Workers):
 
     def make(self, _workers: Workers, number: int) -> Any:
         """Return a new worker."""
-        return OtherInMesh(self, number) if number else FirstInMesh(self.web, self.name)
+        if number:
+            return OtherInMesh(self, number)
+        return FirstInMesh(self.web, self.name, self.progress)
 
     def run(self, seconds: float = 0.3) -> None:
         """Let time pass, in which they tell each other what there is to tell."""

@@ -1,0 +1,30 @@
+"""How far each worker has come with what the others have sent to it: numbers in shared memory.
+
+So a worker knows which others are behind without a message, which would wake both of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+_SIZE = 8  # bytes of a number
+
+
+class Progress:
+    """The numbers, which processes that are forked off share: bytes since two were linked.
+
+    Args:
+        count: of workers.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._done = memoryview(mmap.mmap(-1, _SIZE * count * count)).cast("Q")
+
+    def note(self, worker: int, source: int, done: int) -> None:
+        """Take note that a worker has worked off so much of what ``source`` has sent to it."""
+        self._done[worker * self._count + source] = done
+
+    def done(self, worker: int, source: int) -> int:
+        """Return how much it has worked off."""
+        return self._done[worker * self._count + source]
