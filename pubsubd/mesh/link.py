@@ -158,9 +158,12 @@ class Link:
                 if self._unfinished:
                     self._unfinished = owner.go_on(self)
                 elif frames:
-                    frame = frames.popleft()
+                    name, data = frame = frames.popleft()
                     try:
-                        self._take(*frame)
+                        if name == RELAY:
+                            self._unfinished = owner.relay(self, data)
+                        else:
+                            self._take(name, data)
                     except Unfinished:
                         frames.appendleft(frame)
                         more = True
@@ -196,9 +199,7 @@ class Link:
         self._decoder = wire.Decoder(MAX_BATCH)
 
     def _take(self, name: bytes, data: bytes) -> None:
-        if name == RELAY:
-            self._unfinished = self._owner.relay(self, data)
-        elif name.startswith(self._mesh_prefix):
+        if name.startswith(self._mesh_prefix):
             self._owner.advert(self, name[len(self._mesh_prefix) :].decode(), data)
         elif name == HEARTBEAT:
             self._take_heartbeat(data)
