@@ -25,7 +25,7 @@ from tests.hangs import (
     pytest_runtest_call,
     pytest_runtest_setup,
     pytest_runtest_teardown,
-    pytest_unconfigure,
+    pytest_sessionfinish,
 )
 from tests.leftovers import pytest_runtest_makereport, pytest_runtest_protocol
 
@@ -46,7 +46,7 @@ __all__ = [
     "pytest_runtest_protocol",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
-    "pytest_unconfigure",
+    "pytest_sessionfinish",
 ]
 
 MISSING = "not installed: pip install --editable '.[test-topology]'"

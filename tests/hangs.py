@@ -31,8 +31,12 @@ _GRACE = DEADLINE + 30  # seconds until it is done again: a thread that is waite
 _USUAL = 15  # examples of Hypothesis
 
 
-class Hung(BaseException):
+class Hung(pytest.fail.Exception):
     """A test has taken far too long. Not an Exception: the code that is tested may catch these."""
+
+
+class HungExample(BaseException):
+    """The same in a test of Hypothesis, which would try what has failed again and again."""
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -53,24 +57,27 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
     return (yield from _limited(item))
 
 
-def pytest_unconfigure() -> None:
-    """Limit the end of the process, which waits for threads and runs what is registered for it."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Limit the end of the process: what has not been cleaned up, threads, and registered calls."""
     faulthandler.dump_traceback_later(LONGEST, exit=True, file=sys.__stderr__)
 
 
 def _limited(item: pytest.Item) -> Generator[None, object, object]:
     mark = item.get_closest_marker("longest")
     seconds: float = LONGEST if mark is None else mark.args[0]
+    kind: type[BaseException] = Hung
     if item.get_closest_marker("hypothesis"):
+        kind = HungExample
         seconds *= max(1, settings().max_examples / _USUAL)
     told: list[str] = []
 
     def expire(_number: int, frame: FrameType | None) -> None:
         told.append(f"longer than {seconds:g} s\n{_stacks(frame)}")
-        if len(told) > 1 or not trio.lowlevel.in_trio_run():
-            raise Hung(told[0])
+        if len(told) > 1 or not (nursery := _main_nursery()):
+            raise kind(told[0])
         # A call that is safe in a signal handler.
-        trio.lowlevel.current_trio_token().run_sync_soon(_main_nursery().cancel_scope.cancel)
+        trio.lowlevel.current_trio_token().run_sync_soon(nursery.cancel_scope.cancel)
 
     before = signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, seconds, _GRACE)
@@ -79,8 +86,8 @@ def _limited(item: pytest.Item) -> Generator[None, object, object]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if told and not isinstance(sys.exception(), Hung):
-            raise Hung(told[0]) from None
+        if told and not isinstance(sys.exception(), kind):
+            raise kind(told[0]) from None
 
 
 def _stacks(main: FrameType | None) -> str:
@@ -93,19 +100,18 @@ def _stacks(main: FrameType | None) -> str:
         ours = [at for at, one in enumerate(stack) if "/_pytest/" in one.filename]
         del stack[: max(ours, default=-1) + 1]  # what has called the test
         parts += [f"--- thread {thread.name}\n", *stack.format()]
-    if trio.lowlevel.in_trio_run():
-        (first,) = _main_nursery().child_tasks
+    if nursery := _main_nursery():
         # Tests with crowds have many that wait at the same place.
-        for task, count in Counter(_tasks(first)).items():
-            parts.append(f"--- {count} x {task}")
+        tasks = (text for task in nursery.child_tasks for text in _tasks(task))
+        parts += (f"--- {count} x {task}" for task, count in Counter(tasks).items())
     return "".join(parts)
 
 
-def _main_nursery() -> trio.Nursery:
+def _main_nursery() -> trio.Nursery | None:
     """Return the one in which trio has started the main task, and nothing else."""
-    root = trio.lowlevel.current_root_task()
-    assert root is not None
-    return root.child_nurseries[-1]
+    if not trio.lowlevel.in_trio_run() or (root := trio.lowlevel.current_root_task()) is None:
+        return None
+    return root.child_nurseries[-1] if root.child_nurseries else None
 
 
 def _tasks(task: trio.lowlevel.Task) -> Iterator[str]:

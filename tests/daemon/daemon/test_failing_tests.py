@@ -30,7 +30,7 @@ import threading
 import pytest
 import trio
 
-pytestmark = pytest.mark.longest(0.5)
+pytestmark = pytest.mark.longest(2)
 never = threading.Event()
 
 def wait_for_ever():
