@@ -105,6 +105,7 @@ class Connection(Output):
         "_poll",
         "_room",
         "_scope",
+        "_spared",
         "_watched",
         "heard",
         "leaving",
@@ -125,6 +126,7 @@ class Connection(Output):
         self._new = True  # nobody knows what it is like: until then its turns are short
         self._poll: Callable[[int], list[tuple[int, int]]] | None = None  # looks for input
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
+        self._spared = False  # it was overdue at the last sweep, and had spoken
         self._room = 0.0  # seconds that the present turn has entered the lane with
         self._watched = 0.0  # until when the processor's time is looked at
         self.heard = perf_counter()
@@ -281,6 +283,10 @@ class Connection(Output):
         overdue = self._protocol.overdue(now, now - silence)
         if overdue is not None and not self._ended and self._polled(select.POLLIN):
             overdue = self._protocol.overdue(now, now)  # it has spoken, and we have not listened
+            if overdue is not None and not self._spared:  # once: it may have logged in
+                self._spared = True
+                return
+        self._spared = False
         if overdue is not None:
             self.end(overdue.code, overdue.text)
 

@@ -918,6 +918,28 @@ async def test_who_has_spoken_while_the_daemon_did_not_read_has_not_been_silent(
         assert b"command-timeout" in await drain(silent)
 
 
+async def test_who_has_logged_in_while_the_daemon_did_not_read_is_in_time(
+    one_clock: None, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with gather(dataclasses.replace(LIMITS, auth_timeout=1.0)) as crowd:
+        rules_in(crowd.server.broker, ann=PASSWORD)
+        late, stubborn = crowd.join(), crowd.join()
+        crowd.server.broker.listener.login = True
+        await trio.testing.wait_all_tasks_blocked()
+        await crowd.server.sweep()  # from here on they are waited for
+        login = b"ann " + PASSWORD.encode()
+        os.write(late.socket.fileno(), b"pub //pubsubd/auth %d %b\n" % (len(login), login))
+        os.write(stubborn.socket.fileno(), b"sub a\n")
+        autojump_clock.jump(5.0)  # as if the process had been stopped
+        await crowd.server.sweep()
+        assert await late.receive_some(1_000) == b"pub //pubsubd/auth 6 ok ann\n"
+        await trio.testing.wait_all_tasks_blocked()
+        os.write(stubborn.socket.fileno(), b"sub a\n")
+        await crowd.server.sweep()
+        assert b"login-timeout" in await drain(stubborn)
+        assert crowd.server.broker.counters.closed == {"login-timeout": 1}
+
+
 def test_no_timeout_of_any_listener_is_late_by_more_than_a_quarter() -> None:
     usual = ListenerState("line", Limits())
     assert daemon.sweep_interval([usual]) == 1.0
