@@ -18,6 +18,7 @@ from soaklib.wires import KIB, Address, compact, frame, synap_publish, synap_sub
 
 _HUB = "cloudflare/signal-hub"
 _ACTORS = 1_200  # of one who leaves in steps
+_AT_ONCE = 100
 _WILDCARDS = 90
 _numbers = itertools.count()
 
@@ -331,8 +332,10 @@ async def leave_registered(doors: Doors) -> None:
     async with opened(doors.hub, "ndjson") as wire:
         names = [f"many/{number}" for number in range(_ACTORS)]
         held = {"capabilities": ["x"]}
-        await wire.say(*(_b("register", {"actorAddress": one, **held}, one) for one in names))
-        await wire.ping()
+        for at in range(0, _ACTORS, _AT_ONCE):  # or it would be a slow consumer of the answers
+            some = names[at : at + _AT_ONCE]
+            await wire.say(*(_b("register", {"actorAddress": one, **held}, one) for one in some))
+            await wire.ping()
 
 
 async def be_slow(doors: Doors) -> None:
