@@ -86,7 +86,7 @@ def run(tmp_path: Path, tests: str, *options: str) -> str:
         [sys.executable, "-m", "pytest", "-q", *hooks, *options, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=DEADLINE,
+        timeout=2 * DEADLINE,  # it starts one Python after the other
         check=False,
         env=environment(),
     ).stdout
