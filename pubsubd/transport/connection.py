@@ -52,9 +52,10 @@ log = logging.getLogger("pubsubd")
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _UNKNOWN = 0.001  # seconds of a first turn: a thousand may come at once, and nobody knows of what
-_SHAKING = 0.000_5  # seconds of the first turn of a TLS handshake, more or less,
-_SHAKEN = 0.000_1  # of those after it,
-_ENCRYPTED = 0.000_4  # and of the first turn after the handshake: before those who shake hands
+# As much, although it takes less: who says little does not wait for any of those who shake hands.
+_SHAKING = 1.4 * _HEAVY  # seconds of the first turn of a TLS handshake,
+_SHAKEN = 1.1 * _HEAVY  # of those after it, and of the first one after the handshake
+_BRIEF = 0.000_1  # seconds of a turn in which no handshake can have begun
 _BUSY = 0.6 * TURN  # seconds: too much for a pass that lets others on, but not for ever
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
@@ -249,7 +250,7 @@ class Connection(Output):
         """Let in who has shown a certificate."""
         assert self._tls is not None
         self.heard = perf_counter()
-        self._heavy = _ENCRYPTED
+        self._heavy = _SHAKEN
         if (identity := self._tls.identity) is not None:
             self._broker.login(self.peer, identity)
 
@@ -382,7 +383,7 @@ class Connection(Output):
                 if self._room:
                     took = perf_counter() - awake
                     self._give_back(took)
-                    if took > _SHAKEN and self._tls is not None and not self._tls.secure:
+                    if took > _BRIEF and self._tls is not None and not self._tls.secure:
                         self._heavy = _SHAKEN
                 continue
             if not data:

@@ -81,14 +81,14 @@ class Lane(trio.abc.Instrument):
         """
         if not self._running:
             return True
-        room = TURN
+        room, late = TURN, self.late
         if self._waiting:
             if self._cheapest and cost >= self._cheapest[0][0]:
                 return False
-            room = _ASIDE
+            room, late = _ASIDE, late - _ASIDE  # the rest is for those who were let on
         if self._spent and self._spent + cost > room:
             return False
-        if (cost > _ASIDE and self._before > _ASIDE) or self._clock() > self.late:
+        if (cost > _ASIDE and self._before > _ASIDE) or self._clock() > late:
             return False
         self._spent += cost
         return True
