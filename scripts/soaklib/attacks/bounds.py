@@ -47,6 +47,8 @@ STALL = 250
 """``stall_timeout``: publishers wait so long for a consumer that takes nothing."""
 SEND = 0.02
 """One message to one of many receivers."""
+SEND_LARGE = 0.2
+"""One message of 1 MiB to one of many receivers: the system copies it."""
 END = 0.01
 """The loop is told that a connection has ended: of all that end at once before anything else."""
 

@@ -53,6 +53,15 @@ def new_headers(stage: Stage) -> None:
     stage.flood(stage.line, packed(made, MIB))
 
 
+@attack("nearly-long", daemon="python", crowd=True, table=CACHES)
+def nearly_long(stage: Stage) -> None:
+    """Publishes names of 1 KiB that eleven long substrings nearly match, at every byte."""
+    halves = [(b"a" * (500 - one), b"a" * 500) for one in range(11)]  # and that of a probe
+    stage.crowd(1, stage.line, lambda _: b"".join(b"sub %bb%b\n" % both for both in halves))
+    made = (frame(b"%b%x" % (b"a" * 1_000, one), b"x") for one in range(20_000))
+    stage.flood(stage.line, packed(made))
+
+
 @attack("copies", crowd=True, table=CACHES)
 def copies(stage: Stage) -> None:
     """Publishes names that are copied, never the same, to 300 who get name or copy."""

@@ -98,7 +98,9 @@ def stalled_in(stage: Stage) -> None:
     stage.flood(stage.line, [said])
 
 
-@attack("receive-all-1000", delay=2 * 1_000 * SEND)  # what both probes say
+# A probe hears its message early and sends the next one while the last one goes out to the rest,
+# and so does the other probe: up to four are ahead of what it waits for.
+@attack("receive-all-1000", delay=4 * 1_000 * SEND)
 def receive_all(stage: Stage) -> None:
     """Receives what others publish, on 1,000 connections that read."""
     stage.crowd(1_000, stage.line, lambda _: "sub ψ\n".encode())

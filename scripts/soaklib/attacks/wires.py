@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import _ssl
+import contextlib
+import ctypes
 import socket
+import ssl
 import time
 
-from soaklib.wires import Address, reset
+from soaklib.wires import MIB, Address, reset
 
 from .attack import attack
 from .bounds import END, HANDSHAKE
@@ -123,3 +127,33 @@ def small_records(stage: Stage) -> None:
             stage.effort.sent += sock.send(b"pub a 0 \n")
         except (BlockingIOError, OSError):
             time.sleep(0.001)
+
+
+@attack("key-updates", daemon="tls")
+def key_updates(stage: Stage) -> None:
+    """Changes its keys over TLS, 5,000 times in one piece, over and over, and says nothing."""
+    assert stage.place.secure is not None
+    library = ctypes.CDLL(_ssl.__file__)
+    update, go_on = library.SSL_key_update, library.SSL_do_handshake
+    update.argtypes, go_on.argtypes = [ctypes.c_void_p, ctypes.c_int], [ctypes.c_void_p]
+    sock = stage.connect(Address(stage.place.secure.where))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=stage.place.secure.ca)
+    context.check_hostname = False
+    spoken = context.wrap_bio(incoming, outgoing)
+    while True:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            spoken.do_handshake()
+            break
+        sock.sendall(outgoing.read())
+        incoming.write(sock.recv(MIB))
+    # CPython has the connection of OpenSSL behind its own head and a reference.
+    own = spoken._sslobj  # type: ignore[attr-defined]
+    connection = ctypes.c_void_p.from_address(id(own) + 24).value
+    while stage.on:
+        for _ in range(5_000):
+            update(connection, 0)
+            go_on(connection)
+        said = outgoing.read()
+        sock.sendall(said)
+        stage.effort.sent += len(said)

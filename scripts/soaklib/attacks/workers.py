@@ -25,6 +25,7 @@ from .bounds import (
     HUB_PENDING,
     PAYLOAD,
     PENDING,
+    SEND_LARGE,
     SUBSTRING,
 )
 from .parts import packed, repeated
@@ -111,6 +112,7 @@ def names(stage: Stage) -> None:
     crowd=True,
     each=2 * PAYLOAD,
     table=4 * PENDING + 2 * _LINK,
+    delay=150 * SEND_LARGE,  # at the other worker: what comes behind it from here waits for it
 )
 def large(stage: Stage) -> None:
     """Publishes 1 MiB to 300 clients of all workers."""
