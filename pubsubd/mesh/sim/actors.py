@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from pubsubd.mesh.sim.convergence import Convergence
 from pubsubd.mesh.sim.member import Member
 from pubsubd.mesh.sim.results import ActorResults, Change
 from pubsubd.mesh.sim.world import World
@@ -12,6 +12,13 @@ from pubsubd.mesh.sim.world import World
 _AWAY = 0.5  # seconds after which an actor that has left registers elsewhere
 _SETTLED = 1.0  # seconds after which all daemons have to know where an actor is
 _LOOK = 0.1  # seconds between two looks whether a daemon that was started knows all
+
+
+class Truth(Protocol):
+    """The truth about the mesh; :class:`pubsubd.mesh.sim.convergence.Convergence`."""
+
+    changes: list[Change]
+    parts: dict[str, frozenset[str]]
 
 
 class Actors:
@@ -28,7 +35,7 @@ class Actors:
         self,
         world: World,
         daemons: dict[str, Member],
-        convergence: Convergence,
+        convergence: Truth,
         settled: Callable[[], bool],
     ) -> None:
         self._world = world
