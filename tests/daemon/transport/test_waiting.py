@@ -66,8 +66,7 @@ async def test_a_connection_holds_nothing_of_what_it_has_read_while_it_waits() -
         assert await client.recv(100) == PING
         while not server.broker.counters.messages_in:
             await trio.lowlevel.checkpoint()
-        for _ in range(20):
-            await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
         last, Keeping.last = Keeping.last, b""
         assert sys.getrefcount(last) == 2  # our own, and that of the question
 

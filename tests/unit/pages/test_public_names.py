@@ -10,7 +10,13 @@ import pytest
 
 TESTS = Path(__file__).parents[2]
 FILES = sorted(TESTS.rglob("*.py"))
-OTHERS = ("os._exit", "sys._getframe", "self._close_pipe_fds", "spark._jsparkSession")
+OTHERS = (
+    "os._exit",
+    "sys._current_frames",
+    "sys._getframe",
+    "self._close_pipe_fds",
+    "spark._jsparkSession",
+)
 """Names of Python and of Spark, which have no public ones for it."""
 
 
