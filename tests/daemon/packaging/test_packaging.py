@@ -104,9 +104,11 @@ def test_it_is_installed_upgraded_and_removed(
     local = tmp_path / "usr/local"
     command = local / "bin/pubsubd"
     assert not os.readlink(command).startswith("/")
-    first_line = command.read_text(encoding="utf-8").partition("\n")[0]
     (environment,) = local.glob("lib/pubsubd/venv.*")
-    assert first_line == f"#!/usr/local/lib/pubsubd/{environment.name}/bin/python"
+    there = f"/usr/local/lib/pubsubd/{environment.name}/bin/python"
+    # The second form is pip's where the path was too long for the kernel, as that of a test may be.
+    begins = (f"#!{there}\n", f"#!/bin/sh\n'''exec' {there} ")
+    assert command.read_text(encoding="utf-8").startswith(begins)
     assert (environment / "bin/python").exists()
     assert list(
         environment.glob("lib/python3.*/site-packages/pubsubd/broker/__pycache__/broker.*.pyc")
