@@ -14,6 +14,7 @@ import trio
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.worker import Worker
 from pubsubd.protocol.limits import Limits
+from pubsubd.siblings.progress import Progress
 from pubsubd.transport.server import Server
 from tests.daemons import DEADLINE
 
@@ -37,7 +38,7 @@ async def test_settings_that_a_worker_cannot_take_leave_nothing_open_and_it_take
     tmp_path: Path,
 ) -> None:
     ours, theirs = map(Channel, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
-    worker = Worker([], theirs, 1, None)
+    worker = Worker([], theirs, 1, None, Progress(2))
     async with trio.open_nursery() as nursery:
         server = Server(Limits(), nursery)
         reloader = cast("Any", SimpleNamespace(server=server, hub=None, mesher=None))
