@@ -43,6 +43,7 @@ _HEAD = struct.Struct("!IB")
 _BATCH = struct.Struct("!BIH")
 _MOST_LABEL = 1_024  # the id of another daemon at most
 _MOST_PIECES = 32  # from there on it takes less time to join them
+_MOST_CHUNKS = _MOST_PIECES - 1  # of a batch: its head is another one
 
 
 def frame(kind: int, data: bytes = b"") -> bytes:
@@ -53,6 +54,8 @@ def frame(kind: int, data: bytes = b"") -> bytes:
 def batch(flags: int, count: int, label: bytes, chunks: list[bytes]) -> list[bytes]:
     """Return the pieces of a batch of ``count`` messages, as frames of the line protocol."""
     label = label[:_MOST_LABEL]
+    if len(chunks) > _MOST_CHUNKS:  # before anything is done for each of them
+        chunks = [b"".join(chunks)]
     size = _BATCH.size + len(label) + sum(map(len, chunks))
     head = _HEAD.pack(size, BATCH) + _BATCH.pack(flags, count, len(label)) + label
     return [head, *chunks]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from typing import Protocol, cast
 
 from pubsubd.access.rules import Permission
@@ -30,7 +29,6 @@ from pubsubd.siblings.questions import Questions
 AHEAD = 3 * TURN
 """Seconds that it may take for what was sent to it before nobody causes much more."""
 
-_WHOSE = itemgetter(0, 1)  # speaker and whether it is vouched for
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _FORGIVEN = frames.BATCH, frames.ASK, frames.ANSWER
 _FEW = 8  # receivers, and pieces, up to which these are sent as they were read
@@ -89,7 +87,7 @@ class Sibling(InternalEnd):
         out: whether nothing more comes of its clients.
         left: whether the link has ended.
         messages_in: received so far.
-        enqueue, send: take messages of this worker's own clients, for :meth:`ship` to send.
+        enqueue: takes messages of this worker's own clients, for :meth:`ship` to send.
     """
 
     remote = False
@@ -122,8 +120,9 @@ class Sibling(InternalEnd):
         self._looked_at = 0.0
         siblings.progress.note(siblings.number, number, 0)
         self.marked = 0  # the last mark that has come back
-        self._runs: list[tuple[Peer | None, bool, bytes | Pieces]] = []
-        self.enqueue = self.send = self._taker()
+        # What was taken: speaker, whether it is vouched for, and frames; for each in turn.
+        self._taken: list[tuple[Peer | None, bool, list[bytes]]] = []
+        self.enqueue = self._taker()
         self._frames = frames.Frames()
         self._next: tuple[int, list[memoryview]] | None = None  # the next frame, if it was taken
         self._work: Iterator[None] | None = None  # what is left of the present one
@@ -136,45 +135,57 @@ class Sibling(InternalEnd):
 
     # Out
 
-    def _taker(self) -> Callable[[bytes | Pieces], None]:
-        """Return what takes runs, and large frames, of this worker's own clients; called for each.
+    def _taker(self) -> Callable[[bytes], None]:
+        """Return what takes runs of this worker's own clients; called for each.
 
-        A run may be a single message, so this takes half the time of a method.
+        A run may be a single message, so this takes half the time of a method, and leaves
+        :meth:`ship` nothing to do for each.
         """
         siblings, delivery = self._siblings, self._siblings.delivery
-        touched, runs = siblings.touched, self._runs
+        touched, taken = siblings.touched, self._taken
+        speaker: Peer | None = None
+        vouching, put = False, list[bytes]().append
 
-        def take(chunk: bytes | Pieces) -> None:
-            if not siblings.closed:
-                if not runs:
+        def take(chunk: bytes) -> None:
+            nonlocal speaker, vouching, put
+            if siblings.closed:
+                return
+            if not taken or delivery.speaker is not speaker or delivery.vouching is not vouching:
+                if not taken:
                     touched.append(self)
-                runs.append((delivery.speaker, delivery.vouching, chunk))
+                speaker, vouching = delivery.speaker, delivery.vouching
+                chunks: list[bytes] = []
+                taken.append((speaker, vouching, chunks))
+                put = chunks.append
+            put(chunk)
 
         return take
 
+    def send(self, data: bytes | Pieces) -> None:
+        """Take a large frame of this worker's own clients."""
+        for part in data.parts if isinstance(data, Pieces) else (data,):
+            self.enqueue(part)
+
     def ship(self) -> None:
         """Send what was taken, in one piece: a batch for each sender."""
-        runs = self._runs[:]
-        self._runs.clear()
+        taken = self._taken[:]
+        self._taken.clear()
         pieces: list[bytes] = []
-        for (speaker, vouching), group in groupby(runs, key=_WHOSE):
-            data = [run[2] for run in group]
+        for speaker, vouching, chunks in taken:
             if speaker is None or not speaker.relayed:
-                pieces += self._batch(speaker, frames.VOUCHED if vouching else 0, data)
-                continue
-            flags = frames.VOUCHED if vouching or speaker.vouched else 0
-            for forwarded, part in groupby(data, key=_is_forwarded):
-                # A topic that is the copy's original is for all who want that.
-                relayed = frames.RELAYED if forwarded else 0
-                pieces += self._batch(speaker, flags | relayed, list(part))
+                pieces += self._batch(speaker, frames.VOUCHED if vouching else 0, chunks)
+            else:
+                flags = frames.VOUCHED if vouching or speaker.vouched else 0
+                for forwarded, part in groupby(chunks, key=_is_forwarded):
+                    # A topic that is the copy's original is for all who want that.
+                    relayed = frames.RELAYED if forwarded else 0
+                    pieces += self._batch(speaker, flags | relayed, list(part))
+            chunks.clear()  # what takes them still has the list
         if pieces:
             self._send(frames.together(pieces))
 
-    def _batch(self, speaker: Peer | None, flags: int, data: list[bytes | Pieces]) -> list[bytes]:
+    def _batch(self, speaker: Peer | None, flags: int, chunks: list[bytes]) -> list[bytes]:
         label = b"" if speaker is None else address(speaker).encode()
-        chunks: list[bytes] = []
-        for one in data:
-            chunks += one.parts if isinstance(one, Pieces) else (one,)
         count = self._messages_out - self._shipped  # of all batches, told with the first
         self._shipped = self._messages_out
         return frames.batch(flags, count, label, chunks)
@@ -408,7 +419,6 @@ class Sibling(InternalEnd):
         )
 
 
-def _is_forwarded(data: bytes | Pieces) -> bool:
+def _is_forwarded(data: bytes) -> bool:
     """Return whether messages are under names that go from daemon to daemon."""
-    head = data.parts[0] if isinstance(data, Pieces) else data
-    return head.startswith(b"pub //fwd/")
+    return data.startswith(b"pub //fwd/")

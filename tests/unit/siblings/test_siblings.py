@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +66,21 @@ def test_however_many_receivers_take_turns_a_sibling_is_sent_one_thing_in_few_pi
     (batch,) = sent
     assert len(batch.parts) <= 64  # what a connection sends with one call
     assert batch.whole().count(b"pub a 1 1\n") == 500
+
+
+def test_nothing_is_made_for_each_of_many_short_runs(two):
+    two[1].say("bob", b"sub a\n")
+    two[0].say("ann", b"sub b\n")
+    two.settle()
+    objects = []
+    two[0].links[1][0].peer.send = lambda _: objects.append(gc.get_count()[0])
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        two[0].say("ann", b"pub a 1 1\npub b 1 2\n" * 2_000)
+    finally:
+        gc.enable()
+    assert objects[0] - before < 500  # that the collector looks through
 
 
 def test_the_last_subscriber_takes_the_interest_along(two):
