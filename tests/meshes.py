@@ -42,6 +42,7 @@ HEARTBEAT = 1.0
 _EDGE = re.compile(r"([a-zA-Z])(~?)([a-zA-Z])(\d?)").fullmatch
 _HEADER = re.compile(rb"pub ([^ \n]+) ([0-9]+) ").match
 _PING = "//pubsubd/ping"
+_HEARTBEAT = re.compile(rb"pub //pubsubd/heartbeat [0-9]+ ping ").findall
 _LOOK = 0.02  # seconds between two looks at all daemons
 
 
@@ -69,6 +70,10 @@ class Proxy:
         self._listener = socket.create_server((target[0], 0))
         self.address: tuple[str, int] = self._listener.getsockname()
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def heartbeats(self, since: int) -> int:
+        """Return how many heartbeats those who dialled have sent since they had said so much."""
+        return len(_HEARTBEAT(self.said[since:]))
 
     def swallow(self) -> None:
         """Lose all bytes from now on, and tell nobody: no connection is closed."""
