@@ -55,6 +55,21 @@ def on_one_core(pids: Iterable[int]) -> Iterator[None]:
         _confine(pids, cores)
 
 
+@contextmanager
+def without_preempting() -> Iterator[None]:
+    """Let this process wait for its turn when it wakes, as one of the policy SCHED_BATCH does.
+
+    So it stands for clients on other machines, which do not interrupt the server. What is started
+    meanwhile does the same.
+    """
+    policy = os.sched_getscheduler(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        yield
+    finally:
+        os.sched_setscheduler(0, policy, os.sched_param(0))
+
+
 def _confine(pids: Iterable[int], cores: set[int]) -> None:
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").glob("*"):

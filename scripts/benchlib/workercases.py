@@ -5,6 +5,10 @@ processor time of the busiest process: what limits the daemon where there are co
 things make that more than half of what one worker takes: what the workers take together, which is
 more by what they hand on to each other, and a part of it that is not an equal one.
 
+The generator stands for clients on other machines: where it shares a core with a worker, it does
+not interrupt that one when something has come for it (SCHED_BATCH, see sched(7)). Else it would cut
+the turns of two workers into pieces, but not of one, which has a core to itself.
+
 What more workers would carry than there are cores is measured with all processes of the daemon on
 one core and the generator on another, as with taskset(1): so the daemon is what limits, however
 many workers it has. It takes more there than with a core for each of them, as they take turns: each
@@ -22,11 +26,14 @@ from statistics import median
 from .cases import Case, Target, mixed, names_own, new_names, one_name
 from .handshakes import HandshakesRunner
 from .hubwires import HUB, WebSocketWire
-from .meter import Cores, on_one_core, process_seconds
+from .meter import Cores, on_one_core, process_seconds, without_preempting
 from .report import Result, judge
 from .runners import Reading, RigsRunner, Runner
 from .servers import Fleet, Server
 from .traffic import KIB, Plan, Rig
+
+NOTE = "note: in workers' cases the generator does not interrupt the daemon, as clients elsewhere"
+"""What is said below the table where one of these was measured."""
 
 _NUMBERS = {1: "one", 2: "two", 4: "four", 8: "eight", 16: "sixteen"}
 _TARGETS = (
@@ -67,7 +74,7 @@ class WorkersRunner(Runner):
         cores = Cores()
         for metric, count in self._counts.items():
             pids = self._servers[metric].pids
-            with self._together(pids):
+            with self._together(pids), without_preempting():
                 self.count(metric, seconds / 10)  # what comes after a pause does not count
                 before = [process_seconds(pid) for pid in pids]
                 done, took, cores = self.count(metric, seconds)

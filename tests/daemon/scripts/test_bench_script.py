@@ -18,7 +18,7 @@ import pytest
 from benchlib import readme, topology, workercases
 from benchlib.cases import idle_texts, mixed, names_own, new_names
 from benchlib.hubcases import CASES, GROUPS
-from benchlib.meter import Cores, on_one_core
+from benchlib.meter import Cores, on_one_core, without_preempting
 from benchlib.profiles import parse_perf, parse_spy
 from benchlib.protocols import WIRES, Want
 from benchlib.report import Result, judge, limit, number, text
@@ -625,3 +625,19 @@ def test_what_is_measured_on_one_core_leaves_the_other_to_the_generator() -> Non
         assert (len(one), len(here), one & here) == (1, 1, set())
         assert os.sched_getaffinity(0) == os.sched_getaffinity(other.pid) == before
         other.kill()
+
+
+def test_the_generator_of_workers_cases_interrupts_no_server() -> None:
+    before = os.sched_getscheduler(0)
+    with subprocess.Popen(["sleep", "60"]) as server:
+        with without_preempting():
+            assert os.sched_getscheduler(0) == os.SCHED_BATCH
+            assert os.sched_getscheduler(server.pid) == before
+        server.kill()
+    assert os.sched_getscheduler(0) == before
+
+
+def test_what_the_generator_of_workers_cases_leaves_out_is_told() -> None:
+    quick = ("--servers", "pubsubd", "--runs", "1", "--extra", "0", "--seconds", "0.1")
+    assert workercases.NOTE in bench(*quick, "workers-mixed").stdout.splitlines()
+    assert workercases.NOTE not in bench(*quick, "one-16").stdout.splitlines()
