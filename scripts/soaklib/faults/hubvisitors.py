@@ -12,7 +12,7 @@ import trio
 from benchlib.websocket import TEXT, client_frame
 from soaklib.crowd import HUB_GARBAGE
 from soaklib.faults.doors import Doors
-from soaklib.faults.visitors import ELSEWHERE
+from soaklib.faults.visitors import ELSEWHERE, FLOODS
 from soaklib.faults.wire import Wire, WrongError, opened
 from soaklib.wires import KIB, Address, compact, frame, synap_publish, synap_subscribe
 
@@ -346,9 +346,11 @@ async def be_slow(doors: Doors) -> None:
         async with opened(doors.line) as line:
             begun = trio.current_time()
             flood = frame(b"visit/hubflood", b"x" * 16 * KIB) * 16
-            for _ in range(12):
+            for _ in range(FLOODS):
                 await line.say(flood)
                 await line.ping()
+                if wire.hung_up:
+                    break
         await wire.hear_end(b"slow-consumer", since=begun)
 
 

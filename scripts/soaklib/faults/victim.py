@@ -25,6 +25,10 @@ from soaklib.wires import PATIENCE, Address, Line, compact, wait_until
 from tests import certificates
 
 _PASSWORD = "correct horse"
+_HEARTBEAT = 1.5  # seconds; on a busy machine a daemon may not run for one
+# What may wait for one consumer is what comes in some seconds: on a busy machine, one that has just
+# subscribed is given nothing for more than one of them, until all workers know of it.
+_PENDING = 1_000_000
 _SETTINGS = """\
 users_file = "{users}"
 auth = "none"
@@ -33,13 +37,13 @@ hub_rate = 1_000_000
 hub_burst = 1_000_000
 hub_heartbeat = 3600
 max_pending = {pending}
-hub_max_pending = 100_000
+hub_max_pending = {hub_pending}
 hub_detached_idle = 10
 stall_timeout = 0.1
 mesh = "chaos"
 node = "n{number}"
 mesh_secret_file = "{secret}"
-mesh_heartbeat = 0.5
+mesh_heartbeat = {heartbeat}
 export_edges = "{edges}"
 export_interval = 1
 workers = {workers}
@@ -191,7 +195,7 @@ class Town:
                 "--mesh=chaos",
                 f"--node=n{number}",
                 f"--mesh-secret-file={self._secret}",
-                "--mesh-heartbeat=0.5",
+                f"--mesh-heartbeat={_HEARTBEAT}",
                 "--hub-rate=0",
             ]
         second.flags.append(f"--peer={self.victim.host}:{self.victim.port}")
@@ -216,9 +220,11 @@ class Town:
         text = _SETTINGS.format(
             users=users,
             key=self._key,
-            pending=150_000 + number % 7,
+            pending=_PENDING + number % 7,
+            hub_pending=_PENDING,
             number=0,
             secret=self._secret,
+            heartbeat=_HEARTBEAT,
             edges=self._edges,
             peers=json.dumps(peers),
             user="ann",
@@ -235,7 +241,7 @@ class Town:
         peers = [f"{self.victim.host}:{self.victim.port}"] if is_dialled else []
         text = (
             f'mesh = "chaos"\nnode = "n3"\nmesh_secret_file = "{self._secret}"\n'
-            f"mesh_heartbeat = 0.5\npeer = {json.dumps(peers)}\n"
+            f"mesh_heartbeat = {_HEARTBEAT}\npeer = {json.dumps(peers)}\n"
         )
         _replace(guest.directory / "pubsubd.toml", text + listener("line", guest.line))
 

@@ -15,6 +15,9 @@ from soaklib.faults.wire import WrongError, opened
 from soaklib.wires import KIB, Address, frame
 
 _MANY = 2_500  # substrings of one who leaves in steps
+FLOODS = 40
+"""Pieces of 256 KiB that are sent to one who does not read, at most: the system takes some, too."""
+
 ELSEWHERE = "127.0.0.9"
 """Where logins fail, so that others are not locked out with them."""
 
@@ -119,9 +122,11 @@ async def be_slow(doors: Doors) -> None:
         await wire.ping()
         begun = trio.current_time()
         flood = frame(b"visit/flood", b"x" * 16 * KIB) * 16
-        for _ in range(4):
+        for _ in range(FLOODS):
             await other.say(flood)
             await other.ping()
+            if wire.hung_up:
+                break
         await wire.hear_end(b"slow-consumer", since=begun)
 
 

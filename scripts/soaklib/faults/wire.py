@@ -61,6 +61,7 @@ class Wire:
         self.doomed = doomed
         self.kind = kind
         self.heard = b""
+        self._label = _label_of(self._raw)
         self._last = b""
         self._pings = 0
 
@@ -73,7 +74,7 @@ class Wire:
         try:
             await self._stream.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise await self._lost() from error
+            raise await self._lost("while sending") from error
 
     async def some(self) -> bytes:
         """Return what comes; raises LostError at the end of the stream."""
@@ -84,17 +85,17 @@ class Wire:
             try:
                 with trio.move_on_after(_GLANCE) as glance:
                     data = bytes(await self._stream.receive_some(256 * KIB))
-            except trio.BrokenResourceError:
-                raise await self._lost() from None
+            except trio.BrokenResourceError as error:
+                raise await self._lost(f"by {error.__cause__!r}") from None
             if glance.cancelled_caught:
                 for one in wires.get():
                     if one is not self and one.hung_up and not one.doomed:
-                        raise await one._lost()
+                        raise await one._lost("while another one was listened to")
             elif data:
                 self._last = (self._last + data)[-2 * KIB :]
                 return data
             else:
-                raise await self._lost()
+                raise await self._lost("by its end")
 
     async def hear(self, *endings: bytes) -> bytes:
         """Return all up to the first of ``endings`` and with it, then go on with the next one."""
@@ -165,14 +166,14 @@ class Wire:
         stream = self._stream
         return stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
 
-    async def _lost(self) -> LostError:
-        """Return why it was ended, as far as that was told."""
+    async def _lost(self, how: str) -> LostError:
+        """Return why it was ended, as far as that was told, and what the log calls it."""
         unreadable = trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError
         with contextlib.suppress(*unreadable), trio.move_on_after(0.2):
             self._last += bytes(await self._stream.receive_some(2 * KIB))
         found = _TOLD.findall(self._last)
         why = (found[-1][0] or found[-1][1]).decode(errors="replace") if found else "told nothing"
-        return LostError(why)
+        return LostError(f"{why}; {self._label} {how}")
 
     async def close(self) -> None:
         """Close it with a reset, so that nobody takes it for the end of what is said alone."""
@@ -210,6 +211,12 @@ async def opened(
         wires.get().remove(wire)
         with trio.CancelScope(shield=True):
             await wire.close()
+
+
+def _label_of(stream: trio.SocketStream) -> str:
+    """Return its address, as the daemon has it."""
+    name = stream.socket.getsockname()
+    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
 
 
 async def _connect(address: Address, source: str | None) -> _Stream:
