@@ -26,6 +26,8 @@ from pubsubd.protocol.steps import Later
 MAX_WAITING = 10_000
 """Requests to others whose answers are waited for; more are answered as if none came."""
 
+_MOST = 10**9  # actors of one, more than any has
+
 Answer = Callable[[list[str] | None], None]
 """Called with the words of an answer after its token; None if none came in time."""
 
@@ -227,6 +229,8 @@ class Asking:
 
     def _take_delivered(self, node: str, words: list[str], _body: bytes) -> None:
         serial, delivered, failed = map(int, words[1:4])
+        if not (0 <= delivered < _MOST and 0 <= failed < _MOST):
+            raise ValueError(words)
         asked = self._waiting.get(serial)
         tally = None if asked is None else asked.answer
         if asked is None or not isinstance(tally, _Tally) or node not in tally.nodes:

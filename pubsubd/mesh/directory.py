@@ -270,10 +270,12 @@ class Directory:
             yield from self._telling()
         for node in list(self._behind):
             self._ask_if_behind(node)
-        for node in list(self._asking):
-            if self.letters.reaches(node):  # else one is woken when it can be reached
-                del self._asking[node]
-                yield from self._sending_all(node)
+        asking = [node for node in self._asking if self.letters.reaches(node)]
+        if asking:  # else one is woken when they can be reached
+            del self._asking[asking[0]]
+            yield from self._sending_all(asking[0])
+            if len(asking) > 1:  # what has changed meanwhile is told before
+                self._wake(self._state.now())
         yield from self._claims.emptying()
         if self._changes:
             self._wake(self._tell_at)

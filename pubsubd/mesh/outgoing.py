@@ -35,12 +35,17 @@ MAX_EACH = 32 * MIB
 """Bytes of letters to one daemon that are kept because they are not confirmed."""
 
 MAX_UNCONFIRMED = 128 * MIB
-"""Bytes of letters to all daemons that are kept because they are not confirmed."""
+"""Bytes of letters to all daemons that are kept because they are not confirmed.
+
+Of these, one daemon has no more than what is left: one that confirms nothing leaves as much to
+others as it has taken.
+"""
 
 _WEIGHT = 512  # bytes that a letter takes besides its text
 _MAX_BODY = 64 * KIB  # bytes of the numbers in a confirmation
 _STREAMS = 1_024  # above, those of daemons that are forgotten are dropped
 _STEP = 64  # letters between two looks at the clock
+_DIGITS = 15  # of a time in milliseconds
 _LONGEST = 1.0  # seconds until letters are sent again
 
 
@@ -139,7 +144,8 @@ class Outgoing:
         """Send a message to an actor of another daemon; return False if too many are under way."""
         out = self._outs.get(node) or self._open(node)
         size = len(message.body) + _WEIGHT
-        if out.size + size > MAX_EACH or self.size + size > MAX_UNCONFIRMED:
+        # As much as is left for others at most: however many are silent, they leave some of it.
+        if out.size + size > min(MAX_EACH, MAX_UNCONFIRMED - self.size):
             return False
         if not out.unconfirmed:
             advert = self._state.table.adverts.get(node)
@@ -204,6 +210,8 @@ class Outgoing:
         if len(body) > _MAX_BODY:
             raise ValueError(f"{len(body)} bytes")
         failed, _, later = body.partition(b"\n")
+        if len(at) > _DIGITS:  # clients are told that
+            raise ValueError(at)
         numbers = range(int(first), min(int(last), out.number) + 1)
         return self._confirmed(node, out, numbers, int(at), failed.split(), later.split())
 
@@ -211,13 +219,15 @@ class Outgoing:
         self, node: str, out: _Out, numbers: range, at: int, failed: list[bytes], later: list[bytes]
     ) -> Steps[None]:
         unconfirmed, count = out.unconfirmed, 0
-        before = next(iter(unconfirmed), None)
-        oldest = None if before is None else unconfirmed[before]
+        if not unconfirmed:
+            return
+        before = next(iter(unconfirmed))
+        oldest = unconfirmed[before]
         for one in failed:
             self._resolve(out, int(one), None)
             if (count := count + 1) % _STEP == 0:
                 yield
-        for number in numbers[max(0, (before or 0) - numbers.start) :]:
+        for number in numbers[max(0, before - numbers.start) :]:
             self._resolve(out, number, at)
             if (count := count + 1) % _STEP == 0:
                 yield
@@ -225,7 +235,7 @@ class Outgoing:
             self._resolve(out, int(one), at)
             if (count := count + 1) % _STEP == 0:
                 yield
-        if oldest is None or before in unconfirmed:
+        if before in unconfirmed:
             return
         now = self._state.now()
         if oldest.at == oldest.sent:  # otherwise nobody knows which of them was confirmed (Karn)

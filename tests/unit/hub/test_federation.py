@@ -502,6 +502,19 @@ def test_bad_letters_change_nothing(mesh: tuple[Web, Wings]) -> None:
     assert web["c"].mesh.directory.find("x/eve") is None
 
 
+@pytest.mark.parametrize("count", ["-1", "9" * 400])
+def test_no_daemon_delivers_a_broadcast_to_more_or_fewer_than_there_can_be(
+    mesh: tuple[Web, Wings], count: str
+) -> None:
+    web, _wings = mesh
+    letters = web["a"].mesh.letters
+    letters.send("c", f"delivered 1 {count} 0")
+    letters.send("c", f"delivered 1 0 {count}")
+    letters.post()
+    web.run(0.2)
+    assert web["c"].mesh.letters.ignored["malformed"] == 2
+
+
 # Answers about one daemon
 
 

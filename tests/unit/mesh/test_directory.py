@@ -93,6 +93,31 @@ def test_one_who_comes_later_is_told_everything() -> None:
     check(web, hubs)
 
 
+def test_however_many_ask_for_everything_what_changes_is_told_after_one_answer() -> None:
+    web, hubs = start("ab", "ac", "ad", "ae")
+    for number in range(300):
+        hubs["a"].directory.claim(f"x/{number}")
+    web.run(2.0)
+    said: list[str] = []
+    letters = web["a"].mesh.letters
+    send = letters.send
+
+    def sending(node: str | None, words: str, body: bytes = b"") -> None:
+        if not said:
+            hubs["a"].directory.claim("x/new")
+        said.append(words.split(maxsplit=1)[0])
+        send(node, words, body)
+
+    letters.send = sending  # type: ignore[method-assign]
+    for other in "bcde":
+        web[other].mesh.letters.send("a", "sync")
+        web[other].mesh.letters.post()
+    web.run(0.5)
+    assert sorted(said) == ["claims"] + 4 * ["whole"]
+    assert said.index("claims") <= 2
+    check(web, hubs)
+
+
 def test_many_changes_go_together() -> None:
     web, hubs = start("ab")
     for number in range(100):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -326,6 +327,43 @@ def test_letters_out_of_any_bounds_are_not_taken() -> None:
     assert far.mesh.letters.ignored["malformed"] == 3
     web.run(1.0)
     assert near.told == {}
+
+
+def test_what_is_confirmed_once_more_costs_nothing_and_no_time_is_out_of_bounds() -> None:
+    web, offices = start("ab")
+    near, far = offices["a"], offices["b"]
+    streams: list[str] = []
+    take = far.mesh.letters.kinds["send"]
+
+    def taking(node: str, words: list[str], body: bytes) -> Any:
+        streams.append(words[1])
+        return take(node, words, body)
+
+    far.mesh.letters.kinds["send"] = taking
+    for number in range(1_000):
+        near.send("b", number)
+    web.run(1.0)
+    assert len(near.told) == 1_000
+    got = near.mesh.letters.kinds["got"]
+    assert (
+        list(got("b", ["got", streams[0], "1", "999999", "0"], b"\n" + b"1 " * 9_999) or ()) == []
+    )
+    with pytest.raises(ValueError, match="99"):
+        got("b", ["got", streams[0], "1", "1", "9" * 400], b"")
+
+
+def test_daemons_that_confirm_nothing_leave_room_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outgoing, "MAX_EACH", 32_000)
+    monkeypatch.setattr(outgoing, "MAX_UNCONFIRMED", 128_000)
+    _web, offices = start("ab", "ac", "ad", "ae", "af")
+    near, numbers = offices["a"], iter(range(10**6))
+    for silent in "cdef":
+        while near.send(silent, next(numbers)):
+            pass
+    assert 90_000 < near.streams.outgoing.size < 128_000 - 15_000
+    assert all(near.send("b", next(numbers)) for _ in range(10))
 
 
 def test_a_storm_of_letters_to_nobody_is_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
