@@ -355,21 +355,22 @@ class Directory:
         """Tell all others what has changed, in steps."""
         size = 0
         while self._changes:
-            lines: list[bytes] = []
+            lines: dict[str, bytes] = {}
             letter = 0
             while self._changes and letter < PART:
                 key = next(iter(self._changes))
                 del self._changes[key]
                 try:
-                    lines.append(self._line(key))
+                    lines[key] = self._line(key)
                 except Exception:
-                    self._changes[key] = None  # behind the others, which are told before it
+                    # Behind the others, which are told before it.
+                    self._changes.update(dict.fromkeys([*lines, key]))
                     raise
-                letter += len(lines[-1])
+                letter += len(lines[key])
             if self.sequence == 0:
                 self._advertise()
             self.sequence += 1
-            self.letters.send(None, f"claims {self.sequence}", b"".join(lines))
+            self.letters.send(None, f"claims {self.sequence}", b"".join(lines.values()))
             size += letter
             yield
             if size >= PART:
@@ -434,7 +435,7 @@ class Directory:
             table.fresh, table.part = Shards(), 0
             table.sequence = sequence
         if table.fresh is None or part != table.part:
-            table.fresh = None
+            table.fresh = table.sequence = None  # or changes that follow would seem to be all
             return None
         table.part += 1
         return self._completing(node, table, body, not more)

@@ -338,6 +338,25 @@ def test_a_fault_of_the_directory_costs_the_mesh_nothing_and_is_made_good() -> N
     check(web, hubs)
 
 
+def test_a_fault_of_one_claim_loses_no_other() -> None:
+    web, hubs = start("ab")
+    hub = hubs["a"]
+    describe, faults = hub.describe, []
+
+    def fail(key: str) -> bytes | None:
+        if key == "x/bob" and not faults:
+            faults.append(key)
+            raise RuntimeError
+        return describe(key)
+
+    hub.describe = fail  # type: ignore[method-assign]
+    for key in ("x/ann", "x/bob", "x/cay"):
+        hub.directory.claim(key)
+    web.run(3.0)
+    assert faults == ["x/bob"]
+    check(web, hubs)
+
+
 def test_a_letter_whose_taking_has_failed_is_made_good() -> None:
     web, hubs = start("ab")
     hubs["a"].directory.claim("x/ann")
@@ -355,7 +374,10 @@ def test_a_letter_whose_taking_has_failed_is_made_good() -> None:
     check(web, hubs)
 
 
-def test_what_was_told_in_part_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("part", [0, 1, -1])
+def test_what_was_told_in_part_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
     monkeypatch.setattr(directory, "PART", 1_000)
     web, hubs = start("ab")
     for number in range(200):
@@ -365,7 +387,8 @@ def test_what_was_told_in_part_is_asked_for_again(monkeypatch: pytest.MonkeyPatc
     send, lost = letters.send, []
 
     def lose(node: str | None, words: str, body: bytes = b"") -> None:
-        if words.startswith("whole") and words.endswith(" 0") and not lost:
+        wanted = words.endswith(" 0") if part < 0 else words.endswith(f" {part} 1")
+        if words.startswith("whole") and wanted and not lost:
             lost.append(words)
         else:
             send(node, words, body)
