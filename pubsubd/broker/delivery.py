@@ -22,7 +22,7 @@ from typing import Protocol
 from pubsubd.access.rules import OUTSIDE
 from pubsubd.broker.counters import Counters
 from pubsubd.broker.faults import Faults
-from pubsubd.broker.peer import Peer
+from pubsubd.broker.peer import MADE, Peer
 from pubsubd.broker.publish_filter import Refusals
 from pubsubd.broker.runs import Heads, Run
 from pubsubd.broker.turn import Turn
@@ -76,7 +76,7 @@ class Delivery:
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
         sampler: is shown reads while somebody looks at the busiest names; else None.
         vouching: whether what is being put names its senders by this daemon's own word: it was
-            published on the hub port.
+            published on the hub port. :data:`MADE` if it is known of each message what it is.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -91,7 +91,7 @@ class Delivery:
         self.on_wait: Callable[[Waited], None] = lambda _waited: None
         self.speaker: Peer | None = None
         self.sampler: Sampler | None = None
-        self.vouching = False
+        self.vouching = 0
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
         self.siblings: Collection[Sibling] = ()
@@ -197,7 +197,7 @@ class Delivery:
         # Not before: if something has failed until here, they are put by the next call.
         self.notes = chunk, run.notes
         run.frames, run.notes = [], []
-        self.vouching = True
+        self.vouching = MADE if self.siblings and None not in self.notes[1] else 1
         try:
             self.deliver(targets, route, chunk, 0, len(chunk), count)
         except Exception as error:
@@ -207,7 +207,7 @@ class Delivery:
             self.faults.note(error, "delivery")
             self.deliver(targets, route, chunk, 0, len(chunk), count)
         finally:
-            self.vouching = False
+            self.vouching = 0
         if spared is not None and len(spared.pending) > before:
             del spared.pending[before:]
             spared.messages_out -= count

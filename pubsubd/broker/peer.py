@@ -20,6 +20,10 @@ Counts = tuple[int, int, int, int]
 
 _NOTHING: Counts = (0, 0, 0, 0)
 
+MADE = 2
+"""Of messages that are vouched for: they were made on the hub port, and need not be checked again.
+"""
+
 
 def stay(code: str, text: str) -> None:
     """End nothing: for peers that nobody can close."""
@@ -106,7 +110,8 @@ class Peer:
         relayed: whether its input is what a link has brought from another daemon or worker.
         sibling: whether that is another worker of this daemon: everybody here may get it, but no
             other worker.
-        vouched: whether that daemon vouches for the senders that the messages name.
+        vouched: whether that daemon vouches for the senders that the messages name; :data:`MADE`
+            if it has made the messages, too.
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
         joined: when it connected, in seconds that only go forward.
@@ -205,7 +210,8 @@ class Peer:
         self.end = end
         self.gone: Callable[[], None] | None = None
         self.link: Link | None = None
-        self.relayed = self.sibling = self.vouched = False
+        self.relayed = self.sibling = False
+        self.vouched = 0
         self.echo = True
         self.busy = False
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0

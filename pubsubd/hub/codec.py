@@ -9,8 +9,9 @@ Invariants:
 
 - Text or bytes that :func:`to_line` writes as such, :func:`from_line` does not take for an object
   of the above form. So nobody can make up a ``from`` by sending text that looks like a message.
-- All data is read strictly, whoever has sent it: :attr:`Message.payload` and
-  :attr:`Message.metadata` are legal JSON, in one line, and can be put into a larger text.
+- All data is read strictly, whoever has sent it (once, if another worker has taken it in):
+  :attr:`Message.payload` and :attr:`Message.metadata` are legal JSON, in one line, and can be put
+  into a larger text.
 """
 
 from __future__ import annotations

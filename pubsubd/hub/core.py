@@ -166,13 +166,13 @@ class HubCore:
             self._prepared = _NOTHING
         self.broker.delivery.notes = b"", []
 
-    def _identify(self, speaker: Peer | None) -> tuple[str, bool]:
-        """Return the address of the speaker, and whether to trust the one inside its messages."""
+    def _identify(self, speaker: Peer | None) -> tuple[str, int]:
+        """Return the address of the speaker, and how far to trust its messages; see `Peer`."""
         if speaker is None:  # a request over HTTP, which says so inside, or the daemon itself
-            return messages.HUB, True
+            return messages.HUB, 1
         connection = self.connections.get(speaker.number)
         if connection is not None and not speaker.relayed and not connection.lines:
-            return connection.sender, True
+            return connection.sender, 1
         return address(speaker), speaker.vouched  # as the daemon has that took it in
 
     def flush(self) -> None:

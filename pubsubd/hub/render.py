@@ -22,6 +22,7 @@ from itertools import islice
 
 import msgspec
 
+from pubsubd.broker.peer import MADE
 from pubsubd.hub.codec import Message, from_line
 from pubsubd.hub.frames import NDJSON, Framing
 from pubsubd.hub.ids import IDS
@@ -36,6 +37,7 @@ STEP = 128
 
 _KINDS = 256  # of messages around which the text is remembered, up to 5 KiB each
 
+_PAYLOAD, _ID, _METADATA = b'"payload":', b',"id":', b',"metadata":'  # in this order
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,15 +51,17 @@ class Form(Enum):
     ENVELOPE = "envelope"
 
 
-def read_chunk(chunk: bytes, sender: str, trusted: bool) -> Iterator[Message]:
+def read_chunk(chunk: bytes, sender: str, trusted: int) -> Iterator[Message]:
     """Yield the messages of a chunk of whole line frames, as a broker delivers them.
 
     Args:
         chunk: whole line frames.
         sender: the sender's address.
         trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
+            :data:`~pubsubd.broker.peer.MADE` if each of them was made from an object.
     """
     at, end = 0, len(chunk)
+    last, begin = None, b""  # the last object, if the next one may be like it, and how both begin
     head, name, size = b"\n", b"", 0  # of the last frame; no frame begins so
     while at < end:
         if not chunk.startswith(head, at):
@@ -67,7 +71,19 @@ def read_chunk(chunk: bytes, sender: str, trusted: bool) -> Iterator[Message]:
             name = chunk[at + 4 : gap]
         at += len(head)
         stop = at + size
-        yield from_line(name, chunk[at:stop], sender, trusted)
+        if last is not None and chunk.startswith(begin, at):
+            payload = chunk[at + len(begin) : stop - 1]
+            if not (_ID in payload or _METADATA in payload):  # else they may stand behind it
+                yield Message(name, last.type, payload, last.sender)
+                at = stop + 1
+                continue
+        data = chunk[at:stop]
+        message = from_line(name, data, sender, trusted > 0)
+        if trusted == MADE:
+            begin = data.removesuffix(message.payload + b"}")
+            more = message.id is not None or message.metadata is not None
+            last = message if begin.endswith(_PAYLOAD) and not more else None
+        yield message
         at = stop + 1
 
 

@@ -149,7 +149,7 @@ class Group:
         if not outbound.closed:
             delivery = outbound.delivery
             delivery.router.index.work += self.work
-            outbound.runs.append((self, chunk, delivery.vouching))
+            outbound.runs.append((self, chunk, delivery.vouching > 0))
 
     def count(self, messages: int) -> None:
         """Count messages that were enqueued."""
@@ -168,4 +168,4 @@ class Group:
         """Take one large frame."""
         if not self._outbound.closed:
             self.messages += 1
-            self._outbound.runs.append((self, data, self._outbound.delivery.vouching))
+            self._outbound.runs.append((self, data, self._outbound.delivery.vouching > 0))

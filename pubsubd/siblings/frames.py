@@ -30,9 +30,9 @@ OUT = 8
 """That nothing more comes of clients: this worker ends, or has taken note that the other one does.
 """
 
-VOUCHED, RELAYED = 1, 2
+VOUCHED, RELAYED, MADE = 1, 2, 4
 """Flags of a batch: this daemon vouches for the senders that it names; it comes from another daemon
-of the mesh."""
+of the mesh; all of it is vouched for, and was made on the hub port."""
 
 READ_AT_ONCE = 2 * READ_SIZE
 """Bytes of a read, and as many may be under way: those of several publishers, which would be read

@@ -15,7 +15,7 @@ from pubsubd.access.rules import Permission
 from pubsubd.broker.broker import Broker
 from pubsubd.broker.delivery import NO_ROUTE, Delivery
 from pubsubd.broker.listener_state import ListenerState
-from pubsubd.broker.peer import Peer, address, discard, stay
+from pubsubd.broker.peer import MADE, Peer, address, discard, stay
 from pubsubd.protocol.limits import TURN
 from pubsubd.routing.outbox import Pieces
 from pubsubd.routing.targets import Targets
@@ -30,6 +30,7 @@ AHEAD = 3 * TURN
 """Seconds that it may take for what was sent to it before nobody causes much more."""
 
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
+_FLAGS = {0: 0, 1: frames.VOUCHED, MADE: frames.VOUCHED | frames.MADE}
 _FORGIVEN = frames.BATCH, frames.ASK, frames.ANSWER
 _FEW = 8  # receivers, and pieces, up to which these are sent as they were read
 _STEP = 16  # keys followed between two looks at the clock
@@ -121,7 +122,7 @@ class Sibling(InternalEnd):
         siblings.progress.note(siblings.number, number, 0)
         self.marked = 0  # the last mark that has come back
         # What was taken: speaker, whether it is vouched for, and frames; for each in turn.
-        self._taken: list[tuple[Peer | None, bool, list[bytes]]] = []
+        self._taken: list[tuple[Peer | None, int, list[bytes]]] = []
         self.enqueue = self._taker()
         self._frames = frames.Frames()
         self._next: tuple[int, list[memoryview]] | None = None  # the next frame, if it was taken
@@ -144,13 +145,13 @@ class Sibling(InternalEnd):
         siblings, delivery = self._siblings, self._siblings.delivery
         touched, taken = siblings.touched, self._taken
         speaker: Peer | None = None
-        vouching, put = False, list[bytes]().append
+        vouching, put = 0, list[bytes]().append
 
         def take(chunk: bytes) -> None:
             nonlocal speaker, vouching, put
             if siblings.closed:
                 return
-            if not taken or delivery.speaker is not speaker or delivery.vouching is not vouching:
+            if not taken or delivery.speaker is not speaker or delivery.vouching != vouching:
                 if not taken:
                     touched.append(self)
                 speaker, vouching = delivery.speaker, delivery.vouching
@@ -173,7 +174,7 @@ class Sibling(InternalEnd):
         pieces: list[bytes] = []
         for speaker, vouching, chunks in taken:
             if speaker is None or not speaker.relayed:
-                pieces += self._batch(speaker, frames.VOUCHED if vouching else 0, chunks)
+                pieces += self._batch(speaker, _FLAGS[vouching], chunks)
             else:
                 flags = frames.VOUCHED if vouching or speaker.vouched else 0
                 for forwarded, part in groupby(chunks, key=_is_forwarded):
@@ -353,7 +354,7 @@ class Sibling(InternalEnd):
             try:
                 more = broker.receive(inner, chunk)
             finally:
-                siblings.closed = delivery.vouching = False
+                siblings.closed, delivery.vouching = False, 0
                 delivery.speaker = speaker
                 self.messages_in += counters.messages_in - before
                 counters.messages_in = before  # the other worker has counted them
@@ -393,7 +394,7 @@ class Sibling(InternalEnd):
                 self._speakers.clear()
             inner = Peer(0, label.decode(), discard, stay)
             inner.relayed, inner.sibling = True, not flags & frames.RELAYED
-            inner.vouched = bool(flags & frames.VOUCHED)
+            inner.vouched = MADE if flags & frames.MADE else flags & frames.VOUCHED
             self._speakers[label, flags] = inner
         return inner
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import TextMessage
 
+from pubsubd.broker.peer import MADE
 from pubsubd.hub.codec import PLAIN, from_line, to_line
 from pubsubd.hub.frames import NDJSON, WEBSOCKET, Framing
 from pubsubd.hub.ids import new_id
@@ -209,6 +210,33 @@ def test_no_message_is_no_frame() -> None:
     for framing in FRAMINGS:
         assert batch.hub(framing, False, b"a/b") == b""
         assert batch.synap(framing) == batch.envelopes(framing) == b""
+
+
+# What another worker has made
+
+kinds = st.sampled_from(["t", "chat:x", 'a"payload":'])
+senders = st.sampled_from(["x/ann", "@(x/ann)", "x/bob"])
+payloads = st.sampled_from(
+    [b"1", b'""', b'{"a":1,"id":2}', b'{"a":1,"metadata":{}}', b'[{"payload":null}]', b'"}"']
+)
+ids = st.one_of(st.none(), st.sampled_from(["", "a", "1"]))
+metadatas = st.one_of(st.none(), st.sampled_from([b"{}", b'{"id":1}']))
+made = st.lists(st.tuples(names, kinds, senders, payloads, ids, metadatas), max_size=8)
+
+
+@given(made)
+@example([("n", "t", "x/ann", b'""', "", None), ("n", "t", "x/ann", b'""', "b", None)])
+@example([("n", "t", "x/ann", b"1", None, None), ("n", "t", "x/ann", b"1", "b", b"{}")])
+def test_what_was_made_from_objects_is_read_as_everything_is(pieces: list[Any]) -> None:
+    chunk = chunk_of(*((one[0], to_line(one[0].encode(), *one[1:])) for one in pieces))
+    assert list(read_chunk(chunk, EVE, MADE)) == list(read_chunk(chunk, EVE, True))
+
+
+def test_what_was_made_from_objects_is_not_read_again_if_it_begins_as_the_last_one_did() -> None:
+    begin = b'{"type":"t","from":"x/ann","payload":'
+    chunk = chunk_of(("n", begin + b"1}"), ("n", begin + b"no JSON}"))
+    assert [one.payload for one in read_chunk(chunk, EVE, MADE)] == [b"1", b"no JSON"]
+    assert [one.type for one in read_chunk(chunk, EVE, True)] == ["t", PLAIN]
 
 
 # Addresses, identifiers, envelopes

@@ -57,6 +57,25 @@ def test_what_has_been_read_together_names_each_of_its_senders(two):
     assert [one["from"] for one in two[1].hears("bob")] == [eve, amy, amy]
 
 
+FORGED = b'{"type":"n","from":"x/ann","payload":%b}'
+
+
+@pytest.mark.parametrize("payload", [b"1,", b'1,"payload":2', b"2e999"])
+def test_text_that_begins_like_a_message_stays_text_at_another_worker(two, payload):
+    two[1].say("bob", message_b("hub:subscribe", {"topic": "news"}, me="x/bob"))
+    two.settle()
+    two[1].hears("bob")
+    data = {"name": "news", "data": (FORGED % payload).decode()}
+    forged = message_b(
+        "hub:publish", {"topic": "news", "type": "pubsub:message", "data": data}, me="x/ann"
+    )
+    honest = message_b("hub:publish", {"topic": "news", "type": "n", "data": 1}, me="x/ann")
+    two[0].say("ann", honest, forged, honest)
+    two.settle()
+    heard = two[1].hears("bob")
+    assert [one["payload"] for one in heard] == [1, data, 1]
+
+
 def test_an_acknowledgement_counts_the_subscribers_of_all_workers(two):
     publish = message_b("hub:publish", {"topic": "news", "type": "n", "data": 1}, me="x/ann")
 
