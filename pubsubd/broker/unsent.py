@@ -39,7 +39,7 @@ class Unsent:
         done: called when nothing is left.
     """
 
-    __slots__ = ("at", "done", "notes", "part", "pieces", "speaker", "start")
+    __slots__ = ("__weakref__", "at", "done", "notes", "part", "pieces", "speaker", "start")
 
     def __init__(
         self, speaker: Peer | None, notes: Notes, pieces: deque[tuple[bytes, list[Sink]]]

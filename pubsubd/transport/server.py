@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import NoReturn, Protocol
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -121,7 +122,7 @@ class Server:
         self.lane = Lane()
         self._fed = trio.Event()  # there is something unsent
         self._fed_little = trio.Event()  # it is little
-        self._sendings: dict[Unsent, _Waiting] = {}
+        self._sendings: WeakKeyDictionary[Unsent, _Waiting] = WeakKeyDictionary()
         self.broker.delivery.on_unsent = self._note_unsent
         self.broker.delivery.on_wait = self._note_wait
         self.on_backpressure = on_backpressure
@@ -195,10 +196,7 @@ class Server:
             unsent = broker.delivery.send_some()
         finally:
             pressed, self.pressed = self.pressed, []
-        sending = self._sendings[unsent]
-        sending.pressed.update(pressed)
-        if not unsent.pieces:
-            del self._sendings[unsent]
+        self._sendings[unsent].pressed.update(pressed)
 
     def drain(self) -> None:
         """Let all connections finish: carry out what came, deliver it, say goodbye, close."""
