@@ -10,8 +10,8 @@
     the line port: what the daemon answers itself, what is said there, who receives it
 ``actors``, ``topics``, ``synap``, ``web``, ``texts``
     the hub port: the three dialects, HTTP, and what carries them
-``mesh``
-    links, adverts and batches
+``mesh``, ``letters``
+    links, adverts and batches; the hub across the mesh
 ``workers``
     what workers tell each other of what their clients do
 ``wires``, ``proxies``
@@ -25,6 +25,7 @@ from __future__ import annotations
 from . import (
     actors,
     commands,
+    letters,
     mesh,
     proxies,
     receivers,
@@ -42,6 +43,7 @@ __all__ = [
     "ATTACKS",
     "actors",
     "commands",
+    "letters",
     "mesh",
     "proxies",
     "receivers",

@@ -24,9 +24,10 @@ class Attack:
         text: what it does, in a line.
         run: does it.
         on: what it is aimed at: requests, messages, commands, paths, and limits that it reaches.
-        daemon: what kind of daemon: ``plain``, or one of a ``mesh``, with ``users``, with ``tls``,
-            with trusted proxies, ``proxied``, of two ``workers`` or five, ``many-workers``, or
-            without the compiled scanner, ``python``; several of these, with spaces between.
+        daemon: what kind of daemon: ``plain``, or one of a ``mesh``, with its ``secret``, with
+            ``users``, with ``tls``, with trusted proxies, ``proxied``, of two ``workers`` or five,
+            ``many-workers``, or without the compiled scanner, ``python``; several of these, with
+            spaces between.
         crowd: whether it is also done by 100 connections at once.
         each: bytes that each of its connections may take by the documented limits.
         table: bytes that what it fills may take by the documented limits.

@@ -88,15 +88,16 @@ class Forger:
 
     def settle_hub(self) -> None:
         """Advertise a hub port, so that letters are taken."""
-        said = wanting([b"//fwd/hub/%b/" % MESH.encode()]) + b"\nhub 1 1 1"
-        self.say(self.advert(self.node, [VICTIM], said))
+        self.say(self.advert(self.node, [VICTIM], with_hub(self.node)))
         self.settle()
 
-    def letters(self, number: int, letters: Iterable[bytes], whom: str = VICTIM) -> bytes:
+    def letters(
+        self, number: int, letters: Iterable[bytes], whom: str = VICTIM, node: str = ""
+    ) -> bytes:
         """Return a batch of letters to the victim, or ``*`` to all."""
         name = b"//fwd/hub/%b/%b/" % (MESH.encode(), whom.encode())
         frames = [frame(name, letter) for letter in letters]
-        return self.batch(number, b"".join(frames), len(frames))
+        return self.batch(number, b"".join(frames), len(frames), node)
 
     def probe(self, number: int) -> bytes:
         """Return 100 probes of names of their own, and a hop for each."""
@@ -133,3 +134,12 @@ class Forger:
 def wanting(interests: Iterable[bytes]) -> bytes:
     """Return the lines of an advert that tell what a daemon wants."""
     return b"".join(b"\nwant " + one for one in interests)
+
+
+def with_hub(node: str) -> bytes:
+    """Return what the advert of a daemon with a hub port says besides its links.
+
+    Only who wants the whole names of letters is sent any.
+    """
+    names = [b"//fwd/hub/%b/%b/" % (MESH.encode(), whom) for whom in (node.encode(), b"*")]
+    return wanting(names) + b"\nhub 1 1 1"

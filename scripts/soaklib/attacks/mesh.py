@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
 from itertools import count, cycle, repeat
 
 from soaklib.wires import MIB, frame
 
 from .attack import attack
-from .bounds import ACTORS, BATCH, CACHES, DAEMON, DETAILS, HELD, HUB_PENDING, PENDING, SUBSTRING
+from .bounds import BATCH, CACHES, DAEMON, PENDING, SUBSTRING
 from .forger import MESH, VICTIM, Forger, wanting
 from .parts import new_names, packed, repeated
 from .stage import Stage
@@ -378,115 +377,3 @@ def interest_sets(stage: Stage) -> None:
         for i in range(20_000)
     ]
     stage.flood(stage.line, packed(frame(name, b"") for name in names))
-
-
-_DELIVERY = (
-    b'{"id":"1","from":"x/eve","to":"","type":"t","payload":%b,"pattern":"tell",'
-    b'"correlationId":null,"timestamp":0,"metadata":{}}'
-)
-
-
-def _letters(stage: Stage, making: Callable[[int], Iterable[bytes]]) -> None:
-    """Say letters, a batch at a time; ``making`` returns those of the batch of a number."""
-    forger = Forger(stage)
-    forger.settle_hub()
-    forger.flood(forger.letters(number, making(number)) for number in count(1))
-
-
-@attack("letters-claims", "letter", daemon="mesh", table=DETAILS + ACTORS)
-def letters_claims(stage: Stage) -> None:
-    """Tells of ever new actors, with 1 KiB of details each."""
-    details = b'{"address":"x/%%d","capabilities":["%b"],"metadata":{}}' % (b"c" * 200)
-
-    def making(number: int) -> list[bytes]:
-        keys = range(100 * number, 100 * number + 100)
-        lines = [b"+ 5 x/%d %b\n" % (key, details % key) for key in keys]
-        return [b"claims %d\n%b" % (number + 1, b"".join(lines))]
-
-    forger = Forger(stage)
-    forger.settle_hub()
-    forger.say(forger.letters(1, [b"whole 1 0 0\n"]))
-    forger.flood(forger.letters(number, making(number - 1)) for number in count(2))
-
-
-@attack("letters-come-and-go", "letter", daemon="mesh", table=CACHES)
-def letters_come_and_go(stage: Stage) -> None:
-    """Tells of 1,000 actors, and then of none, over and over."""
-    line = b'+ 5 x/%d {"address":"x/%d","capabilities":[],"metadata":{}}\n'
-    told = b"".join(line % (key, key) for key in range(1_000))
-    _letters(stage, lambda _: [b"whole 1 0 0\n" + told, b"whole 1 0 0\n"])
-
-
-@attack("letters-sync", "letter", daemon="mesh", table=CACHES + BATCH)
-def letters_sync(stage: Stage) -> None:
-    """Asks for all actors, of which 5,000 come, over and over."""
-    stage.crowd(50, stage.hub, hundred_actors)
-    _letters(stage, lambda _: [b"sync\n"] * 1_000)
-
-
-@attack("letters-send", "letter", daemon="mesh", table=CACHES + BATCH)
-def letters_send(stage: Stage) -> None:
-    """Sends to actors that are not there, and wants to be told."""
-    send_to(stage, [b"x/nobody"])
-
-
-def send_to(stage: Stage, actors: Sequence[bytes]) -> None:
-    """Send to actors in turn, and want to be told."""
-    body = _DELIVERY % b'"x"'
-
-    def making(number: int) -> list[bytes]:
-        numbers = range(500 * number, 500 * number + 500)
-        return [
-            b"send 1 %d %d 0 ask %b\n%b" % (one, one, actors[one % len(actors)], body)
-            for one in numbers
-        ]
-
-    _letters(stage, making)
-
-
-@attack("letters-held", "letter", daemon="mesh", table=CACHES + BATCH + HELD)
-def letters_held(stage: Stage) -> None:
-    """Sends letters that wait for others, which never come, and asks for what it has missed."""
-    body = _DELIVERY % (b'"%b"' % (b"x" * 10_000))
-
-    def making(number: int) -> list[bytes]:
-        first = number * 50
-        held = [b"send 1 %d 1 %d tell x/y\n%b" % (one, one - 1, body) for one in range(3, 53)]
-        done = [b"send 2 %d 1 0 ask x/y\n%b" % (first % 60_000 + one, b"{}") for one in range(50)]
-        skips = [b"send %d %d %d 0 tell x/y\n{}" % (number, first, first)]
-        return held + done + skips + [b"got 1 1 999999999 1\n1 2 3\n4 5 6"] * 20
-
-    _letters(stage, making)
-
-
-@attack("letters-broadcast", "letter", daemon="mesh", table=CACHES + BATCH + 50 * HUB_PENDING)
-def letters_broadcast(stage: Stage) -> None:
-    """Broadcasts to 5,000 actors, who read nothing."""
-    stage.crowd(50, stage.hub, hundred_actors)
-    text = b'broadcast 1\n{"capability":null,"delivery":%b}' % (_DELIVERY % b"1")
-    _letters(stage, lambda _: [text] * 100)
-
-
-@attack("letters-nonsense", "letter", daemon="mesh", table=BATCH)
-def letters_nonsense(stage: Stage) -> None:
-    """Sends letters that are none, some of them large."""
-    rng = random.Random(7)
-    texts = [rng.randbytes(size) for size in (0, 10, 1_000, 100_000)]
-    kinds = (
-        b"claims 2",
-        b"whole 1 0 0",
-        b"send 1 1 1 0 ask x/y",
-        b"broadcast 1",
-        b"displace 1",
-        b"x",
-    )
-    bad = [b"%b\n%b" % (kind, text) for kind in (*kinds, b"x") for text in texts]
-    _letters(stage, lambda _: bad)
-
-
-def hundred_actors(number: int) -> bytes:
-    """Return the registrations of 99 actors by one connection, which may say 100 things."""
-    return b"".join(
-        b'{"type":"hub:register","payload":{"actorAddress":"x/%d-%d"}}\n' % (number, one)
-        for one in range(99)
-    )

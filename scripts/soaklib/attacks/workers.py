@@ -13,7 +13,7 @@ from itertools import count
 
 from soaklib.wires import KIB, MIB, Address, frame, reset
 
-from . import mesh
+from . import letters
 from .actors import lines
 from .attack import attack
 from .bounds import (
@@ -176,7 +176,7 @@ def same_actor(stage: Stage) -> None:
 )
 def letters_claims(stage: Stage) -> None:
     """Tells of ever new actors of another daemon, which all workers are told of."""
-    mesh.letters_claims(stage)
+    letters.letters_claims(stage)
 
 
 @attack(
@@ -187,8 +187,8 @@ def letters_claims(stage: Stage) -> None:
 )
 def letters_send(stage: Stage) -> None:
     """Sends from another daemon to actors of all workers, who read nothing, and wants answers."""
-    stage.crowd(50, stage.hub, mesh.hundred_actors)
-    mesh.send_to(stage, [b"x/%d-%d" % (number, one) for number in range(50) for one in range(9)])
+    stage.crowd(50, stage.hub, letters.hundred_actors)
+    letters.send_to(stage, [b"x/%d-%d" % (number, one) for number in range(50) for one in range(9)])
 
 
 @attack("workers-resets", "max_connections", daemon="workers")
@@ -207,8 +207,34 @@ def resets(stage: Stage) -> None:
 @attack("workers-killed", daemon="many-workers", table=3 * CACHES)
 def killed(stage: Stage) -> None:
     """Kills the fifth worker again and again, while all of them publish and subscribe."""
-    staying = sorted(stage.place.processes())[:-1]  # the probes are at these
     stage.crowd(60, stage.line, lambda number: b"sub dead/%d\n" % (number % 7))
+    _kill_again(stage)
+    said = b"".join(frame(b"dead/%d" % one, b"x") for one in range(7))
+    stage.flood(stage.line, [said * 10], count=12)
+
+
+@attack("workers-killed-crowd", daemon="many-workers", table=3 * CACHES)
+def killed_crowd(stage: Stage) -> None:
+    """Kills the fifth worker again and again, while clients come, subscribe, register and go."""
+    _kill_again(stage)
+    register = b'{"type":"hub:register","payload":{"actorAddress":"w/%d","capabilities":["c"]}}'
+    said = [lines([register % (one % 500), PING]) for one in range(1_000)]
+    stage.flood(stage.hub, said, once=True, count=50)
+
+
+@attack("workers-everywhere", daemon="many-workers", table=100_000 * 5 * SUBSTRING)
+def everywhere(stage: Stage) -> None:
+    """Subscribes 2,000 names each on 20 connections of all workers, and leaves, over and over."""
+    end = frame(b"//pubsubd/ping", b"the end")
+    parts = [
+        b"".join(b"sub e%d/%x\n" % (turn, one) for one in range(2_000)) + end for turn in range(50)
+    ]
+    stage.flood(stage.line, parts, once=True, done=end, count=20)
+
+
+def _kill_again(stage: Stage) -> None:
+    """Kill all workers but those that there are now without the last, now and then."""
+    staying = sorted(stage.place.processes())[:-1]  # the probes are at these
 
     def kill() -> None:
         for pid in stage.place.processes():
@@ -217,5 +243,3 @@ def killed(stage: Stage) -> None:
                     os.kill(pid, signal.SIGKILL)
 
     stage.chore(_KILL_EVERY, kill)
-    said = b"".join(frame(b"dead/%d" % one, b"x") for one in range(7))
-    stage.flood(stage.line, [said * 10], count=12)

@@ -145,6 +145,11 @@ def _victim(attack: Attack, directory: Path) -> Iterator[tuple[Daemon, Place]]:
     kinds = attack.daemon.split()
     if "mesh" in kinds:
         daemon.flags += [f"--mesh={MESH}", f"--node={VICTIM}"]
+    if "secret" in kinds:
+        secret = directory / "secret"
+        secret.write_text("nobody knows it\n" * 2)
+        secret.chmod(0o600)
+        daemon.flags.append(f"--mesh-secret-file={secret}")
     if "workers" in kinds or "many-workers" in kinds:
         daemon.flags += [f"--workers={2 if 'workers' in kinds else 5}"]
     if "users" in kinds:
