@@ -79,6 +79,7 @@ _FAR = 1_024  # the most of them, when it has been in vain so far
 _SCANNED = 4  # work of a name that the scanner matches
 _FRESH = 32  # new names in a row, after which the next ones are thought to be new, too
 _COLUMNS = 64  # bytes of headers that are compared by columns in one step of work
+_STRETCH = 32_768  # bytes of headers of several widths, after which the clock is looked at
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
 _LUCK = 4  # headers that may not have the width of the one before the last one
@@ -343,8 +344,8 @@ class Broker:
         touched, find = delivery.touched, buf.find
         self._looks = WORK_PER_TURN // WORK_PER_LOOK
         budget, credit = index.work + WORK_PER_LOOK, WORK_PER_TURN
-        other, luck, stride = width, _LUCK, _STRIDE
-        hope = wait = mark = 0
+        other, luck, stride, look = width, _LUCK, _STRIDE, min(end, _STRETCH)
+        hope = wait = mark = probe = vain = 0
         cuts = patience = _CUTS
         key = buf[:width]
         following = get(key)
@@ -352,7 +353,7 @@ class Broker:
             while True:
                 # A known header of another width may have that of the one before the last one.
                 # Otherwise it ends at its third space.
-                if following is None and at + 5 < end and scan is None:
+                if following is None and at + 5 < look and scan is None:
                     if luck > 0:
                         following = get(key := buf[at : at + other])
                         luck += -1 if following is None else 1
@@ -378,6 +379,7 @@ class Broker:
                             start, begun = at + 1, total
                             delivery.deliver(targets, route, frames, 0, len(frames), done)
                             targets, route, enqueue, special = nobody, NO_ROUTE, None, False
+                            budget -= _STEP
                             if index.work > budget and not (budget := self._allow()):
                                 more = True
                                 break
@@ -404,6 +406,12 @@ class Broker:
                     if index.work > budget and not (budget := self._allow()):
                         more = True
                         break
+                    if at + 5 >= look < end and scan is None:
+                        if delivery.turn.over():
+                            more = True
+                            break
+                        look = min(end, at + _STRETCH)
+                        continue
                     while scan is not None:
                         room = (budget - index.work) // _SCANNED + 1
                         runs, names = scan(buf, at, *router.tables, room, max_payload)
@@ -526,6 +534,9 @@ class Broker:
                                 at += dealt * following.length
                                 start = at + 1
                                 targets, enqueue = nobody, None
+                                if delivery.turn.over():
+                                    more = True
+                                    break
                                 following = get(key := buf[at : at + width])
                                 continue
                         else:
@@ -555,8 +566,10 @@ class Broker:
                     elif following is route:  # the same receivers and lengths: run on
                         length, step = route.length, 1
                         ahead = at + _PROBE * length
-                        if buf[ahead : ahead + width] == key:
+                        if at >= probe and buf[ahead : ahead + width] == key:
                             step = equal_headers(buf, at, key, length)
+                            vain = 0 if step > _PROBE else min(max(_STRIDE, 2 * vain), _FAR)
+                            probe = at + vain * length
                         if step > _PROBE:  # else it was a few names in turn
                             at += step * length
                             total += step

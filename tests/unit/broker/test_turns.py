@@ -142,6 +142,38 @@ def test_what_is_looked_for_in_a_name_byte_by_byte_is_counted_for_each_length() 
     assert index.work >= 4_000
 
 
+@pytest.mark.parametrize(
+    ("receivers", "frames"),
+    [
+        (2, [b"pub n0 1 x\n", b"pub n1 1 x\n"]),  # of one shape: dealt out many at a time
+        (1, [b"pub n0 1 x\n", b"pub n0%d 1 x\n" % 10**9]),
+        (2, [b"pub n0 1 x\n", b"pub n1%d 1 x\n" % 10**9]),
+        (2, [b"pub n0 1 x\n", b"pub n1 2000 %b\n" % (b"x" * 2_000)]),
+        (1, [b"pub n0 1 x\r\n"]),
+    ],
+    ids=["shape", "widths", "widths to two", "long", "crlf"],
+)
+def test_known_frames_to_one_receiver_each_end_a_turn_by_the_clock(
+    receivers: int, frames: list[bytes]
+) -> None:
+    names = [f"s{i}" for i in range(receivers)]
+    table = Table("pub", *names)
+    table.broker.scan = None
+    for number, name in enumerate(names):
+        table.say(name, b"sub n%d\n" % number)
+    for _ in range(3):
+        table.say("pub", b"".join(frames))
+    for name in names:
+        table.hears(name)
+    table.broker.delivery.turn = Turn(Clock(2 * limits.TURN))
+    assert turns(table, "pub", b"".join(frames) * 10_000) >= 4
+    expected = [
+        b"".join(f.replace(b"\r", b"") for f in frames if f[5:6] == b"%d" % number)
+        for number in range(receivers)
+    ]
+    assert [table.hears(name) for name in names] == [text * 10_000 for text in expected]
+
+
 def test_frames_that_alternate_between_many_receivers_are_worked_off_in_turns() -> None:
     names = [f"s{i}" for i in range(200)]
     table = Table("pub", *names)
