@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 _SMALL = 2_048  # a chunk under this is copied behind its predecessor, if that is under it too
 _ONCE = 262_144  # bytes that are joined for one send
+_NONE: deque[bytes | memoryview] = deque(maxlen=0)  # of those who have never had a backlog
 
 
 class Pieces:
@@ -83,7 +84,7 @@ class Outbox:
     __slots__ = ("_chunks", "_offset", "held", "size")
 
     def __init__(self) -> None:
-        self._chunks: deque[bytes | memoryview] = deque()
+        self._chunks = _NONE
         self._offset = 0
         self.size = 0
         self.held: Hold | None = None
@@ -97,6 +98,8 @@ class Outbox:
         chunks = self._chunks
         if not chunks:
             self._offset = sent
+            if chunks is _NONE:
+                chunks = self._chunks = deque()
         elif len(chunk) < _SMALL and len(chunks[-1]) < _SMALL:
             chunk = b"".join((chunks.pop(), chunk))
         chunks.append(chunk)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,15 @@ frames = st.builds(
     frame, st.sampled_from([b"a", b"name"]), st.sampled_from([b"", b"x", b"y" * 900, b"z" * 9_000])
 )
 chunks = st.lists(frames, min_size=1, max_size=20).map(b"".join)
+
+
+def test_who_has_no_backlog_takes_next_to_no_memory_for_it() -> None:
+    tracemalloc.start()
+    try:
+        kept = [Outbox() for _ in range(1_000)]
+        assert tracemalloc.get_traced_memory()[0] < 200 * len(kept)
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.data())
