@@ -118,7 +118,7 @@ endings = st.sampled_from(
         b"pub a x" + b"s" * 1200,
     ]
 )
-# Without what the daemon takes for telnet's at the start of a read, see test_telnet.py, and for TLS.
+# Without what the daemon takes for telnet's at the start of a read, see test_telnet.py, or for TLS.
 noise = st.binary(max_size=8).map(lambda data: data.translate(None, b"\x04\x16\xff"))
 pieces = st.one_of(frames(), frames(), lines, lines, runs(), oddities, noise)
 patterns = st.sampled_from(

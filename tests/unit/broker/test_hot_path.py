@@ -104,6 +104,23 @@ def test_a_few_names_in_turn_are_seldom_compared_in_vain(
     assert counted.table.hears("a") == frames
 
 
+def test_equal_headers_that_are_met_by_chance_are_seldom_compared_in_vain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted, compared = Counted(a=b"n"), []
+
+    def compare(*args: Any) -> int:
+        compared.append(args)
+        return equal_headers(*args)
+
+    monkeypatch.setattr(broker, "equal_headers", compare)
+    widths = (1, 2, 3, 1, 3, 2, 2, 3, 1)  # 8 headers after that of one that comes twice is another
+    frames = b"".join(b"pub %b 1 x\n" % (b"n" * widths[i % 9]) for i in range(9_000))
+    counted.publish(frames)
+    assert len(compared) < 2 * 20
+    assert counted.table.hears("a") == frames
+
+
 def test_names_and_lengths_mixed_cost_less_than_two_lookups_a_frame() -> None:
     counted = Counted(a=b"n")
     rng = random.Random(1)
