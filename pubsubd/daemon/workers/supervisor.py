@@ -67,6 +67,7 @@ to its group."""
 
 _STATUS = 10.0  # seconds between two lines of status
 _TICK = 1.0  # seconds between two looks at the clock
+_MOMENT = 0.1  # seconds in which the end of a worker is seen whose links have ended
 _AT_ONCE = 64  # connections accepted before others get their turn
 _CROWDED = 256  # messages that wait for a worker, from which on others are preferred
 _STOCK = 8  # numbers for connections that a worker makes itself
@@ -103,8 +104,8 @@ class Supervisor:
         self._signals: list[int] = []
         self._faults = Faults()
         self._bound: list[BoundSocket] = []
-        self._unlinked: set[tuple[int, int]] = set()  # pairs of workers whose link has ended
-        self._link_at: dict[tuple[int, int], float] = {}  # pair -> when it may have another one
+        self._unlinked: dict[tuple[int, ...], float] = {}  # pair -> when it is given a new link
+        self._link_at: dict[tuple[int, ...], float] = {}  # pair -> when it may have another one
         self._accepting: set[int] = set()  # indexes of the sockets that are looked at
         self._paused_until = 0.0
         self._numbers = itertools.count(1)
@@ -214,6 +215,7 @@ class Supervisor:
     def _wait(self) -> float:
         now = time.monotonic()
         due = [one.start_at for one in self._workers if not one.alive]
+        due += self._unlinked.values()
         tick = min(_TICK, (self._notifier.watchdog or _STATUS) / 3)
         return max(0.0, min([now + tick, *due]) - now)
 
@@ -226,12 +228,12 @@ class Supervisor:
                 log.error("event=worker-silent worker=%d pid=%d", worker.number, worker.pid)
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.heard = now
-        for pair in [one for one in self._unlinked if now >= self._link_at.get(one, 0.0)]:
+        for pair in [one for one, at in self._unlinked.items() if now >= at]:
             self._link_at[pair] = now + _TICK
             if all(self._workers[one] in self._servers for one in pair) and not self._ending:
                 log.error("event=link-lost workers=%d,%d", *pair)
                 self._link(*(self._workers[one] for one in pair))
-            self._unlinked.discard(pair)
+            self._unlinked.pop(pair, None)
         if now - self._told_at >= min(_STATUS, (self._notifier.watchdog or _STATUS) / 3):
             self._tell(now)
         able = self._serving and not self._ending
@@ -304,9 +306,11 @@ class Supervisor:
         """Give two workers the ends of a new link."""
         ends = socket.socketpair()
         numbers = other.number, worker.number
+        self._unlinked.pop(tuple(sorted(numbers)), None)
         with ends[0], ends[1]:
             for one, number, end in zip((worker, other), numbers, ends, strict=True):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, READ_AT_ONCE)
+                one.links[number] += 1
                 self._say(one, "sibling", number, file=end)
 
     def _become(self, number: int, channel: socket.socket) -> None:
@@ -369,7 +373,7 @@ class Supervisor:
             found = channel.hear()
             if found is None:
                 break
-            worker.heard = time.monotonic()
+            worker.hear(time.monotonic())
             what, *more = found[0]
             if what == "open":
                 worker.take_open(*more)
@@ -385,7 +389,7 @@ class Supervisor:
                 else:
                     self._note_ready()
             elif what == "unlinked":
-                self._unlinked.add((worker.number, more[0]))
+                self._note_unlinked(worker, *more)
             elif what == "number":
                 self._say(worker, "numbers", [next(self._numbers)])
             elif what == "link":
@@ -398,13 +402,23 @@ class Supervisor:
             channel.close()
             worker.channel = None
 
+    def _note_unlinked(self, worker: WorkerState, other: int, links: int) -> None:
+        """Take note that a worker's link to another one has ended, which was the last it was given.
+
+        It is given another one a moment later: by then it is known if the other worker is dead.
+        """
+        if links == worker.links[other]:
+            pair = tuple(sorted((worker.number, other)))
+            at = max(time.monotonic() + _MOMENT, self._link_at.get(pair, 0.0))
+            self._unlinked.setdefault(pair, at)
+
     def _note_ready(self) -> None:
         if not all(worker.ready for worker in self._workers):
             return
-        self._serving = True
         config = self._settings.config
         if config.ports_file is not None:
             write_now(Path(config.ports_file), describe(self._bound), self._stack)
+        self._serving = True  # a fault before this ends the daemon
         log.info("event=ready workers=%d %s", len(self._workers), describe_addresses(self._bound))
         self._notifier.ready()
 
@@ -422,6 +436,8 @@ class Supervisor:
         pid, worker.pid, worker.watch, worker.ready = worker.pid, 0, -1, False
         lost = worker.connections
         worker.forget()
+        for pair in [one for one in self._unlinked if worker.number in one]:
+            del self._unlinked[pair]
         if self._ending:
             return
         self._rereading.answers[worker.number] = None  # it will start with what holds now
@@ -504,7 +520,8 @@ class Supervisor:
         most = config.limits.max_connections
         total = sum(worker.connections for worker in self._workers)
         here = sum(worker.open[name] for worker in self._workers)
-        worker = min(workers, key=lambda one: _load(one, name))
+        now = time.monotonic()
+        worker = min(workers, key=lambda one: _load(one, name, now))
         refused = ""
         room = most if own is None else own.max_connections
         if total >= most or here >= room:
@@ -513,6 +530,8 @@ class Supervisor:
             refused = "no descriptors are left"
         number = 0 if refused else next(self._numbers)
         self._say(worker, "connection", worker.add(name), index, number, refused, file=sock)
+        if worker.needs_asking(now):
+            self._say(worker, "alive")
 
     # Reload
 
@@ -539,7 +558,9 @@ class Supervisor:
         if error:
             self._report({"event": "reload-failed", "detail": error})
         else:
+            self._older = ""
             self._report({"event": "reloaded"}, logging.INFO)
+        self._tell(time.monotonic())
         self._notifier.ready()
 
     # The end
@@ -574,9 +595,9 @@ def _limits(config: Config) -> dict[str, Limits]:
     return {one.name: one.limits for one in config.all_listeners()}
 
 
-def _load(worker: WorkerState, name: str) -> tuple[bool, int, int]:
+def _load(worker: WorkerState, name: str, now: float) -> tuple[bool, int, int]:
     assert worker.channel is not None
-    crowded = worker.channel.waiting > _CROWDED
+    crowded = worker.late(now) or worker.channel.waiting > _CROWDED
     return crowded, worker.open[name], worker.connections
 
 

@@ -104,7 +104,8 @@ class Worker:
         self.notifier = Notifier({})
         self._channel = channel
         self._number = number
-        self._expected, self._links = float("inf"), 0  # siblings to be linked, and those that were
+        self._expected = float("inf")  # siblings to be linked
+        self._links: Counter[int] = Counter()  # how many links to each sibling there were
         self._end, self._linked, self._changed = trio.Event(), trio.Event(), trio.Event()
         self._put_config, self._configs = trio.open_memory_channel[int](16)
         self._listeners: list[Listener] = []
@@ -218,12 +219,12 @@ class Worker:
     def _report_lost(self, number: int) -> None:
         """Ask for another link to a worker, if that lives; one of the two does so."""
         if number > self._number:
-            self._channel.say("unlinked", number)
+            self._channel.say("unlinked", number, self._links[number])
 
     def _note_introduced(self) -> None:
         siblings = self._siblings
         assert siblings is not None
-        if self._links >= self._expected and siblings.introduced:
+        if self._links.total() >= self._expected and siblings.introduced:
             self._linked.set()
 
     # The supervisor
@@ -407,7 +408,7 @@ class Worker:
         sock.setblocking(False)
         open_connection(server, sock, "", partial(siblings.link, number))
         server.siblings |= server.connections - before
-        self._links += 1
+        self._links[number] += 1
         self._note_introduced()
 
     def _note_close(self) -> None:

@@ -14,6 +14,9 @@ from pubsubd.daemon.workers.channel import Channel
 PAUSES = (0.1, 30.0)
 """Seconds until a worker that has died is started again: first, and, doubled each time, at most."""
 
+LATE = 0.5
+"""Seconds after which a worker that has not answered gets no connections while others do."""
+
 
 class WorkerState:
     """A worker, as the supervisor knows it.
@@ -24,8 +27,10 @@ class WorkerState:
         watch: a descriptor that tells of its end; -1 while there is none.
         channel: to it.
         ready: whether it serves.
+        links: how many links to each other worker it has been given.
         open: connections that were passed to it and have not ended, by the name of their listener.
         begun, heard: when it was started, and when it said something.
+        asked: when it was asked for an answer, and none has come yet; 0 if it was not.
         pause: seconds until it is started again, should it die.
         start_at: when it is started again.
         messages: that it has received.
@@ -37,10 +42,11 @@ class WorkerState:
         self.watch = -1
         self.channel: Channel | None = None
         self.ready = False
+        self.links: Counter[int] = Counter()
         self.open: Counter[str] = Counter()
         self._passed = 0
         self._untold: deque[tuple[int, str]] = deque()  # passed, and it has not told of them
-        self.begun = self.heard = 0.0
+        self.begun = self.heard = self.asked = 0.0
         self.pause = PAUSES[0]
         self.start_at = 0.0
         self.messages = 0
@@ -58,8 +64,25 @@ class WorkerState:
     def begin(self, now: float) -> None:
         """Take note that it is started, and has nothing yet."""
         self.forget()
+        self.links.clear()
         self.begun = self.heard = now
+        self.asked = 0.0
         self.ready, self.messages, self._passed = False, 0, 0
+
+    def hear(self, now: float) -> None:
+        """Take note that it has said something."""
+        self.heard, self.asked = now, 0.0
+
+    def needs_asking(self, now: float) -> bool:
+        """Return whether it is to be asked whether it stands still, and note that it is."""
+        if self.asked or now - self.heard < LATE:
+            return False
+        self.asked = now
+        return True
+
+    def late(self, now: float) -> bool:
+        """Return whether it stands still, as far as is known."""
+        return bool(self.asked) and now - self.asked > LATE
 
     def forget(self) -> None:
         """Take note that all of its connections have ended."""

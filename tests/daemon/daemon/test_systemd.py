@@ -133,6 +133,26 @@ def test_a_reload_that_fails_is_over_as_well(
     daemon.log_file.write_text("")  # with what it had to log as an error
 
 
+def test_the_status_of_a_daemon_of_several_workers_tells_of_a_reload_when_it_is_over(
+    manager: Manager, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", manager.address)
+    path = tmp_path / "file.toml"
+    path.write_text("")
+    daemon = start(f"--config={path}", "--workers=2")
+    for text, failed in (("nothing\n", True), ("max_payload = 5\n", False)):
+        path.write_text(text)
+        daemon.signal(signal.SIGHUP)
+        manager.hear("RELOADING")
+        told = manager.hear_any()["STATUS"]
+        assert ("a reload has failed, see the log" in told) == failed
+        assert "2 of 2 workers, 0 connections" in told
+        assert "READY" in manager.hear_any()
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
 def reload_as_systemd(daemon: Daemon, path: Path) -> subprocess.CompletedProcess[str]:
     """Run what the unit for systemd 252 runs at a reload: one after the other, until one fails."""
     install = ROOT / "scripts" / "install"

@@ -172,6 +172,30 @@ def test_a_worker_that_stands_still_is_named_and_holds_up_no_answer(
         os.kill(stopped, signal.SIGCONT)
 
 
+def test_a_worker_that_stands_still_is_passed_no_more_connections(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2")
+    stopped = workers(daemon)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    answered: list[bool] = []
+
+    def four_are_answered() -> bool:
+        line = dial(daemon)
+        line.say(b"help\n")
+        line.sock.settimeout(1.0)
+        try:
+            answered.append(bool(line.sock.recv(1)))
+        except TimeoutError:
+            answered.append(False)
+        return answered[-4:] == [True] * 4
+
+    try:
+        wait_until(four_are_answered, "all come to the other worker")
+        assert "event=worker-silent" not in daemon.log
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
+
+
 def test_workers_whose_link_has_ended_are_given_another(start: Start, dial: Dial) -> None:
     daemon = start("--workers", "2")
     lines = across(daemon, dial, 2)
@@ -192,6 +216,30 @@ def test_workers_whose_link_has_ended_are_given_another(start: Start, dial: Dial
         wait_until(crosses, "messages cross again")
     daemon.signal()
     assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def test_a_worker_that_is_started_again_is_linked_once(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2")
+    late, killed = workers(daemon)
+    os.kill(late, signal.SIGSTOP)  # it sees the end of the other one when that is there again
+    try:
+        os.kill(killed, signal.SIGKILL)
+        daemon.wait_log("event=worker-died")
+        wait_until(lambda: len(workers(daemon)) == 2, "it is started again")
+    finally:
+        os.kill(late, signal.SIGCONT)
+    daemon.wait_log("event=worker-started")
+    one, other = across(daemon, dial, 2)
+    other.say(b"sub a\n")
+    other.ping()
+    one.say(b"pub a 1 x\n")
+    one.ping()
+    assert other.ping() == b"pub a 1 x\n"
+    _reload(daemon)  # by then all that was said before has been done
+    daemon.signal()
+    assert daemon.wait() == 0
+    assert "event=link-lost" not in daemon.log
     daemon.log_file.write_text("")  # with what it had to log as an error
 
 
@@ -307,6 +355,7 @@ def _reload(daemon: Daemon) -> str:
     [
         (("--users-file", "/none"), "/none: No such file"),
         (("--host", "192.0.2.1", "--insecure"), "cannot listen on 192.0.2.1:0"),
+        (("--ports-file", "/none/ports"), "/none/ports: No such file"),
     ],
 )
 def test_a_daemon_that_cannot_start_says_why_and_leaves_no_workers(

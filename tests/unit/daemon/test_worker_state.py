@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsubd.daemon.workers.worker_state import WorkerState
+from pubsubd.daemon.workers.worker_state import LATE, WorkerState
 
 NAMES = st.sampled_from(["line", "hub"])
 
@@ -41,6 +41,20 @@ def test_one_that_is_started_again_has_nothing() -> None:
     assert worker.add("line") == 1
     worker.take_open(0, {})
     assert worker.open == {"line": 1}
+
+
+def test_one_that_does_not_answer_in_time_is_late_until_it_does() -> None:
+    worker, now = WorkerState(0), 100.0
+    worker.begin(now)
+    assert not worker.needs_asking(now)  # it was heard just now
+    now += LATE
+    assert worker.needs_asking(now)
+    assert not worker.needs_asking(now)  # once
+    assert not worker.late(now)
+    assert worker.late(now + 2 * LATE)
+    worker.hear(now + 2 * LATE)
+    assert not worker.late(now + 9 * LATE)
+    assert worker.needs_asking(now + 9 * LATE)
 
 
 @given(st.lists(st.tuples(NAMES, st.booleans(), st.booleans()), max_size=30))
