@@ -31,7 +31,7 @@ from pubsubd.protocol.limits import TURN, HubLimits, Limits
 from pubsubd.protocol.wire import Decoder
 from pubsubd.routing.outbox import Pieces
 from tests.daemons import DEADLINE, Daemon
-from tests.messages import HUB_A, HUB_B, connect_a, message_a, message_b
+from tests.messages import HUB_A, HUB_B, connect_a, heaviest, message_a, message_b
 from tests.rights import say, work
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "Socket",
     "client_frame",
     "connect_a",
+    "heaviest",
     "message_a",
     "message_b",
 ]

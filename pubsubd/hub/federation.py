@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 from pubsubd.broker.actor_messages import ActorMessage, Send
@@ -37,6 +36,8 @@ from pubsubd.hub.asking import (
     read_broadcast,
     read_delivery,
     read_displacement,
+    read_near_broadcast,
+    read_near_delivery,
 )
 from pubsubd.hub.catalogue import Catalogue, Found
 from pubsubd.hub.handover import Halves, put, write
@@ -155,7 +156,7 @@ class Federation:
         if near is not None:
             patience = MORE_PATIENCE if self.named else PATIENCE
             self._near, self._near_streams = Asking(hub, near[0], patience), near[1]
-            near[1].deliver = partial(self._deliver_here, "")
+            near[1].deliver = self._deliver_near
             near[1].pass_on = self._pass_on
             near[0].kinds.update(
                 broadcast=self._take_near_broadcast, displace=self._take_near_displace
@@ -333,7 +334,18 @@ class Federation:
             return False
         return True
 
-    def _deliver_here(self, _node: str, key: str, body: bytes, _ask: bool = False) -> bool:
+    def _deliver_near(self, key: str, body: bytes) -> bool:
+        """Deliver a message of another worker."""
+        return self._deliver_here("", key, body, read=read_near_delivery)
+
+    def _deliver_here(
+        self,
+        _node: str,
+        key: str,
+        body: bytes,
+        _ask: bool = False,
+        read: Callable[[bytes], r.Delivery] = read_delivery,
+    ) -> bool:
         """Deliver a message to an actor of this worker; return whether it took it."""
         # Hot path: scripts/bench mesh-send.
         hub = self._hub
@@ -341,7 +353,7 @@ class Federation:
         to = "" if actor is None else actor.address
         text = self._recurring.write(body, to)
         if text is None:
-            delivery = read_delivery(body)
+            delivery = read(body)
             self._recurring.note(body, delivery)
             text = write(delivery, to, to.startswith("@("))
         return actor is not None and put(hub, actor, text)
@@ -372,7 +384,7 @@ class Federation:
         node = self.directory.find(key)
         if node is not None and not is_near(node):
             return self.send(node, message)
-        if not self._deliver_here("", key, message.body):
+        if not self._deliver_near(key, message.body):
             return False
         if message.answer is not None:
             message.answer(self._hub.now())
@@ -419,7 +431,7 @@ class Federation:
         def done(delivered: int, failed: int, silent: list[str]) -> None:
             letters.send(node, " ".join(("delivered", words[1], f"{delivered} {failed}", *silent)))
 
-        return self._broadcasting(read_broadcast(body), done, near=False, far=far)
+        return self._broadcasting(read_near_broadcast(body), done, near=False, far=far)
 
     def _take_far_broadcast(self, node: str, words: list[str], body: bytes) -> Steps[None] | None:
         assert self._far is not None

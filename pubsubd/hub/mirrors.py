@@ -23,7 +23,7 @@ from msgspec import Raw, Struct
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.catalogue import ALL_DETAILS, MAX_CAPABILITIES, Catalogue, Found, RegistryFull
-from pubsubd.hub.strict import JsonError, read
+from pubsubd.hub.strict import ROOM, JsonError, read
 from pubsubd.protocol.limits import MIB
 from pubsubd.protocol.shards import Shards
 
@@ -58,7 +58,7 @@ def decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
     if len(data) > MAX_TEXT:
         raise ValueError(f"{len(data)} bytes")
     try:
-        return decoder(read(data)[1])
+        return decoder(read(data, ROOM)[1])
     except (JsonError, msgspec.MsgspecError) as error:
         raise ValueError(str(error)) from None
 

@@ -14,7 +14,7 @@ from pubsubd.hub import federation, replies
 from pubsubd.hub.signal.base import Signal
 from pubsubd.mesh import outgoing
 from tests.federations import Wing, federate
-from tests.hubs import Room, message_a, message_b
+from tests.hubs import Room, heaviest, message_a, message_b
 from tests.webs import Web
 
 Wings = dict[str, Wing]
@@ -71,6 +71,19 @@ def test_what_is_sent_to_an_actor_of_another_daemon_arrives_once_and_in_order(
     assert heard[0]["metadata"]["via"] == "cloudflare/signal-hub"
     assert wings["a"].hears("ann") == []
     assert wings["a"].hub.federation is not None
+
+
+def test_the_largest_message_that_a_daemon_takes_is_taken_by_the_others(
+    mesh: tuple[Web, Wings],
+) -> None:
+    _web, wings = mesh
+    wings["c"].registered("bob")
+    wings["a"].join("eve")
+    for message in heaviest():
+        answers = ask(wings["a"], "eve", message)
+        assert [one["type"] for one in answers] in ([], ["hub:broadcast_ack"])
+        assert wings["c"].hears("bob")
+    assert not wings["c"].web["c"].mesh.letters.ignored
 
 
 def test_addresses_have_the_form_that_the_receiver_uses(mesh: tuple[Web, Wings]) -> None:

@@ -305,3 +305,11 @@ def test_250_kib_of_small_records_are_read() -> None:
     data = json.dumps(records, separators=(",", ":")).encode()
     assert len(data) > 250 << 10
     assert read(data) == (records, data)
+
+
+def test_what_was_read_can_be_read_again() -> None:
+    small = b"0." + b"0" * 120 + b"1"
+    few, many = (b"[%b]" % b",".join([small] * count) for count in (1_000, 2_000))
+    assert read(read(few)[1])[1] == read(few)[1] != few
+    with pytest.raises(JsonError, match="too much in one text"):
+        read(many)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.hubs import message_a, message_b
+from tests.hubs import heaviest, message_a, message_b
 from tests.unit.siblings.webs import HubWorker, Workers
 
 
@@ -139,6 +139,17 @@ def test_a_broadcast_reaches_all_and_is_counted_once(two):
     assert [one["payload"]["deliveredCount"] for one in acks] == [3] * 150
     assert "unanswered" not in acks[0]["payload"]
     assert len(two[1].hears("cid")) == 150
+
+
+def test_the_largest_message_that_a_worker_takes_is_taken_by_the_others(two):
+    two[0].join("eve")
+    for message in heaviest():
+        two[0].say("eve", message)
+        two.settle()
+        assert two[1].hears("bob")
+        assert [one["type"] for one in two[0].hears("eve")] in ([], ["hub:broadcast_ack"])
+        two[0].hears("ann")
+    assert two[0].links[1][0].peer.ending is None
 
 
 def test_an_address_is_given_once_whatever_the_worker(two):
