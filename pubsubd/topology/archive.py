@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pubsubd.topology.java import FILTER
@@ -28,6 +28,9 @@ UNUSED = 60 * 24 * 3600
 
 SECONDS = 120
 """Longest time that Java is given to write an archive."""
+
+LEFT = 3600
+"""Seconds after which an archive that is not done is one that a killed run has left."""
 
 
 class Archive:
@@ -44,6 +47,7 @@ class Archive:
         with contextlib.suppress(OSError, RuntimeError, subprocess.SubprocessError):
             cache = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
             self._folder = Path(cache, "pubsubd")
+            _remove_old(self._folder.glob(".new-*"), LEFT)
             files = [java / "lib" / "server" / "libjvm.so", *sorted(jars.iterdir())]
             seen = [(str(one), one.stat().st_size, one.stat().st_mtime_ns) for one in files]
             self._path = self._folder / f"java-{zlib.crc32(repr((seen, FILTER)).encode()):08x}.jsa"
@@ -90,8 +94,14 @@ class Archive:
                 with self._new.open("rb") as file:
                     os.fsync(file)
                 self._new.replace(self._path)
-            for path in (*self._folder.glob("*.jsa"), *self._folder.glob(".new-*")):
-                if path.stat().st_mtime < time.time() - UNUSED:
-                    path.unlink()
-                    path.with_suffix(".base").unlink(missing_ok=True)
+            _remove_old(self._folder.glob("*.jsa"), UNUSED)
             self._new.unlink(missing_ok=True)
+
+
+def _remove_old(files: Iterable[Path], age: float) -> None:
+    """Remove those files, and the archives below them, that are older than so many seconds."""
+    for path in files:
+        with contextlib.suppress(FileNotFoundError):  # another run was quicker
+            if path.stat().st_mtime < time.time() - age:
+                path.unlink()
+                path.with_suffix(".base").unlink(missing_ok=True)

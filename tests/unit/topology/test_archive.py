@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsubd.topology.archive import ROOM, UNUSED, Archive
+from pubsubd.topology.archive import LEFT, ROOM, UNUSED, Archive
 
 
 @pytest.fixture
@@ -131,3 +131,14 @@ def test_archives_that_are_no_longer_used_are_removed(home: Home, tmp_path: Path
     os.utime(tmp_path / "jars" / "spark.jar", (2, 2))
     home.run()
     assert old not in home.files()
+
+
+def test_what_killed_runs_have_left_is_removed_by_the_next_one(home: Home) -> None:
+    home.run()
+    (file,) = home.files()
+    left, under_way = (file.with_name(f".new-{name}") for name in "ab")
+    for one in (left, under_way):
+        one.write_bytes(b"half of it")
+    os.utime(left, (time.time() - LEFT - 1,) * 2)
+    assert home.start().options == uses(file)
+    assert home.files() == [under_way, file]
