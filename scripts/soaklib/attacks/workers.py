@@ -26,6 +26,7 @@ from .bounds import (
     PAYLOAD,
     PENDING,
     SEND_LARGE,
+    STALL,
     SUBSTRING,
 )
 from .parts import packed, repeated
@@ -129,6 +130,34 @@ def slow(stage: Stage) -> None:
         sock.sendall(b"sub own/%d/\n" % number)
     said = b"".join(frame(b"own/%d/" % one, b"." * 16 * KIB) for one in range(100))
     stage.flood(stage.line, [said], count=4)
+
+
+@attack(
+    "workers-trickle",
+    "stall_budget",
+    "max_pending",
+    daemon="workers",
+    table=100 * PENDING + 2 * _LINK,
+    delay=STALL,
+)
+def trickle(stage: Stage) -> None:
+    """Publishes at all workers to 100 clients that read too little, but never nothing."""
+    where = stage.place.line
+    socks = []
+    for number in range(100):
+        sock = stage.connect(Address(where.where, where.ca, buffer=4 * KIB))
+        sock.sendall(b"sub own/%d/\n" % number)
+        sock.setblocking(False)
+        socks.append(sock)
+
+    def read() -> None:
+        for sock in socks:
+            with contextlib.suppress(OSError):
+                stage.effort.received += len(sock.recv(4 * KIB))
+
+    stage.chore(0.05, read)
+    said = [frame(b"own/%d/" % one, b"." * 16 * KIB) * 64 for one in range(100)]
+    stage.flood(stage.line, said, count=4)
 
 
 @attack("workers-hub", daemon="workers", crowd=True, table=500 * HUB_PENDING + _LINK)

@@ -96,7 +96,17 @@ def test_attacks_are_aimed_at_what_is_there() -> None:
 def test_each_attack_says_what_it_does_in_a_line() -> None:
     for attack in ATTACKS.values():
         assert 20 < len(attack.text) < 100, attack.name
-        known = {"plain", "mesh", "users", "tls", "proxied", "workers", "many-workers", "python"}
+        known = {
+            "plain",
+            "mesh",
+            "users",
+            "tls",
+            "proxied",
+            "workers",
+            "many-workers",
+            "python",
+            "secret",
+        }
         assert set(attack.daemon.split()) <= known
 
 
