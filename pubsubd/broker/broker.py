@@ -165,6 +165,7 @@ class Broker:
             b"//pubsubd/connections": self.connections.show,
             b"//pubsubd/kill": self.connections.kill,
             b"//pubsubd/weak": _tell_no_mesh,
+            b"//pubsubd/advertised": _tell_no_mesh,
             LIVE: self.live.request,
             STOP: self.live.stop,
             PEERS: _tell_no_mesh,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -22,7 +23,8 @@ from pubsubd.client import Client, DaemonError
 from pubsubd.client.faults import printable
 from pubsubd.protocol.wire import check_name, escape
 
-_ADVERTISED = 2.0  # seconds: longer than a daemon waits between two adverts, however large
+_ADVERTISED = 2.0  # seconds: longer than an idle daemon waits between two adverts, however large
+_LOOK = 0.05  # seconds between two looks whether an advert was sent
 
 
 @click.command()
@@ -116,17 +118,15 @@ async def _ask(
     far = name.startswith("//")  # others may be at other daemons
     if far:
         answer = names.copy(answer)
-    status, left, sent = 0, count, False
+    status, left, found = 0, count, False
     async with target.connect() as client:
         with trio.move_on_after(timeout) as scope:
-            if far:
-                await client.subscribe("//peers/")
             await client.subscribe(answer)
-            if await _find_receivers(client, request, wait_for) and far:
-                with trio.move_on_after(_ADVERTISED):
-                    await _wait_advertised(client, answer)
+            across = await _find_receivers(client, request, wait_for) and far
+            found = True
+            if across:
+                await _wait_advertised(client)
             await client.publish(request, data)
-            sent = True
             while left:
                 for message in await client.receive():
                     if left and message.name == answer:
@@ -140,7 +140,7 @@ async def _ask(
                     left -= 1
     if scope.cancelled_caught:
         came = f"{count - left} of {count} answers" if left < count else "no answer"
-        if not sent:
+        if not found:
             came = f"fewer than {wait_for or 1} would receive the request"
         raise click.ClickException(f"timed out after {timeout:g} s: {came}")
     return status
@@ -167,17 +167,20 @@ async def _find_receivers(client: Client, request: str, least: int | None) -> bo
     return len(receivers) < found["count"] or any(one["connection"] is None for one in receivers)
 
 
-async def _wait_advertised(client: Client, answer: str) -> None:
-    """Wait until the daemon has told the others that it wants the answer.
-
-    It publishes what it tells them, after it has told them. So the request comes later.
-    """
+async def _wait_advertised(client: Client) -> None:
+    """Wait until the daemon has told the others what was subscribed; the request comes behind."""
+    needed = 0
     while True:
-        for message in await client.receive():
-            if message.name.startswith("//peers/"):
-                for line in message.data.decode("utf-8", "replace").splitlines():
-                    if line.startswith("want ") and line.removeprefix("want ") in answer:
-                        return
+        try:
+            told = json.loads(await client.request("//pubsubd/advertised"))
+        except DaemonError as exc:
+            if exc.code != "no-mesh":  # it is not allowed, or the daemon is of an earlier version
+                await trio.sleep(_ADVERTISED)
+            return
+        needed = needed or told["needed"]
+        if told["sent"] >= needed:
+            return
+        await trio.sleep(_LOOK)
 
 
 def _raw(data: bytes) -> bytes:

@@ -93,6 +93,7 @@ class Advertising:
         self._withdraw = withdraw
         self.settle_at = float("inf")
         self._number = 0
+        self._begun = self._sent = 0  # adverts of this process
         self._interests_size = 0  # bytes of the interests in the last advert
         self._version = 0  # of the graph that was acted on
         self._changed_at = float("inf")  # when the next advert is due because of a change
@@ -107,6 +108,14 @@ class Advertising:
     def due(self) -> float:
         """The time at which this daemon's next advert is to be sent."""
         return min(self._changed_at, self._refresh_at)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Which advert has, or will have, all interests of now; and which was sent last.
+
+        They are numbered from 1 in this process.
+        """
+        return self._begun + (self._changed_at < float("inf")), self._sent
 
     def links_changed(self) -> None:
         """Advertise at once."""
@@ -135,6 +144,7 @@ class Advertising:
         if now < self.due:
             return False
         self._advertised, self._changed_at = now, float("inf")
+        self._begun += 1
         try:
             yield from self._advertising(now)
         except Exception:
@@ -174,6 +184,7 @@ class Advertising:
         self._news.keep(advert.node, self._news.frame(advert.node, data))
         self._note_graph()
         yield from self._news.announcing(advert.node)
+        self._sent = self._begun
         self._news.publish(advert.node, data)
 
     # In

@@ -71,7 +71,7 @@ _FINDINGS = ("articulation_daemons", "bridges", "add", "unreachable")
 
 
 class Report:
-    """Answers to ``//pubsubd/peers``, ``//pubsubd/weak`` and ``//pubsubd/edges``.
+    """Answers to ``//pubsubd/peers``, ``weak``, ``edges`` and ``advertised``.
 
     Attributes:
         weak: finds the single points of failure.
@@ -90,6 +90,9 @@ class Report:
         requests[b"//pubsubd/peers"] = lambda _peer, data: peers.get(read_offset(data))
         requests[b"//pubsubd/weak"] = lambda _peer, data: weak.get(read_offset(data))
         requests[b"//pubsubd/edges"] = lambda _peer, data: edges.get(read_offset(data))
+        requests[b"//pubsubd/advertised"] = lambda _peer, _data: (
+            b'{"needed": %d, "sent": %d}' % mesh.advertising.progress
+        )
 
     def _is_small(self) -> bool:
         table = self.mesh.table

@@ -59,7 +59,12 @@ log = logging.getLogger("pubsubd")
 _AT_ONCE = 16  # messages of the supervisor taken before others get their turn
 _EVENT, _FAILURE, _HINT = b"event", b"login-failed", b"hint"
 _METRICS, _MESH_TRACE = b"metrics", b"mesh-trace"
-_OF_THE_MESH = (b"//pubsubd/peers", b"//pubsubd/weak", b"//pubsubd/edges")
+_OF_THE_MESH = (
+    b"//pubsubd/peers",
+    b"//pubsubd/weak",
+    b"//pubsubd/edges",
+    b"//pubsubd/advertised",
+)
 _NOBODY = Peer(0, "", discard)
 
 

@@ -496,6 +496,28 @@ def _knock(daemon: Daemon, dial: Dial) -> str:
     return code
 
 
+def test_at_any_worker_one_is_told_when_other_daemons_know_what_was_subscribed(
+    start: Start, dial: Dial
+) -> None:
+    many = start("--workers=2", "--node=many", "--mesh=m")
+    one = start("--node=one", "--mesh=m", f"--peer={many.address[0]}:{many.address[1]}")
+    many.wait_log("event=link-up")
+    far = dial(one)
+    far.say(b"sub //fwd/ask/\n")
+    near = across(many, dial, 2)
+    wait_until(lambda: b"one" in _request(near[0], "explain", b"//fwd/ask/0"), "one is known")
+    for number, line in enumerate(near):
+        line.say(b"sub //fwd/reply/%d\n" % number)
+        line.ping()
+        needed = json.loads(_request(line, "advertised"))["needed"]
+        while json.loads(_request(line, "advertised"))["sent"] < needed:
+            pass
+        line.say(b"pub //ask/%d 1 x\n" % number)
+        assert far.hear_frame() == (f"//fwd/ask/{number}", b"x")
+        far.say(b"pub //reply/%d 1 y\n" % number)
+        assert line.hear_frame() == (f"//fwd/reply/{number}", b"y")
+
+
 def test_the_mesh_sees_one_daemon(start: Start, dial: Dial) -> None:
     flags = ("--mesh=m", "--mesh-heartbeat=60", "--hub-mesh=news")
     many = start("--workers=2", "--node=many", *flags)

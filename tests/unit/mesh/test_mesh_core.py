@@ -816,6 +816,31 @@ def test_what_has_come_of_an_earlier_incarnation_is_not_kept() -> None:
     assert len(windows) <= 1
 
 
+def test_a_client_is_told_when_the_others_know_what_it_has_subscribed() -> None:
+    web = build(["ab"])
+    a, b = web["a"], web["b"]
+
+    def ask() -> tuple[int, int]:
+        a.say("ask", b"pub //pubsubd/advertised 0 \n")
+        ((_, data),) = a.hears("ask")
+        answer = json.loads(data)
+        return answer["needed"], answer["sent"]
+
+    needed, sent = ask()
+    assert needed == sent
+    a.say("new", b"sub //fwd/reply/1\n")
+    needed = ask()[0]
+    assert needed == sent + 1
+    web.run(0.001)
+    while ask()[1] < needed:
+        a.say("other", b"sub //fwd/%d\n" % ask()[1])  # further adverts are not waited for
+        web.run(0.01)
+    b.say("pub", b"pub //fwd/reply/1 1 x\n")
+    web.run(0.1)
+    assert b"//fwd/reply/1" in b.mesh.table.adverts["a"].interests
+    assert a.hears("new") == [(b"//fwd/reply/1", b"x")]
+
+
 def test_who_wants_very_much_is_advertised_more_seldom() -> None:
     """What is told has to be made of all that is wanted, and nobody is served meanwhile."""
     web = build(["ab"])
