@@ -310,6 +310,19 @@ class Lines:
         found, self.heard = self.heard[:size], self.heard[size:]
         return found
 
+    def hear_until(self, what: bytes, times: int = 1) -> bytes:
+        """Return what comes until it holds something that often."""
+        pieces: list[bytes] = []
+        while times > 0:
+            data = self.sock.recv(65_536)
+            assert data, f"closed, {times} times too early"
+            # It may have been cut in two.
+            end = pieces[-1][1 - len(what) :] if pieces else b""
+            times -= (end + data).count(what)
+            pieces.append(data)
+        found, self.heard = self.heard + b"".join(pieces), b""
+        return found
+
     def hear_rest(self) -> bytes:
         """Return everything until the end of the connection."""
         with contextlib.suppress(ConnectionResetError):

@@ -31,6 +31,9 @@ _encode = msgspec.json.Encoder().encode
 _DATA = b'"data'
 _SPACE = b" \t\r\n"
 
+MAYBE_JSON = _SPACE + b"{"
+"""What data begins with that may be a JSON object."""
+
 
 class Message(Struct, gc=False):
     """A message that is delivered.
@@ -158,17 +161,29 @@ def from_line(name: bytes, data: bytes, sender: str, trusted: bool) -> Message:
             inner.id if isinstance(inner.id, str) else None,
             metadata if metadata.startswith(b"{") else None,
         )
-    try:
-        plain = {"name": name.decode(), "data": data.decode()}
-    except UnicodeDecodeError:
-        plain = {"name": name.decode(), "dataBase64": base64.b64encode(data).decode()}
+    if payload := with_text(before_text(name), data):
+        return Message(name, PLAIN, payload, sender)
+    plain = {"name": name.decode(), "dataBase64": base64.b64encode(data).decode()}
     return Message(name, PLAIN, _encode(plain), sender)
+
+
+def before_text(name: bytes) -> bytes:
+    """Return the payload of a message of the line port up to its text."""
+    return b'{"name":%b,"data":' % _encode(name.decode())
+
+
+def with_text(before: bytes, data: bytes) -> bytes:
+    """Return that payload for data that is text; nothing if it is not."""
+    try:
+        text = _encode(data.decode())
+    except UnicodeDecodeError:
+        return b""
+    return b"".join((before, text, b"}"))
 
 
 def _read(data: bytes) -> _Inner | None:
     """Return the object that data is, if it is one with the keys of a message."""
-    first = data[:1]
-    if first != b"{" and (first not in _SPACE or not data.lstrip(_SPACE).startswith(b"{")):
+    if not data or data[0] not in MAYBE_JSON or not data.lstrip(_SPACE).startswith(b"{"):
         return None
     try:
         return _decode_inner(read(data)[1])

@@ -248,9 +248,9 @@ class HubConnection:
             return True
         batch, form = self.hub.prepare(data), self.subscriptions.form
         if form is not None:
-            ready = batch.prepare(form, self.wrapped)
+            ready = batch.prepare(form)
         else:
-            ready = all(batch.prepare(one, self.wrapped) for one in self.subscriptions.forms)
+            ready = all(map(batch.prepare, self.subscriptions.forms))
         if ready:
             self._send_messages(batch)
         return ready
@@ -266,6 +266,7 @@ class HubConnection:
             self.hub.undelivered += len(batch.messages)
             return
         form = self.subscriptions.form
+        frames: bytes | Pieces
         if form is Form.HUB:
             frames = batch.hub(self.framing, self.wrapped, self.to)
         elif form is Form.ENVELOPE:
@@ -275,7 +276,7 @@ class HubConnection:
         else:
             frames = self._mix(batch)
         if self.out:  # behind the answers that it is given in this turn
-            self.put_raw(frames)
+            self.put_raw(frames if isinstance(frames, bytes) else frames.whole())
         elif frames:  # at once, while it is in the processor's cache
             self._send(frames)
 

@@ -4,13 +4,13 @@ Strategy: a chunk of line frames comes as one object for all its receivers. It i
 once for each form and framing put into frames. In the form of Signal Hub only ``to`` differs from
 receiver to receiver, and the head of a frame depends only on its length. So the stretch between one
 ``to`` and the next is the same for all receivers with addresses of the same length; for each
-receiver, it remains to join these stretches with its address.
+receiver, it remains to fill in its address (:mod:`pubsubd.hub.spliced`).
 
 Invariants:
 
 - A message has the same identifier in whatever form it is sent, and to whomever.
-- Frames and stretches, kept for framings and for addresses of different lengths, take
-  :data:`ROOM` bytes at most, or are a single one.
+- Frames, kept for framings and for addresses of different lengths, take :data:`ROOM` bytes at most,
+  or are those of a single one.
 - ``size`` is the size of everything that is kept.
 """
 
@@ -23,11 +23,13 @@ from itertools import islice
 import msgspec
 
 from pubsubd.broker.peer import MADE
-from pubsubd.hub.codec import Message, from_line
+from pubsubd.hub.codec import MAYBE_JSON, PLAIN, Message, before_text, from_line, with_text
 from pubsubd.hub.frames import NDJSON, Framing
 from pubsubd.hub.ids import IDS
 from pubsubd.hub.messages import HUB
+from pubsubd.hub.spliced import MUCH, Joined, Patched
 from pubsubd.protocol.limits import MIB
+from pubsubd.routing.outbox import Pieces
 
 ROOM = 4 * MIB
 """Bytes that a batch keeps in frames; addresses have up to some 260 different lengths."""
@@ -60,17 +62,24 @@ def read_chunk(chunk: bytes, sender: str, trusted: int) -> Iterator[Message]:
         trusted: whether they were made on this port; see :func:`~pubsubd.hub.codec.from_line`.
             :data:`~pubsubd.broker.peer.MADE` if each of them was made from an object.
     """
+    # Hot path: scripts/bench line-to-ws-100.
     at, end = 0, len(chunk)
     last, begin = None, b""  # the last object, if the next one may be like it, and how both begin
     head, name, size = b"\n", b"", 0  # of the last frame; no frame begins so
+    before = b""
     while at < end:
         if not chunk.startswith(head, at):
             gap = chunk.index(b" ", at + 4)
             start = chunk.index(b" ", gap + 1) + 1
             head, size = chunk[at:start], int(chunk[gap + 1 : start - 1])
             name = chunk[at + 4 : gap]
+            before = before_text(name)
         at += len(head)
         stop = at + size
+        if chunk[at] not in MAYBE_JSON and (payload := with_text(before, chunk[at:stop])):
+            yield Message(name, PLAIN, payload, sender)
+            at = stop + 1
+            continue
         if last is not None and chunk.startswith(begin, at):
             payload = chunk[at + len(begin) : stop - 1]
             if not (_ID in payload or _METADATA in payload):  # else they may stand behind it
@@ -105,10 +114,10 @@ class Batch:
         "_messages",
         "_now",
         "_ready",
-        "_stretches",
+        "_spliced",
+        "_texts",
         "_unread",
         "size",
-        "texts",
     )
 
     def __init__(self, messages: Iterable[Message], now_ms: int) -> None:
@@ -120,11 +129,11 @@ class Batch:
             self._unread = iter(messages)
         self._now = now_ms
         self._ids: list[bytes] = []
-        self._ready: set[tuple[Form, bool]] = set()  # the texts that are all rendered
-        self.texts: dict[tuple[Form, bool], list[tuple[bytes, bytes]]] = {}
+        self._ready: set[Form] = set()  # whose texts are all rendered
+        self._texts: dict[Form, list[bytes]] = {}  # but for that of Signal Hub
         self._frames: dict[tuple[Form, Framing], bytes] = {}
-        self._stretches: dict[tuple[Framing, bool, int], list[bytes]] = {}
-        self._held = 0  # bytes of frames and stretches
+        self._spliced: dict[tuple[Framing, bool, int | None], Joined | Patched] = {}
+        self._held = 0  # bytes of frames
         self.size = 0
 
     @property
@@ -139,22 +148,18 @@ class Batch:
         """The names of the messages, in order."""
         return [message.name for message in self.messages]
 
-    def prepare(self, form: Form, wrapped: bool) -> bool:
+    def prepare(self, form: Form) -> bool:
         """Read or render :data:`STEP` messages more; return whether there was nothing left to do.
 
         Whoever must not take long calls this until it is true, and only then what renders.
         """
-        key = form, wrapped and form is Form.HUB
-        if key in self._ready:
-            return True
-        self._go_on(key)
-        return False
-
-    def _go_on(self, key: tuple[Form, bool]) -> None:
         if self._unread is not None:
             self._read_some(self._unread)
+        elif form is Form.HUB or form in self._ready:  # that of Signal Hub is a matter of joining
+            return True
         else:
-            self._render_some(key)
+            self._render_some(form)
+        return False
 
     def _read_some(self, unread: Iterator[Message]) -> None:
         more = list(islice(unread, STEP))
@@ -162,26 +167,21 @@ class Batch:
         if len(more) < STEP:
             self._unread = None
 
-    def _render_some(self, key: tuple[Form, bool]) -> None:
-        form, wrapped = key
-        texts = self.texts.get(key)
-        if texts is None:
-            texts = self.texts[key] = []
+    def _render_some(self, form: Form) -> None:
+        texts = self._texts.setdefault(form, [])
         start = len(texts)
         messages = self._messages[start : start + STEP]
-        if form is Form.HUB:
-            more = self._hub_halves(messages, self._identify(start, len(messages)), wrapped)
-        elif form is Form.SYNAP:
+        if form is Form.SYNAP:
             more = _synap(messages, self._identify(start, len(messages)), self._now // 1000)
         else:
             more = _envelopes(messages)
         texts += more
-        self.size += sum([len(before) + len(after) for before, after in more])
+        self.size += sum(map(len, more))
         if len(texts) == len(self._messages):
-            self._ready.add(key)
+            self._ready.add(form)
 
-    def hub(self, framing: Framing, wrapped: bool, to: bytes) -> bytes:
-        """Return all messages in the form of Signal Hub.
+    def hub(self, framing: Framing, wrapped: bool, to: bytes) -> bytes | Pieces:
+        """Return all messages in the form of Signal Hub; pieces are valid until the next call.
 
         Args:
             framing: how a JSON text becomes a frame.
@@ -189,13 +189,14 @@ class Batch:
             to: the receiver's address so written, as it stands inside of a JSON string.
         """
         # What has no head fits addresses of any length.
-        key = framing, wrapped, 0 if framing is NDJSON else len(to)
-        stretches = self._stretches.get(key)
-        if stretches is None:
-            stretches = self._split(framing, wrapped, len(to))
-            self._make_room(sum(map(len, stretches)))
-            self._stretches[key] = stretches
-        return to.join(stretches)
+        length = None if framing is NDJSON else len(to)
+        key = framing, wrapped, length
+        spliced = self._spliced.get(key)
+        if spliced is None:
+            spliced = self._splice(framing, wrapped, to if length else b"")
+            self._make_room(spliced.size)
+            self._spliced[key] = spliced
+        return spliced.fill(to)
 
     def synap(self, framing: Framing) -> bytes:
         """Return all messages as Synap pushes them."""
@@ -207,66 +208,48 @@ class Batch:
 
     def one(self, index: int, form: Form, framing: Framing, wrapped: bool, to: bytes) -> bytes:
         """Return a single message; ``wrapped`` and ``to`` are only of use to Signal Hub's form."""
-        if form is Form.HUB:
-            before, after = self._halves(form, wrapped)[index]
-            return framing.frame(b"%b%b%b" % (before, to, after))
-        return framing.frame(self._halves(form, False)[index][0])
+        if form is not Form.HUB:
+            return framing.frame(self._all(form)[index])
+        message, (id_,) = self.messages[index], self._identify(index, 1)
+        sender, kind, end = _around(message, wrapped, self._now)
+        return framing.frame(b"".join((_OPENING, id_, sender, to, kind, message.payload, end)))
 
     def _whole(self, form: Form, framing: Framing) -> bytes:
         key = form, framing
         found = self._frames.get(key)
         if found is None:
-            frame = framing.frame
-            found = b"".join([frame(text) for text, _ in self._halves(form, False)])
+            found = b"".join(map(framing.frame, self._all(form)))
             self._make_room(len(found))
             self._frames[key] = found
         return found
 
+    def _all(self, form: Form) -> list[bytes]:
+        """Return the JSON texts in a form that is not Signal Hub's."""
+        while not self.prepare(form):
+            pass
+        return self._texts[form]
+
     def _make_room(self, size: int) -> None:
         if self._held + size > ROOM:
-            self._stretches.clear()
+            self._spliced.clear()
             self._frames.clear()
             self.size -= self._held
             self._held = 0
         self._held += size
         self.size += size
 
-    def _split(self, framing: Framing, wrapped: bool, length: int) -> list[bytes]:
-        """Return the stretches before the first ``to``, between each two, and behind the last."""
-        tail, heads = framing.tail, dict[int, bytes]()
-        stretches = []
-        left = b""
-        for before, after in self._halves(Form.HUB, wrapped):
-            size = len(before) + length + len(after)
-            head = heads.get(size)
-            if head is None:
-                head = heads[size] = framing.head(size)
-            stretches.append(left + head + before)
-            left = after + tail if tail else after
-        stretches.append(left)
-        return stretches
-
-    def _halves(self, form: Form, wrapped: bool) -> list[tuple[bytes, bytes]]:
-        """Return the JSON texts, each in two parts: before ``to`` and behind it."""
-        key = form, wrapped
-        while key not in self._ready:
-            self._go_on(key)
-        return self.texts[key]
-
-    def _identify(self, start: int, count: int) -> list[bytes]:
-        """Return the identifiers of so many messages; new ones if they have none."""
-        ids = self._ids
-        ids += islice(IDS, start + count - len(ids) if len(ids) < start + count else 0)
-        return ids[start : start + count]
-
-    def _hub_halves(
-        self, messages: list[Message], ids: list[bytes], wrapped: bool
-    ) -> list[tuple[bytes, bytes]]:
-        # Hot path: scripts/bench hub-fan-100.
-        halves = []
-        now = b"%d" % self._now
+    def _splice(self, framing: Framing, wrapped: bool, to: bytes) -> Joined | Patched:
+        """Return all messages in frames for receivers whose addresses are as long as ``to``."""
+        # Hot path: scripts/bench line-to-ws-100.
+        messages = self.messages
+        ids = self._identify(0, len(messages))
+        if to and ids and len(ids) * len(messages[0].payload) > MUCH and _alike(messages):
+            return self._patched(framing, wrapped, to)
         name, type_, from_ = b"", "", ""
-        sender = kind = end = b""
+        sender = kind = payload = end = b""
+        before: tuple[bytes, bytes, bytes] = b"", b"", b""  # what follows the last address
+        fixed, beginnings = 0, dict[int, bytes]()
+        stretches = []
         for message, id_ in zip(messages, ids, strict=True):
             if (
                 message.name is not name
@@ -275,10 +258,64 @@ class Batch:
                 or not end
             ):
                 name, type_, from_ = message.name, message.type, message.sender
-                sender, kind, before, behind = _AROUND[name, type_, from_, wrapped]
-                end = before + now + behind
-            halves.append((b'{"id":"' + id_ + sender, kind + message.payload + end))
-        return halves
+                sender, kind, end = _around(message, wrapped, self._now)
+                fixed = len(_OPENING) + len(id_) + len(sender) + len(to) + len(kind) + len(end)
+                end += framing.tail
+            payload = message.payload
+            size = fixed + len(payload)
+            beginning = beginnings.get(size)
+            if beginning is None:
+                beginning = beginnings[size] = framing.head(size) + _OPENING
+            stretches.append(b"".join((*before, beginning, id_, sender)))
+            before = kind, payload, end
+        stretches.append(b"".join(before))
+        return Joined(stretches)
+
+    def _patched(self, framing: Framing, wrapped: bool, to: bytes) -> Patched:
+        """As :meth:`_splice`, of messages that are alike and of one length."""
+        messages, ids = self._messages, self._ids
+        count, payload = len(messages), messages[0].payload
+        sender, kind, end = _around(messages[0], wrapped, self._now)
+        around = sender + to + kind
+        head = framing.head(len(_OPENING) + len(ids[0]) + len(around) + len(payload) + len(end))
+        end += framing.tail
+        parts = [end + head + _OPENING, ids[0], around, payload] * count
+        parts[1::4] = ids
+        parts[3::4] = [message.payload for message in messages]
+        parts[0] = head + _OPENING
+        parts.append(end)
+        start = len(parts[0]) + len(ids[0]) + len(sender)
+        return Patched(bytearray().join(parts), count, start, to)
+
+    def _identify(self, start: int, count: int) -> list[bytes]:
+        """Return the identifiers of so many messages; new ones if they have none."""
+        ids = self._ids
+        ids += islice(IDS, start + count - len(ids) if len(ids) < start + count else 0)
+        return ids[start : start + count]
+
+
+_OPENING = b'{"id":"'
+
+
+def _alike(messages: list[Message]) -> bool:
+    """Return whether they differ in their payloads alone, and these are of one length."""
+    first = messages[0]
+    name, kind, sender, size = first.name, first.type, first.sender, len(first.payload)
+    for one in messages:
+        if (
+            one.name is not name
+            or one.type is not kind
+            or one.sender is not sender
+            or len(one.payload) != size
+        ):
+            return False
+    return True
+
+
+def _around(message: Message, wrapped: bool, now: int) -> tuple[bytes, bytes, bytes]:
+    """Return what is between id and receiver, before the payload, and behind it."""
+    sender, kind, before, behind = _AROUND[message.name, message.type, message.sender, wrapped]
+    return sender, kind, b"%b%d%b" % (before, now, behind)
 
 
 class _Around(dict[tuple[bytes, str, str, bool], tuple[bytes, bytes, bytes, bytes]]):
@@ -301,7 +338,7 @@ class _Around(dict[tuple[bytes, str, str, bool], tuple[bytes, bytes, bytes, byte
 _AROUND = _Around()
 
 
-def _synap(messages: list[Message], ids: list[bytes], now: int) -> list[tuple[bytes, bytes]]:
+def _synap(messages: list[Message], ids: list[bytes], now: int) -> list[bytes]:
     texts = []
     topics: dict[bytes, bytes] = {}
     for message, id_ in zip(messages, ids, strict=True):
@@ -319,11 +356,11 @@ def _synap(messages: list[Message], ids: list[bytes], now: int) -> list[tuple[by
             message.metadata or b"null",
             now,
         )
-        texts.append((text, b""))
+        texts.append(text)
     return texts
 
 
-def _envelopes(messages: list[Message]) -> list[tuple[bytes, bytes]]:
+def _envelopes(messages: list[Message]) -> list[bytes]:
     """Return envelopes whose type and id spell the name, as their receivers have asked for it."""
     texts = []
     heads: dict[tuple[bytes, str], bytes] = {}
@@ -338,7 +375,7 @@ def _envelopes(messages: list[Message]) -> list[tuple[bytes, bytes]]:
                 kind, _, rest = name.partition(":")
             head = b'{"type":%b,"id":%b,"payload":' % (_encode(kind), _encode(rest))
             heads[key] = head
-        texts.append((head + message.payload + b"}", b""))
+        texts.append(head + message.payload + b"}")
     return texts
 
 

@@ -21,10 +21,10 @@ _NONE: deque[bytes | memoryview] = deque(maxlen=0)  # of those who have never ha
 
 
 class Pieces:
-    """A large frame as it was received, in pieces that need not be joined if all go at once.
+    """Whole frames in pieces that need not be joined, or copied, if all go at once.
 
     Attributes:
-        parts: the pieces, in order.
+        parts: the pieces, in order; a buffer among them is right only until it is used again.
         size: bytes of them all.
     """
 
@@ -39,7 +39,7 @@ class Pieces:
         return self.size
 
     def whole(self) -> bytes:
-        """Return the frame in one piece: the same object for all who cannot take it at once."""
+        """Return the frames in one piece: the same object for all who cannot take it at once."""
         if self._whole is None:
             self._whole = b"".join(self.parts)  # the part itself, if it is the only one
         return self._whole

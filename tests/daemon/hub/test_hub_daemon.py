@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests import forks
 from tests.browser import Page
 from tests.daemons import DEADLINE, ROOT, Daemon, Line, environment, frames, tool, wait_until
-from tests.hubs import Lines, Socket, connect_a, message_a, message_b
+from tests.hubs import UPGRADE, Lines, Socket, client_frame, connect_a, message_a, message_b
 
 
 @pytest.fixture
@@ -87,6 +87,31 @@ def test_a_websocket_hears_what_the_line_port_publishes_and_the_other_way_round(
         "from": f"tcp/{web.label}",
         "payload": [1, "é"],
     }
+
+
+def test_who_does_not_read_yet_is_told_everything_under_its_own_address(
+    start: Callable[..., Daemon], dial: Callable[..., Line], open_lines: Callable[..., Lines]
+) -> None:
+    daemon = start("--hub-max-pending", "64MiB")
+    line, count, names = dial(daemon), 4_000, [b"late/%d" % number for number in range(4)]
+    receivers = [open_lines(daemon) for _ in names]
+    for receiver, name in zip(receivers, names, strict=True):
+        receiver.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        receiver.say_raw(UPGRADE)
+        for message in (
+            message_b("hub:register", {"actorAddress": name.decode()}),
+            message_b("hub:subscribe", {"topic": "late/news"}),
+        ):
+            receiver.say_raw(client_frame(json.dumps(message).encode()))
+        receiver.hear_until(b'"hub:subscribed"')
+    for _ in range(count // 500):  # 5 MB for each of them, more than a socket takes
+        line.say(b"pub late/news 1000 %b\n" % (b"x" * 1000) * 500)
+    line.ping()
+    for receiver, name in zip(receivers, names, strict=True):
+        heard = receiver.hear_until(b'"data":"', count)
+        assert [heard.count(b'"to":"%b"' % one) for one in names] == [
+            count if one is name else 0 for one in names
+        ]
 
 
 def test_nc_speaks_json_by_lines_and_stays_as_a_listener(

@@ -22,6 +22,7 @@ from pubsubd.hub.render import ROOM, Batch, Form, dress, read_chunk
 from pubsubd.hub.strict import decode
 from pubsubd.protocol.limits import MAX_NAME, MIB
 from pubsubd.protocol.wire import frame
+from pubsubd.routing.outbox import Pieces
 from tests.unit.hub.test_codec import HOSTILE, MESSAGES, dump, lines, names
 
 EVE = "tcp/127.0.0.1:5000"
@@ -45,6 +46,12 @@ messages = st.lists(
 def chunk_of(*pairs: tuple[str, bytes]) -> bytes:
     """Return line frames as a broker delivers them."""
     return b"".join(frame(name.encode(), data) for name, data in pairs)
+
+
+def hub(batch: Batch, framing: Framing, wrapped: bool, to: bytes) -> bytes:
+    """Return what a receiver is sent in the form of Signal Hub."""
+    frames = batch.hub(framing, wrapped, to)
+    return frames if isinstance(frames, bytes) else frames.whole()
 
 
 def inside(text: str) -> bytes:
@@ -129,7 +136,7 @@ def test_splicing_is_the_same_as_writing_each_delivery(
     assert batch.names == [name.encode() for name, _ in pairs]
     known = None
     for to in receivers:
-        frames = batch.hub(framing, wrapped, inside(to))
+        frames = hub(batch, framing, wrapped, inside(to))
         texts = texts_in(framing, frames)
         ids = [
             check(Form.HUB, text, expected(Form.HUB, name, data, trusted, wrapped, to))
@@ -178,18 +185,18 @@ def test_the_head_is_right_wherever_the_length_of_an_address_moves_it(edge: int)
             (text,) = texts_in(WEBSOCKET, batch.envelopes(WEBSOCKET))
             assert len(text) == bare + size
     empty = (
-        len(Batch(read_chunk(chunk_of(("n", b"")), EVE, False), NOW).hub(NDJSON, False, b"")) - 1
+        len(hub(Batch(read_chunk(chunk_of(("n", b"")), EVE, False), NOW), NDJSON, False, b"")) - 1
     )
     batch = Batch(read_chunk(chunk_of(("n", b"y" * max(edge - empty - 8, 0))), EVE, False), NOW)
     for length in range(16):
-        (text,) = texts_in(WEBSOCKET, batch.hub(WEBSOCKET, False, b"x" * length))
+        (text,) = texts_in(WEBSOCKET, hub(batch, WEBSOCKET, False, b"x" * length))
         assert json.loads(text)["to"] == "x" * length
 
 
 def test_a_name_may_be_as_long_and_as_odd_as_a_name_can_be() -> None:
     for name in ["\"\\/\x01\x7f'é😀\u2028", '"' * MAX_NAME, "//a:b:", ":", "%b%d{}"]:
         batch = Batch(read_chunk(chunk_of((name, b"x")), EVE, False), NOW)
-        (text,) = texts_in(WEBSOCKET, batch.hub(WEBSOCKET, True, b"@(a/b)"))
+        (text,) = texts_in(WEBSOCKET, hub(batch, WEBSOCKET, True, b"@(a/b)"))
         assert json.loads(text)["metadata"]["topic"] == name
         assert json.loads(text)["payload"] == {"name": name, "data": "x"}
 
@@ -197,7 +204,7 @@ def test_a_name_may_be_as_long_and_as_odd_as_a_name_can_be() -> None:
 def test_nothing_is_sent_that_could_be_left_out() -> None:
     batch = Batch(read_chunk(chunk_of(("é:1", "é".encode())), EVE, False), NOW)
     for frames in (
-        batch.hub(NDJSON, True, b"@(a/b)"),
+        hub(batch, NDJSON, True, b"@(a/b)"),
         batch.synap(NDJSON),
         batch.envelopes(NDJSON),
     ):
@@ -208,7 +215,7 @@ def test_no_message_is_no_frame() -> None:
     batch = Batch(read_chunk(b"", EVE, False), NOW)
     assert batch.names == []
     for framing in FRAMINGS:
-        assert batch.hub(framing, False, b"a/b") == b""
+        assert hub(batch, framing, False, b"a/b") == b""
         assert batch.synap(framing) == batch.envelopes(framing) == b""
 
 
@@ -249,14 +256,14 @@ def test_the_sender_is_written_as_the_receiver_writes_addresses(written: str) ->
         (False, "browser/ann", "cloudflare/signal-hub"),
         (True, "@(browser/ann)", "@(cloudflare/signal-hub)"),
     ):
-        value = json.loads(batch.hub(NDJSON, wrapped, b"a/b"))
+        value = json.loads(hub(batch, NDJSON, wrapped, b"a/b"))
         assert (value["from"], value["metadata"]["via"]) == (sender, via)
 
 
 def test_a_message_has_one_identifier_whoever_gets_it() -> None:
     batch = Batch(read_chunk(chunk_of(("a", b"1"), ("b", b"2")), EVE, False), NOW)
-    frames = [batch.hub(NDJSON, wrapped, b"x") for wrapped in (False, True)]
-    frames += [batch.hub(WEBSOCKET, False, b"xyz").replace(b"}\x81", b"}\n\x81")]
+    frames = [hub(batch, NDJSON, wrapped, b"x") for wrapped in (False, True)]
+    frames += [hub(batch, WEBSOCKET, False, b"xyz").replace(b"}\x81", b"}\n\x81")]
     ids = [[text.split(b'"id":"')[1][:36] for text in all_.splitlines()] for all_ in frames]
     assert ids[0] == ids[1] == ids[2]
     synap = [json.loads(text)["message_id"] for text in batch.synap(NDJSON).splitlines()]
@@ -341,12 +348,43 @@ def test_a_hundred_receivers_cost_one_rendering() -> None:
     sizes = range(200)
     batch = Batch(read_chunk(chunk_of(*[("n", b"x" * size) for size in sizes]), EVE, False), NOW)
     for number in range(100):
-        frames = batch.hub(framing, True, b"@(browser/user%02d)" % number)
+        frames = hub(batch, framing, True, b"@(browser/user%02d)" % number)
         assert frames.count(b"@(browser/user%02d)" % number) == 200
     assert framing.heads == 200
-    batch.hub(framing, True, b"@(browser/longer)!")
-    batch.hub(framing, False, b"@(browser/longer)")
+    hub(batch, framing, True, b"@(browser/longer)!")
+    hub(batch, framing, False, b"@(browser/longer)")
     assert framing.heads == 600
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("abz/@()", min_size=40, max_size=40), min_size=1, max_size=6), st.data())
+def test_many_messages_alike_are_told_to_each_receiver_as_one_by_one(
+    receivers: list[str], data: st.DataObject
+) -> None:
+    texts = [b"%03d" % number + b"x" * 300 for number in range(150)]
+    batch = Batch(read_chunk(chunk_of(*[("n", text) for text in texts]), EVE, False), NOW)
+    for to in receivers:
+        near = data.draw(st.sampled_from([to, to.replace("a", "b"), to[::-1]]))
+        for address in (to, near):
+            singles = [
+                batch.one(index, Form.HUB, WEBSOCKET, True, inside(address))
+                for index in range(len(texts))
+            ]
+            assert hub(batch, WEBSOCKET, True, inside(address)) == b"".join(singles)
+
+
+def test_of_many_messages_alike_there_is_one_buffer_for_all_receivers() -> None:
+    batch = Batch(read_chunk(chunk_of(*[("n", b"x" * 300)] * 200), EVE, False), NOW)
+    first = batch.hub(WEBSOCKET, True, b"@(a/b)")
+    kept = batch.size
+    second = batch.hub(WEBSOCKET, True, b"@(a/c)")
+    assert isinstance(first, Pieces)
+    assert isinstance(second, Pieces)
+    assert first.parts[0] is second.parts[0]
+    assert batch.size == kept
+    assert second.whole().count(b"@(a/c)") == 200  # a copy, for whoever cannot send it at once
+    batch.hub(WEBSOCKET, True, b"@(a/d)")
+    assert second.whole().count(b"@(a/c)") == 200
 
 
 def test_all_receivers_of_envelopes_get_the_same_object() -> None:
@@ -359,11 +397,11 @@ def test_all_receivers_of_envelopes_get_the_same_object() -> None:
 
 def _held(batch: Batch, framing: Framing) -> int:
     """Return the bytes that a batch comes to hold for addresses of 260 lengths."""
-    batch.hub(framing, True, b"")
+    hub(batch, framing, True, b"")
     gc.collect()
     tracemalloc.start()
     for length in range(260):
-        batch.hub(framing, True, b"x" * length)
+        hub(batch, framing, True, b"x" * length)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     return held
@@ -395,10 +433,10 @@ def test_a_large_message_is_copied_a_few_times_whoever_gets_it(
     read = tracemalloc.get_traced_memory()
     assert read[0] < 1.6 * MIB  # its payload
     assert read[1] < 3.7 * MIB  # while read: its data, its value, and that written again
-    first = batch.hub(framing, True, b"@(a/b)")
+    first = hub(batch, framing, True, b"@(a/b)")
     rendered = tracemalloc.get_traced_memory()[0]
     assert rendered - len(first) < read[0] + (1.1 if framing is WEBSOCKET else 2.1) * MIB
     for length in range(1, 4):
-        batch.hub(framing, True, b"x" * length)
+        hub(batch, framing, True, b"x" * length)
     assert tracemalloc.get_traced_memory()[0] < rendered + 0.1 * MIB
     tracemalloc.stop()
