@@ -15,13 +15,27 @@ _groups = Struct("8s4s4s4s12s").iter_unpack
 _ready: list[bytes] = []
 
 
+def _make() -> None:
+    pool = bytearray(os.urandom(16 * _POOL))
+    pool[6::16] = pool[6::16].translate(_VERSION)
+    pool[8::16] = pool[8::16].translate(_VARIANT)
+    _ready.extend(map(b"-".join, _groups(pool.hex().encode())))
+
+
 def _take() -> bytes:
     if not _ready:
-        pool = bytearray(os.urandom(16 * _POOL))
-        pool[6::16] = pool[6::16].translate(_VERSION)
-        pool[8::16] = pool[8::16].translate(_VARIANT)
-        _ready.extend(map(b"-".join, _groups(pool.hex().encode())))
+        _make()
     return _ready.pop()
+
+
+def new_ids(count: int) -> list[bytes]:
+    """Return so many random UUIDs."""
+    while len(_ready) < count:
+        _make()
+    start = len(_ready) - count
+    found = _ready[start:]
+    del _ready[start:]
+    return found
 
 
 IDS: Iterator[bytes] = iter(_take, b"")  # a generator would have ended with its first exception

@@ -25,7 +25,7 @@ import msgspec
 from pubsubd.broker.peer import MADE
 from pubsubd.hub.codec import MAYBE_JSON, PLAIN, Message, before_text, from_line, with_text
 from pubsubd.hub.frames import NDJSON, Framing
-from pubsubd.hub.ids import IDS
+from pubsubd.hub.ids import new_ids
 from pubsubd.hub.messages import HUB
 from pubsubd.hub.spliced import MUCH, Joined, Patched
 from pubsubd.protocol.limits import MIB
@@ -290,7 +290,7 @@ class Batch:
     def _identify(self, start: int, count: int) -> list[bytes]:
         """Return the identifiers of so many messages; new ones if they have none."""
         ids = self._ids
-        ids += islice(IDS, start + count - len(ids) if len(ids) < start + count else 0)
+        ids += new_ids(max(0, start + count - len(ids)))
         return ids[start : start + count]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 
 import msgspec
 from msgspec import UNSET
@@ -11,7 +10,7 @@ from msgspec import UNSET
 from pubsubd.hub import messages as m
 from pubsubd.hub import replies as r
 from pubsubd.hub.codec import PLAIN, Message, to_line
-from pubsubd.hub.ids import IDS
+from pubsubd.hub.ids import IDS, new_ids
 from pubsubd.hub.listing import Record, find_page, find_records
 from pubsubd.hub.render import Form, dress
 from pubsubd.hub.signal.base import Signal
@@ -199,7 +198,7 @@ def publish_all(
     # No JSON text holds a NUL.
     gaps = b"\0", receivers, receivers, delivered, now, b"\0", now
     before, middle, after = (ack % gaps).split(b"\0")
-    texts = [id_ + middle + one for id_, one in zip(islice(IDS, count), correlations, strict=True)]
+    texts = [id_ + middle + one for id_, one in zip(new_ids(count), correlations, strict=True)]
     connection.put_alike(before, texts, after)
     return count
 

@@ -7,7 +7,6 @@ nothing. A publication is queued in the broker, whose ``flush`` sends it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any, cast
 
 from msgspec import UNSET, Struct
@@ -17,7 +16,7 @@ from pubsubd.access.rules import Permission
 from pubsubd.broker.turn import Steps
 from pubsubd.hub.codec import known, to_line
 from pubsubd.hub.core import HubCore
-from pubsubd.hub.ids import IDS, new_id
+from pubsubd.hub.ids import new_id, new_ids
 from pubsubd.hub.listing import find_page, find_records
 from pubsubd.hub.synap.requests import (
     Info,
@@ -252,7 +251,7 @@ class Synap:
         hub, broker, peer = self._hub, self._hub.broker, connection.peer
         sender = connection.sender
         payloads = [payload for payload, _, _ in found]
-        ids = [b"msg_" + id_.replace(b"-", b"") for id_ in islice(IDS, len(found))]
+        ids = [b"msg_" + id_.replace(b"-", b"") for id_ in new_ids(len(found))]
         notes = [
             known(name, TYPE, sender, payload, id_.decode(), metadata)
             for payload, id_ in zip(payloads, ids, strict=True)
