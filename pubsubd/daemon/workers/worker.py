@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
+from msgspec.json import encode
 
 from pubsubd.broker.peer import Peer, discard
 from pubsubd.broker.trace import TRACE
@@ -26,6 +27,7 @@ from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.passage import Passage
 from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
+from pubsubd.hub.sums import METRICS, STATISTICS, answer_metrics
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import TURN
 from pubsubd.protocol.wire import frame, quote
@@ -519,6 +521,8 @@ def _join_hub(siblings: Siblings, hub: Hub, mesher: Mesher | None, *, in_mesh: b
     siblings.questions |= {
         NAMES: partial(answer_names, hub),
         RECORDS: partial(answer_records, hub),
+        METRICS: partial(answer_metrics, hub),
+        STATISTICS: lambda _data: encode(hub.synap.count()),
     }
 
 

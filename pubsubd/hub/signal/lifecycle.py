@@ -17,6 +17,7 @@ from pubsubd.hub.password_job import PasswordJob
 from pubsubd.hub.render import dress
 from pubsubd.hub.signal.base import Signal
 from pubsubd.hub.signal.reading import RefusedError, read_metadata, shown, whole
+from pubsubd.hub.sums import find_metrics
 from pubsubd.protocol.errors import ProtocolError
 
 _AT_ONCE = 1_000  # actors of a connection that are gone before its hub:disconnect is answered
@@ -170,8 +171,13 @@ def queue_stats(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> Non
 
 
 def metrics(signal: Signal, message: m.Incoming, _payload: m.Nothing) -> None:
-    """Answer with the counters of the hub."""
-    signal.reply(message, "hub:metrics_response", signal.connection.hub.metrics())
+    """Answer with the counters of the hub, in steps: other workers may have to be asked."""
+    signal.connection.step = _tell_metrics(signal, message)
+
+
+def _tell_metrics(signal: Signal, message: m.Incoming) -> Iterator[None]:
+    found = yield from find_metrics(signal.connection.hub)
+    signal.reply(message, "hub:metrics_response", found)
 
 
 def refresh_token(signal: Signal, message: m.Incoming, payload: m.Token) -> None:

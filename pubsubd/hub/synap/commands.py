@@ -18,6 +18,7 @@ from pubsubd.hub.codec import known, to_line
 from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id, new_ids
 from pubsubd.hub.listing import find_page, find_records
+from pubsubd.hub.sums import Statistics, count_topics, find_statistics
 from pubsubd.hub.synap.requests import (
     Info,
     List,
@@ -33,6 +34,7 @@ from pubsubd.hub.synap.requests import (
 from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics
 from pubsubd.hub.synap.subscribers import Subscribers
 from pubsubd.hub.templates import Sample, Template, Values
+from pubsubd.hub.topic_table import TOP
 from pubsubd.hub.topics import (
     ForbiddenError,
     TopicError,
@@ -395,31 +397,49 @@ class Synap:
             **self._hub.daemon,
         }
 
+    def count(self) -> Statistics:
+        """Return what was counted at this worker."""
+        counts = {
+            "subscribers": len(self.subscribers),
+            "wildcards": self.wildcards,
+            "published": self.published,
+            "deliveries": self.deliveries,
+            "slow": self._hub.slow_consumers,
+            "failures": self._hub.undelivered,
+            "waited": self._waited,
+            "timed": self._timed,
+        }
+        return Statistics(counts, [name.decode() for name, _ in self._hub.topics.top()])
+
     def _stats(
         self,
         _payload: Nothing,
         _session: SynapConnection | None,
         rights: Permission | None,
         _who: str | None,
-    ) -> dict[str, Any]:
-        latency = self._waited / self._timed if self._timed else 0.0
+    ) -> Steps[dict[str, Any]]:
+        topics = yield from count_topics(self._hub)
+        found = yield from find_statistics(self._hub, self.count())
+        names = [one.encode() for one in dict.fromkeys(found.top)]
+        if rights is not None:
+            names = [name for name in names if rights.may_receive(name)]
+        records = yield from find_records(self._hub, names)
+        known = [(name, one) for name, one in zip(names, records, strict=True) if one]
+        known.sort(key=lambda entry: entry[1].messages, reverse=True)
+        counts = found.counts
+        latency = counts["waited"] / counts["timed"] if counts["timed"] else 0.0
         return {
-            "total_topics": len(self._hub.topics),
-            "total_subscribers": len(self.subscribers),
-            "total_wildcard_subscriptions": self.wildcards,
-            "messages_published": self.published,
-            "messages_delivered": self.deliveries,
-            "slow_consumers_dropped": self._hub.slow_consumers,
-            "delivery_failures": self._hub.undelivered,
+            "total_topics": topics,
+            "total_subscribers": counts["subscribers"],
+            "total_wildcard_subscriptions": counts["wildcards"],
+            "messages_published": counts["published"],
+            "messages_delivered": counts["deliveries"],
+            "slow_consumers_dropped": counts["slow"],
+            "delivery_failures": counts["failures"],
             "avg_delivery_latency_ms": round(latency * 1_000, 6),
             "top_topics": [
-                {
-                    "topic": name.decode(),
-                    "subscribers": self._hub.broker.delivery.count_receivers(name),
-                    "messages": topic.message_count,
-                }
-                for name, topic in self._hub.topics.top()
-                if rights is None or rights.may_receive(name)
+                {"topic": name.decode(), "subscribers": one.receivers, "messages": one.messages}
+                for name, one in known[:TOP]
             ],
             **self._hub.daemon,
         }

@@ -412,6 +412,22 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
         line = dial(pair)
         line.say(b"pub news 5 plain\n")
         assert clients["bob"].hear()["from"] == clients["ann"].hear()["from"] == f"tcp/{line.label}"
+        metrics, statistics = [], []
+        clients["ann"].say({"command": "pubsub.publish", "payload": {"topic": "s", "data": 1}})
+        assert clients["ann"].hear()["success"]
+        for client in clients.values():
+            client.say(message_b("hub:metrics", {}))
+            counts = client.hear()["payload"]
+            metrics.append([counts[name] for name in ("actors", "connections", "topics")])
+            client.say({"command": "pubsub.stats", "payload": {}})
+            counts = client.hear()["payload"]
+            top = counts["top_topics"]
+            statistics.append((counts["total_topics"], counts["messages_published"], top))
+        assert metrics == [[2, 2, 2]] * 2
+        both = {"topic": "news", "subscribers": 2, "messages": 1}
+        alone = {"topic": "s", "subscribers": 0, "messages": 1}
+        assert [one[:2] for one in statistics] == [(2, 1)] * 2
+        assert all(sorted(one[2], key=str) == [both, alone] for one in statistics)
 
 
 def test_any_worker_answers_for_all(start: Start, dial: Dial) -> None:
