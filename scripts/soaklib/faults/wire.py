@@ -22,6 +22,7 @@ _Stream: TypeAlias = "trio.SocketStream | trio.SSLStream[trio.SocketStream]"
 
 
 _LINGER = 2.0  # seconds that the daemon waits for a reason to be read
+_REST = 0.5  # seconds in which the rest of one that has ended, with the reason, is read
 _GLANCE = 0.3  # seconds that one connection is listened to before the others are looked at
 
 wires: ContextVar[list[Wire]] = ContextVar("wires")
@@ -169,8 +170,9 @@ class Wire:
     async def _lost(self, how: str) -> LostError:
         """Return why it was ended, as far as that was told, and what the log calls it."""
         unreadable = trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError
-        with contextlib.suppress(*unreadable), trio.move_on_after(0.2):
-            self._last += bytes(await self._stream.receive_some(2 * KIB))
+        with contextlib.suppress(*unreadable), trio.move_on_after(_REST):
+            while data := bytes(await self._stream.receive_some(256 * KIB)):
+                self._last = (self._last + data)[-2 * KIB :]
         found = _TOLD.findall(self._last)
         why = (found[-1][0] or found[-1][1]).decode(errors="replace") if found else "told nothing"
         return LostError(f"{why}; {self._label} {how}")

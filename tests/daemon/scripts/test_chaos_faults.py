@@ -18,7 +18,7 @@ from soaklib.faults.reloads import Reloads
 from soaklib.faults.residents import Pub, Publisher, Seen, Sub, Subscriber
 from soaklib.faults.wire import LostError, opened, wires
 from soaklib.streams import SLOW_COPIED, mark
-from soaklib.wires import Address, frame
+from soaklib.wires import KIB, Address, frame
 from tests.daemons import DEADLINE
 
 NOWHERE = Address(("127.0.0.1", 1))
@@ -212,6 +212,15 @@ async def test_who_waits_for_one_connection_notices_that_another_one_has_ended(
             ):
                 await wire.hear(b"never")
             assert scope.cancelled_caught == doomed
+
+
+async def test_a_reason_is_found_behind_much_that_nobody_has_read() -> None:
+    wires.set([])
+    with Host(say_and_close(b"x" * 64 * KIB + FAULT), say(b"")) as host:
+        async with opened(host.address) as unread, opened(host.address) as wire:
+            with pytest.raises(LostError, match=r"internal-error at x; 127\.0\.0\.1:\d+ while"):
+                await wire.hear(b"never")
+            assert unread.hung_up
 
 
 async def test_an_end_that_is_due_has_to_have_its_reason() -> None:
