@@ -327,6 +327,7 @@ class Worker:
 
     def _join_mesh(self, mesh: MeshOptions, reloader: Reloader) -> None:
         """Let the mesh be the first worker's, and pass what is for it to that one."""
+        from pubsubd.mesh.adverts import AdvertError, parse_first_line  # noqa: PLC0415
         from pubsubd.mesh.core import claim_names  # noqa: PLC0415  (not without a mesh)
         from pubsubd.mesh.hello import HELLO  # noqa: PLC0415
 
@@ -354,7 +355,12 @@ class Worker:
 
         def refuse_name(name: bytes, data: bytes) -> None:
             if mesh.discover == "any" and b"/peers/" in name[: len(b"//fwd/peers/")]:
-                siblings.tell(_HINT, data)
+                line = data.split(b"\n", 1)[0]
+                try:
+                    parse_first_line(line)  # what the first worker cannot read ends the link to it
+                except AdvertError as error:
+                    raise ProtocolError("bad-request", str(error)) from None
+                siblings.tell(_HINT, line)
                 return
             server.broker.counters.errors["forged-advert"] += 1
             text = f"{quote(name)} is for the daemons of this mesh alone"

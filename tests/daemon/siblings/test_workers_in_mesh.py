@@ -383,3 +383,16 @@ def test_a_reload_and_the_end_of_a_daemon_go_as_with_one_worker(
     for client in clients[2:]:
         client.wait_found({"x/10", "x/11"})
         assert known(other) == {"two": 2}
+
+
+def test_an_advert_by_a_client_that_is_none_is_refused_by_any_worker(start: Start) -> None:
+    daemon = start("--node=one", *FLAGS, "--discover=any")
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):  # two at each worker
+            line = stack.enter_context(contextlib.closing(Line(daemon.address)))
+            line.say(frame("//fwd/peers/m/z", b"nowhere"))
+            name, text = line.hear_frame()
+            assert (name, text.split()[0]) == ("//pubsubd/error", b"bad-request")
+    daemon.signal()
+    assert daemon.wait() == 0
+    assert "event=fault" not in daemon.log
