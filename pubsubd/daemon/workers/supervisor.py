@@ -413,7 +413,7 @@ class Supervisor:
             self._unlinked.setdefault(pair, at)
 
     def _note_ready(self) -> None:
-        if not all(worker.ready for worker in self._workers):
+        if self._ending or not all(worker.ready for worker in self._workers):
             return
         config = self._settings.config
         if config.ports_file is not None:

@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
 import sys
 import time
 import urllib.request
@@ -365,6 +366,29 @@ def test_a_daemon_that_cannot_start_says_why_and_leaves_no_workers(
     done = run([*command, *flags], capture_output=True, timeout=DEADLINE)
     assert said in done.stderr.decode()
     assert done.returncode in (1, 2)
+
+
+def test_a_signal_before_all_workers_are_ready_ends_the_daemon_without_a_fault(
+    tmp_path: Path,
+) -> None:
+    ports = tmp_path / "ports"
+    command = [sys.executable, "-m", "pubsubd", "serve", "--workers=2", "--port=0", "--no-hub"]
+    with subprocess.Popen(
+        [*command, "--ports-file", str(ports)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: len(children.read_text().split()) == 2, "workers are started")
+        late = int(children.read_text().split()[0])
+        os.kill(late, signal.SIGSTOP)
+        try:
+            process.terminate()
+            assert "event=draining" in process.stderr.readline()
+        finally:
+            os.kill(late, signal.SIGCONT)
+        assert "fault" not in process.stderr.read()
+        assert process.wait(DEADLINE) == 0
+    assert not ports.exists()
 
 
 def test_a_second_signal_ends_all_at_once(start: Start, dial: Dial) -> None:
