@@ -164,7 +164,8 @@ class Router:
         """Let ``peer`` receive names with ``substring``; False if it does already."""
         if not self.by_substring.add(peer, substring):
             return False
-        self.interrupted.note_added(peer, substring)
+        if self.interrupted.kept:
+            self.interrupted.note_added(peer, substring)
         self._change(substring)
         return True
 
@@ -607,6 +608,8 @@ class Router:
 
     def _note_few(self) -> None:
         values = self.index.values
+        if len(values) > _SCAN and not (self._few or self._tried):
+            return  # as before
         few = self._few = tuple(values.items()) if len(values) <= _SCAN else ()
         self._tried = sum(len(one) for one, _ in few)
         self._plain = ()

@@ -84,15 +84,12 @@ class SubstringIndex(Generic[Value]):
     def add(self, pattern: bytes, value: Value) -> None:
         """Add ``pattern``, which is not there yet. An empty one is contained in every name."""
         self._whole = False
-        self._add(pattern, value)
-        self._whole = True
-
-    def _add(self, pattern: bytes, value: Value) -> None:
         self.values[pattern] = value
         self._most = max(self._most, len(self.values))
         length = len(pattern)
         if length < _FIRST:
             self._short[length] = self._short.get(length, 0) + 1
+            self._whole = True
             return
         size = _FIRST
         while size <= length:
@@ -108,6 +105,7 @@ class SubstringIndex(Generic[Value]):
             self._more[key] = self._more.get(key, 0) + 1
         else:
             head.lengths = self._share((*head.lengths, length))
+        self._whole = True
 
     def remove(self, pattern: bytes) -> None:
         """Remove ``pattern``; raises KeyError if it is not there."""
