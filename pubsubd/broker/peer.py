@@ -19,6 +19,7 @@ Counts = tuple[int, int, int, int]
 """Messages in and out, and bytes in and out, that a connection has carried."""
 
 _NOTHING: Counts = (0, 0, 0, 0)
+_NOTED = _NOTHING, _NOTHING
 
 MADE = 2
 """Of messages that are vouched for: they were made on the hub port, and need not be checked again.
@@ -215,7 +216,7 @@ class Peer:
         self.echo = True
         self.busy = False
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
-        self.noted = _NOTHING, _NOTHING
+        self.noted = _NOTED  # one for all: there may be thousands
         self.dropped = 0
         self.substrings: set[bytes] = set()
         self.names: set[bytes] | None = None
