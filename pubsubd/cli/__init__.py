@@ -92,9 +92,10 @@ class _Commands(click.Group):
 
 def _tell_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        from pubsubd.routing.scanner import find_scanner  # noqa: PLC0415  (--help needs click alone)
+        from pubsubd.routing.scanner import describe_scanner  # noqa: PLC0415  (not for --help)
 
-        echo(f"pubsubd {__version__}" + (" (compiled scanner)" if find_scanner() else ""))
+        scanner = describe_scanner()
+        echo(f"pubsubd {__version__}" + (f" ({scanner})" if scanner else ""))
         context.exit()
 
 

@@ -8,6 +8,7 @@ but slower.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable
 from typing import Any
@@ -39,3 +40,12 @@ def find_scanner() -> Scan | None:
         return None
     scan: Scan | None = getattr(module, "scan", None)
     return scan if getattr(module, "FORM", None) == _FORM else None
+
+
+def describe_scanner() -> str:
+    """Return whether it is used, or is installed in vain, for people; empty if neither is so."""
+    if find_scanner() is not None:
+        return "compiled scanner"
+    if os.environ.get(VARIABLE) == "python" or importlib.util.find_spec("pubsubd_scanner") is None:
+        return ""
+    return "the installed scanner does not fit, and is not used"

@@ -180,3 +180,18 @@ def test_version_says_whether_it_is_used(built: Path, choice: str, uses: bool) -
     )
     expected = f"pubsubd {__version__}" + (" (compiled scanner)" if uses else "")
     assert told.stdout.strip() == expected
+
+
+@pytest.mark.parametrize("text", ["FORM = 1\n", "raise ImportError\n"])
+def test_version_says_that_a_scanner_of_another_version_is_not_used(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "pubsubd_scanner.py").write_text(text)
+    told = subprocess.run(
+        [sys.executable, "-m", "pubsubd", "--version"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", VARIABLE: ""},
+        text=True,
+    )
+    assert told.stdout.strip().endswith("(the installed scanner does not fit, and is not used)")
