@@ -81,6 +81,15 @@ def peers_300(stage: Stage) -> None:
     stage.flood(stage.line, repeated(frame(b"//pubsubd/peers", b"")))
 
 
+@attack("advertised-300", "//pubsubd/advertised", daemon="mesh", each=PENDING)
+def advertised_300(stage: Stage) -> None:
+    """Subscribes and asks which advert of a mesh of 300 tells of it, again and again."""
+    Forger(stage).make(300)
+    said = frame(b"//pubsubd/advertised", b"")
+    parts = [b"sub //fwd/%d\nunsub //fwd/%d\n" % (one, one) + said * 50 for one in range(50)]
+    stage.flood(stage.line, parts)
+
+
 @attack("weak-1000", "//pubsubd/weak", daemon="mesh", crowd=True, each=PENDING)
 def weak_1000(stage: Stage) -> None:
     """Asks what a mesh of 1,000 cannot lose, which is nearly all of it: it is a tree."""
