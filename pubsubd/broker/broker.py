@@ -367,7 +367,8 @@ class Broker:
                         at -= length
                         total -= 1
                         missing = at + length + 1 - end
-                        large = buf[at : at + route.width] if length >= LARGE else b""
+                        if length >= LARGE and not peer.relayed:  # those have other receivers
+                            large = buf[at : at + route.width]
                         break
                     if buf[at] != LF:
                         if buf[at] == CR and at + 1 == end:

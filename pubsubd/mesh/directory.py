@@ -39,8 +39,9 @@ MAX_KEY = 256
 PART = 64 * KIB
 """Bytes of a letter, after which the rest goes into further ones."""
 
-MAX_LINES = 4 * PART
-"""Bytes of the lines of a letter: a part, and an actor with many details."""
+MAX_LINES = 8 * PART
+"""Bytes of the lines of a letter: a part, and an actor whose details take six times their length,
+as those with control characters do."""
 
 GATHER = 0.05
 """Seconds in which changes are gathered, if there was one just before."""

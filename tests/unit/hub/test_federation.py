@@ -369,6 +369,33 @@ def test_other_details_and_the_end_of_a_registration_are_known_at_once(
     assert wings["a"].hub.federation.mirrors == {}
 
 
+def test_actors_who_tell_as_much_as_they_may_are_known_everywhere(
+    mesh: tuple[Web, Wings],
+) -> None:
+    web, wings = mesh
+    controls = [chr(code) for code in range(0x10, 0x20)]  # each is six bytes of JSON
+    texts = [(a + b).ljust(256, "\x01") for a in controls for b in controls[:8]]
+    texts[0] = texts[0][:254]  # there is no room for more
+    wings["a"].join("eve")
+    wings["a"].say(
+        "eve",
+        *(
+            message_b("hub:register", {"actorAddress": f"x/{name}"} | details, me=f"x/{name}")
+            for name, details in (
+                ("bob", {}),
+                ("eve", {"metadata": {"text": "m" * 65_250}}),
+                ("fay", {"capabilities": texts}),
+            )
+        ),
+    )
+    web.run(2.0)
+    assert [one["type"] for one in wings["a"].hears("eve")] == ["hub:registered"] * 3
+    for name in "bc":
+        directory = web[name].mesh.directory
+        assert [directory.find(f"x/{one}") for one in ("bob", "eve", "fay")] == ["a"] * 3
+        assert directory.unsettled == []
+
+
 def test_daemons_whose_actors_are_not_known_are_named(mesh: tuple[Web, Wings]) -> None:
     web, wings = mesh
     web["c"].mesh.letters.kinds["sync"] = lambda *_: None

@@ -294,7 +294,7 @@ def test_a_letter_is_no_larger_than_a_part_and_taken_in_steps() -> None:
     web.run(0.2)
     assert turns.looks > 2_000 / 16
     assert hubs["b"].directory.count("a") == 2_001
-    letters.send("b", "claims 3", b"+ 5 x/y {}\n" * 30_000)
+    letters.send("b", "claims 3", b"+ 5 x/y {}\n" * 60_000)
     letters.post()
     web.run(0.2)
     assert others.ignored["malformed"] == 1
