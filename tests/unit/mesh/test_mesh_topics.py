@@ -204,3 +204,12 @@ def test_what_nobody_wants_takes_nothing_with_it_that_begins_a_batch(web: Web) -
     web.run(0.05)
     assert crossed(ab) == 1
     assert web["c"].hears("ann") == [(b"chat/main", b"x")]
+
+
+def test_large_messages_of_one_batch_arrive_under_the_name_of_the_topic(web: Web) -> None:
+    subscribe(web, "c", "ann", "chat/main")
+    web.run()
+    large, small = (wire.frame(b"chat/main", b"x" * size) for size in (300_000, 10))
+    web["a"].say("pub", large + small)
+    web.run(0.2)
+    assert [len(data) for _, data in web["c"].hears("ann")] == [300_000, 10]
