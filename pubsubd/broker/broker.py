@@ -79,6 +79,7 @@ _FAR = 1_024  # the most of them, when it has been in vain so far
 _SCANNED = 4  # work of a name that the scanner matches
 _FRESH = 32  # new names in a row, after which the next ones are thought to be new, too
 _COLUMNS = 64  # bytes of headers that are compared by columns in one step of work
+_SURE = 8_192  # known frames that take no longer than a turn, even if others had the processor
 _STRETCH = 32_768  # bytes of headers of several widths, after which the clock is looked at
 _ANY_SIZE = 10**10  # bytes: more than MAX_DIGITS can say
 _DIGITS = MAX_DIGITS + 2  # and the spaces around them
@@ -409,7 +410,7 @@ class Broker:
                         more = True
                         break
                     if at + 5 >= look < end and scan is None:
-                        if delivery.turn.over():
+                        if total > _SURE and delivery.turn.over():
                             more = True
                             break
                         look = min(end, at + _STRETCH)
@@ -536,7 +537,7 @@ class Broker:
                                 at += dealt * following.length
                                 start = at + 1
                                 targets, enqueue = nobody, None
-                                if delivery.turn.over():
+                                if total > _SURE and delivery.turn.over():
                                     more = True
                                     break
                                 following = get(key := buf[at : at + width])
