@@ -5,7 +5,8 @@ Strategy. Each daemon tells all others what is claimed at it, in letters (see
 everything to one who asks. So whoever looks for an address finds it in its own memory. The letters
 with changes are numbered, and the adverts have the number of the last one: who has missed one
 notices, and asks for everything. So does who meets a daemon, for the first time or again, unless
-nothing was ever claimed there.
+nothing was ever claimed there. A letter is lost if a daemon on its way is: so who has told changes
+just before the graph changes sends another letter then, with further changes or none.
 
     claims <sequence>                       changes; lines of + or -
     sync                                    the request for everything
@@ -55,6 +56,7 @@ BEHIND = 0.25
 AGAIN = 1.0
 """Seconds between two requests for everything, and between two answers to one daemon."""
 
+_ON_ITS_WAY = 3.0  # heartbeats after which a letter has arrived, or a link on its way is known dead
 _STEP = 64  # claims between two looks at the clock
 _COST = 8 * KIB  # bytes of lines of a letter taken between two looks at the clock
 _LINE = 512  # bytes, the reading of which takes as long as what else is done for a line
@@ -122,6 +124,8 @@ class Directory:
         self._changes: dict[str, None] = {}  # keys that are to be told
         self._doubtful: dict[str, None] = {}  # claims of its own that another may have, too
         self._tell_at = float("-inf")  # not before
+        self._told = float("-inf")  # when changes were told last
+        self._repeat_at = float("inf")  # then a letter is due, with changes or without
         self._news: dict[str, None] = {}  # daemons to be looked at
         self._behind: dict[str, None] = {}  # daemons of which something is missing
         self._asked: dict[str, float] = {}  # daemon -> when everything was sent to it last
@@ -235,13 +239,16 @@ class Directory:
 
     def note_all(self) -> None:
         """Look at all daemons: the graph has changed."""
+        now = self._state.now()
         if self._registrar is not None:
+            if now < self._told + _ON_ITS_WAY * self._state.config.heartbeat:
+                self._repeat_at = min(self._repeat_at, now + BEHIND)  # when others know it, too
             self._news.update(dict.fromkeys(self._state.table.adverts))
             self._news.update(dict.fromkeys(self._tables))
             self._asking = {
                 node: None for node in self._asking if node in self._state.table.adverts
             }
-            self._wake(self._state.now())
+            self._wake(now)
 
     # Time
 
@@ -267,7 +274,7 @@ class Directory:
                 yield
         while self._doubtful:
             self._compare(self._doubtful.popitem()[0])
-        if self._changes and now >= self._tell_at:
+        if now >= self._repeat_at or (self._changes and now >= self._tell_at):
             yield from self._telling()
         for node in list(self._behind):
             self._ask_if_behind(node)
@@ -280,6 +287,7 @@ class Directory:
         yield from self._claims.emptying()
         if self._changes:
             self._wake(self._tell_at)
+        self._wake(self._repeat_at)
         self.letters.post()
 
     def _look(self, node: str) -> None:
@@ -353,9 +361,9 @@ class Directory:
         return b"+ %d %b %b\n" % (since, key.encode(), details)
 
     def _telling(self) -> Steps[None]:
-        """Tell all others what has changed, in steps."""
+        """Tell all others what has changed, if anything has, in steps."""
         size = 0
-        while self._changes:
+        while True:
             lines: dict[str, bytes] = {}
             letter = 0
             while self._changes and letter < PART:
@@ -372,9 +380,14 @@ class Directory:
                 self._advertise()
             self.sequence += 1
             self.letters.send(None, f"claims {self.sequence}", b"".join(lines.values()))
+            now = self._state.now()
+            if lines:
+                self._told = now
+            if now >= self._repeat_at:
+                self._repeat_at = float("inf")
             size += letter
             yield
-            if size >= PART:
+            if size >= PART or not self._changes:
                 break
         self._tell_at = self._state.now() + max(GATHER, size / RATE)
 

@@ -218,6 +218,35 @@ def test_a_letter_that_was_lost_is_noticed_by_the_next_or_by_an_advert() -> None
         check(web, hubs)
 
 
+def test_a_letter_that_was_lost_with_a_daemon_on_its_way_is_noticed_when_the_graph_changes() -> None:
+    web, hubs = start("ab", "bc", "cd", "de", "ea")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.1)
+    letters = web["a"].mesh.letters
+    said: list[str] = []
+    send = letters.send
+
+    def sending(node: str | None, words: str, body: bytes = b"") -> None:
+        said.append(words)
+        if len(said) > 1:  # the first one is lost
+            send(node, words, body)
+
+    letters.send = sending  # type: ignore[method-assign]
+    hubs["a"].directory.claim("x/bob")
+    web.run(0.1)
+    web.kill("c")
+    del hubs["c"]
+    web.run(0.7)
+    assert said == ["claims 2", "claims 3", *3 * ["whole 3 0 0"]]
+    check(web, hubs)
+    # Who has told nothing lately sends nothing.
+    web.run(5.0)
+    web.kill("d")
+    del hubs["d"]
+    web.run(3.0)
+    assert said[5:] == []
+
+
 def test_a_daemon_without_a_hub_gets_no_letters_and_carries_them() -> None:
     web = build(["ab", "bc"])
     hubs = {name: Hub(web[name]) for name in "ac"}
