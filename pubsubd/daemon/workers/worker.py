@@ -28,6 +28,7 @@ from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.passage import Passage
 from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
 from pubsubd.hub.sums import METRICS, STATISTICS, answer_metrics
+from pubsubd.hub.synap import NAMED
 from pubsubd.protocol.errors import ConfigError, ProtocolError
 from pubsubd.protocol.limits import TURN
 from pubsubd.protocol.wire import frame, quote
@@ -529,6 +530,7 @@ def _join_hub(siblings: Siblings, hub: Hub, mesher: Mesher | None, *, in_mesh: b
         RECORDS: partial(answer_records, hub),
         METRICS: partial(answer_metrics, hub),
         STATISTICS: lambda _data: encode(hub.synap.count()),
+        NAMED: hub.synap.elsewhere.answer,
     }
 
 

@@ -6,7 +6,7 @@ nothing. A publication is queued in the broker, whose ``flush`` sends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from msgspec import UNSET, Struct
@@ -19,6 +19,7 @@ from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id, new_ids
 from pubsubd.hub.listing import find_page, find_records
 from pubsubd.hub.sums import Statistics, count_topics, find_statistics
+from pubsubd.hub.synap.elsewhere import LOOK, SUBSCRIBE, TAKE, UNSUBSCRIBE, Elsewhere, Wish
 from pubsubd.hub.synap.requests import (
     Info,
     List,
@@ -68,12 +69,14 @@ class Synap:
 
     Attributes:
         subscribers: id -> subscriber.
+        elsewhere: those of other workers.
         published: messages, by pubsub.publish.
         deliveries: connections that these went to, all together.
     """
 
     def __init__(self, hub: HubCore) -> None:
         self.subscribers = Subscribers(hub)
+        self.elsewhere = Elsewhere(hub, self.subscribers, self._carry_out, self._receive)
         self.published = 0
         self.deliveries = 0
         self._hub = hub
@@ -302,21 +305,40 @@ class Synap:
         if not texts:
             raise invalid("At least one topic required")
         _check_number(texts)
-        subscribers, over = self.subscribers, self._hub.broker.delivery.turn.over
-        subscriber = subscribers.choose(payload.subscriber_id, connection, who)
-        topics: Topics = {}
+        topics = yield from self._read_topics(texts, rights)
+        id_, kind = payload.subscriber_id, SUBSCRIBE if connection is None else LOOK
+        if connection is None or self.subscribers.of(connection) is None:
+            found = yield from self.elsewhere.ask(kind, id_, who, texts)
+            if found is not None:
+                return found
+        return (yield from self._subscribe_here(id_, texts, topics, connection, who))
+
+    def _read_topics(self, texts: list[str], rights: Permission | None) -> Steps[Topics]:
+        """Return the topics of a subscription, in steps."""
+        over, topics = self._hub.broker.delivery.turn.over, Topics()
         for text in texts:
             topics[text] = topic = _read_topic(text)
             if rights is not None and isinstance(topic, bytes) and not rights.may_receive(topic):
                 raise self._hub.policy.forbid(topic, rights, "receive")
             if len(topics) % _READ == 0 and over():
                 yield
-                subscriber = subscribers.choose(payload.subscriber_id, connection, who)
+        return topics
+
+    def _subscribe_here(
+        self,
+        id_: str | None,
+        texts: list[str],
+        topics: Topics,
+        connection: SynapConnection | None,
+        who: str | None,
+    ) -> Steps[dict[str, Any]]:
+        subscribers = self.subscribers
+        subscriber = subscribers.choose(id_, connection, who)
         if subscriber is not None:
             topics = {text: topics[text] for text in topics if text not in subscriber.topics}
         subscribers.check_limits(subscriber, connection, topics)
         if subscriber is None:
-            subscriber = subscribers.make(payload.subscriber_id, connection, who)
+            subscriber = subscribers.make(id_, connection, who)
         elif connection is not None and subscriber.connection is None:
             subscribers.attach(subscriber, connection)
         subscribers.touch(subscriber)
@@ -333,27 +355,56 @@ class Synap:
         connection: SynapConnection | None,
         _rights: Permission | None,
         who: str | None,
-    ) -> Answer:
-        if payload.subscriber_id is not None:
-            subscriber = self.subscribers.find(payload.subscriber_id, who)
+    ) -> Steps[dict[str, Any]]:
+        id_, texts = payload.subscriber_id, payload.topics
+        if texts is not None:
+            _check_number(texts)
+        if id_ is not None:
+            found = yield from self.elsewhere.ask(UNSUBSCRIBE, id_, who, texts)
+            if found is not None:
+                return found
+            subscriber = self.subscribers.find(id_, who)
         elif connection is not None:
             subscriber = self.subscribers.of(connection)
         else:
             raise invalid("Missing 'subscriber_id' field")
+        return (yield from self._unsubscribe_here(subscriber, texts))
+
+    def _unsubscribe_here(
+        self, subscriber: Subscriber | None, texts: Sequence[str] | None
+    ) -> Steps[dict[str, Any]]:
         if subscriber is None:
             return {"unsubscribed": 0}
-        if payload.topics is None:
+        if texts is None:
             texts = list(subscriber.topics)
         else:
-            _check_number(payload.topics)
-            texts = [text for text in dict.fromkeys(payload.topics) if text in subscriber.topics]
+            texts = [text for text in dict.fromkeys(texts) if text in subscriber.topics]
         self.subscribers.touch(subscriber)
-        return self._answer_unsubscribed(subscriber, texts)
-
-    def _answer_unsubscribed(
-        self, subscriber: Subscriber, texts: list[str]
-    ) -> Steps[dict[str, Any]]:
         return {"unsubscribed": (yield from self.subscribers.remove(subscriber, texts))}
+
+    # For other workers
+
+    def _carry_out(self, wish: Wish) -> Steps[dict[str, Any]]:
+        """Carry out what another worker was told, which has checked it."""
+        try:
+            if wish.kind in (LOOK, TAKE):
+                found = self.subscribers.find_detached(wish.id, wish.who)
+                texts = self.subscribers.hand_over(found) if wish.kind == TAKE else []
+                return {"topics": texts}
+            if wish.kind == UNSUBSCRIBE:
+                subscriber = self.subscribers.find(wish.id, wish.who)
+                return (yield from self._unsubscribe_here(subscriber, wish.topics))
+            texts = list(wish.topics or ())
+            topics = yield from self._read_topics(texts, None)
+            return (yield from self._subscribe_here(wish.id, texts, topics, None, wish.who))
+        except TopicError as error:
+            raise _in_words(error) from None
+
+    def _receive(self, id_: str, who: str | None, texts: list[str]) -> Steps[None]:
+        """Take over a subscriber of another worker, which has no connection."""
+        topics = yield from self._read_topics(texts, None)
+        subscriber = self.subscribers.find(id_, who) or self.subscribers.make(id_, None, who)
+        yield from self.subscribers.add(subscriber, topics)
 
     def _list(
         self,

@@ -32,7 +32,7 @@ from pubsubd.broker.turn import Steps
 from pubsubd.hub.core import HubCore
 from pubsubd.hub.ids import new_id
 from pubsubd.hub.render import Form
-from pubsubd.hub.synap.requests import invalid
+from pubsubd.hub.synap.requests import SynapError, invalid
 from pubsubd.hub.synap.subscriber import Subscriber, SynapConnection, Topics, count_patterns
 from pubsubd.hub.topics import ForbiddenError, TopicError, shown
 from pubsubd.routing.outbox import Pieces
@@ -135,7 +135,7 @@ class Subscribers(dict[str, Subscriber]):
             if connection is None and detached >= limits.max_detached:
                 raise invalid(f"over {limits.max_detached} subscribers without a connection")
         elif connection is not None and subscriber.connection not in (None, connection):
-            raise invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")
+            raise _connected(subscriber)
         return subscriber
 
     def make(
@@ -171,6 +171,25 @@ class Subscribers(dict[str, Subscriber]):
         subscriber.connection, self._by_connection[connection] = connection, subscriber
         del self._detached[subscriber.id]
         self.detached_topics -= len(new)
+
+    def find_detached(self, id_: str, who: str | None) -> Subscriber:
+        """Return a subscriber that there is, as :meth:`find`.
+
+        Raises:
+            SynapError: it has a connection.
+            ForbiddenError: it is somebody else's.
+        """
+        subscriber = self.find(id_, who)
+        assert subscriber is not None
+        if subscriber.connection is not None:
+            raise _connected(subscriber)
+        return subscriber
+
+    def hand_over(self, subscriber: Subscriber) -> list[str]:
+        """Forget a subscriber without a connection, for another worker; return its topics."""
+        texts = list(subscriber.topics)
+        self._remove(subscriber, texts)
+        return texts
 
     def touch(self, subscriber: Subscriber) -> None:
         """Note that a command has named it."""
@@ -340,6 +359,10 @@ class Subscribers(dict[str, Subscriber]):
     def _count_wildcards(self, change: int) -> None:
         self.wildcards += change
         self._hub.policy.wildcards += change
+
+
+def _connected(subscriber: Subscriber) -> SynapError:
+    return invalid(f"Subscriber {shown(subscriber.id)} is connected elsewhere")
 
 
 def _discard(_data: bytes | Pieces) -> None:

@@ -16,7 +16,9 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -452,6 +454,38 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
         alone = {"topic": "s", "subscribers": 0, "messages": 1}
         assert [one[:2] for one in statistics] == [(2, 1)] * 2
         assert all(sorted(one[2], key=str) == [both, alone] for one in statistics)
+
+
+def test_subscribers_of_synap_are_those_of_all_workers(pair: Daemon) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(contextlib.closing(Lines(pair))) for _ in range(4)]
+        http = stack.enter_context(contextlib.closing(HTTPConnection(*pair.hub, timeout=DEADLINE)))
+
+        def post(command: str, **payload: Any) -> Any:
+            http.request("POST", f"/pubsub/{command}", json.dumps(payload))
+            with http.getresponse() as response:
+                return json.load(response)
+
+        def give(client: Lines, command: str, **payload: Any) -> Any:
+            client.say({"command": f"pubsub.{command}", "payload": payload})
+            return client.hear()
+
+        # Connections in a row are at different workers, and that of HTTP is at one of these.
+        for number, client in enumerate(clients[:2]):
+            name = f"s{number}"
+            assert post("subscribe", topics=["http"], subscriber_id=name)["subscription_count"] == 1
+            found = give(client, "subscribe", topics=["own"], subscriber_id=name)
+            assert found["payload"]["subscription_count"] == 2
+            for other in clients[2:]:
+                refused = give(other, "subscribe", topics=["own"], subscriber_id=name)
+                text = f"Invalid request: Subscriber '{name}' is connected elsewhere"
+                assert refused["error"] == text
+            assert post("subscribe", topics=["more"], subscriber_id=name)["subscription_count"] == 3
+            found = give(clients[2], "publish", topic="http", payload=number)
+            assert found["payload"]["subscribers_matched"] == number + 1
+            assert client.hear()["topic"] == "http"
+        for name in ("s0", "s1"):
+            assert post("unsubscribe", subscriber_id=name) == {"unsubscribed": 3}
 
 
 def test_any_worker_answers_for_all(start: Start, dial: Dial) -> None:
