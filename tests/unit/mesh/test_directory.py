@@ -218,7 +218,7 @@ def test_a_letter_that_was_lost_is_noticed_by_the_next_or_by_an_advert() -> None
         check(web, hubs)
 
 
-def test_a_letter_that_was_lost_with_a_daemon_on_its_way_is_noticed_when_the_graph_changes() -> None:
+def test_a_letter_lost_with_a_daemon_on_its_way_is_noticed_when_the_graph_changes() -> None:
     web, hubs = start("ab", "bc", "cd", "de", "ea")
     hubs["a"].directory.claim("x/ann")
     web.run(0.1)
