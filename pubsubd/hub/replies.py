@@ -105,7 +105,8 @@ class Renewed(Struct, rename="camel"):
 class Found(Struct, rename="camel"):
     """One actor in an answer: its address under both of its names, never its renewal token.
 
-    In a mesh, ``daemon`` is where it is registered; ``expiresAt`` is known of this daemon's alone.
+    In a mesh, ``daemon`` is where it is registered; ``expiresAt`` is known of this daemon's alone,
+    and of those of its workers that answer.
     """
 
     address: str

@@ -26,6 +26,7 @@ from pubsubd.daemon.run import serve
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.passage import Passage
+from pubsubd.hub.expiries import EXPIRIES, answer_expiries
 from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
 from pubsubd.hub.sums import METRICS, STATISTICS, answer_metrics
 from pubsubd.hub.synap import NAMED
@@ -531,6 +532,7 @@ def _join_hub(siblings: Siblings, hub: Hub, mesher: Mesher | None, *, in_mesh: b
         METRICS: partial(answer_metrics, hub),
         STATISTICS: lambda _data: encode(hub.synap.count()),
         NAMED: hub.synap.elsewhere.answer,
+        EXPIRIES: partial(answer_expiries, hub),
     }
 
 

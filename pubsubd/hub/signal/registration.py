@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from pubsubd.hub import replies as r
 from pubsubd.hub.actors import Actor, canonical
 from pubsubd.hub.catalogue import MAX_CAPABILITIES, Catalogue, Found, RegistryFull
 from pubsubd.hub.core import Connection, HubCore
+from pubsubd.hub.expiries import find_expiries
 from pubsubd.hub.federation import Reach
 from pubsubd.hub.mirrors import FoundInMesh
 from pubsubd.hub.search import PatternError
@@ -259,7 +260,8 @@ def _discover(signal: Signal, message: m.Incoming, payload: m.Discover) -> Itera
         signal.error(error.code, error.text, error.details, message)
         return
     name = "hub:discovered" if in_a else "hub:discovery_result"
-    _list(signal, message, name, page, limit, offset, reach)
+    expiries = yield from find_expiries(hub, page)
+    _list(signal, message, name, page, limit, offset, reach, expiries)
 
 
 def _find(
@@ -297,7 +299,8 @@ def _list_actors(
 
     page = yield from _find(hub, reach, find, limit, offset)
     name = "hub:actor_list" if signal.dialect == "A" else "hub:discovery_result"
-    _list(signal, message, name, page, limit, offset, reach)
+    expiries = yield from find_expiries(hub, page)
+    _list(signal, message, name, page, limit, offset, reach, expiries)
 
 
 def _list(
@@ -308,6 +311,7 @@ def _list(
     limit: int,
     offset: int,
     reach: Reach | None,
+    expiries: Mapping[str, int],
 ) -> None:
     """Answer with as many of the actors as fit."""
     date, room, total = signal.connection.hub.date, ANSWER, page.total
@@ -324,7 +328,7 @@ def _list(
                 capabilities=actor.capabilities,
                 metadata=Raw(actor.metadata),
                 registered_at=actor.registered_at if node else date(actor.registered_at),
-                expires_at=None if node else date(actor.expires_at),
+                expires_at=expiries.get(actor.key) if node else date(actor.expires_at),
                 daemon=UNSET if reach is None or here is None else reach.shown(node),
             )
         )

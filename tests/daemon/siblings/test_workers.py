@@ -420,6 +420,9 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
             payload = {"actorAddress": f"x/{name}", "capabilities": []}
             client.say(message_b("hub:register", payload, me=f"x/{name}"))
             assert client.hear()["type"] == "hub:registered"
+        payload |= {"ttl": 3_000_000}  # the details are the same, and so nobody is told
+        clients["bob"].say(message_b("hub:register", payload, me="x/bob"))
+        assert clients["bob"].hear()["type"] == "hub:registered"
         for name, other in (names, names[::-1]):
             client, payload = clients[name], {"to": f"x/{other}", "type": "t", "data": name}
             client.say(message_b("hub:send", payload, me=f"x/{name}"))
@@ -435,6 +438,10 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
         for name, answer in (("ann", "hub:subscribed"), ("bob", "hub:error")):  # one is the limit
             clients[name].say(message_b("hub:subscribe", {"topic": "w/+"}, me=f"x/{name}"))
             assert clients[name].hear()["type"] == answer
+        listed = [_list(client) for client in clients.values()]
+        for one in listed:
+            assert one["x/ann"] < listed[0]["x/bob"] - 1_000_000
+        assert listed[0].keys() == listed[1].keys() == {"x/ann", "x/bob"}
         line = dial(pair)
         line.say(b"pub news 5 plain\n")
         assert clients["bob"].hear()["from"] == clients["ann"].hear()["from"] == f"tcp/{line.label}"
@@ -454,6 +461,12 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
         alone = {"topic": "s", "subscribers": 0, "messages": 1}
         assert [one[:2] for one in statistics] == [(2, 1)] * 2
         assert all(sorted(one[2], key=str) == [both, alone] for one in statistics)
+
+
+def _list(client: Lines) -> dict[str, int]:
+    """Return when the actors that a client is told of expire."""
+    client.say(message_b("hub:list_actors", {}))
+    return {one["address"]: one["expiresAt"] for one in client.hear()["payload"]["actors"]}
 
 
 def test_subscribers_of_synap_are_those_of_all_workers(pair: Daemon) -> None:
