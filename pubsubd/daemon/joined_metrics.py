@@ -56,11 +56,12 @@ def dump(families: Iterable[Metric]) -> bytes:
     )
 
 
-def join(parts: Mapping[int, bytes]) -> list[Metric]:
+def join(parts: Mapping[int, bytes], whole: Mapping[str, float]) -> list[Metric]:
     """Return the families of all workers: figures of processes by worker, all others added up.
 
     Args:
         parts: number of a worker -> what :func:`dump` has made of its families.
+        whole: family -> its only figure, of those that are no sums.
     """
     found: dict[str, Metric] = {}
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
@@ -76,6 +77,9 @@ def join(parts: Mapping[int, bytes]) -> list[Metric]:
                 if name.startswith("process_"):
                     labels = labels | {"worker": str(number)}
                 key = sample.name, tuple(labels.items())
+                if name in whole:
+                    known[key] = whole[name]
+                    continue
                 known[key] = add(known[key], sample.value) if key in known else sample.value
     for name, metric in found.items():
         for (sample_name, pairs), value in values[name].items():

@@ -46,6 +46,7 @@ from pubsubd.broker.turn import Shared, Steps
 from pubsubd.daemon import joined_metrics
 from pubsubd.daemon.lag import BUCKETS
 from pubsubd.hub.replies import CODES as HUB_ERRORS
+from pubsubd.hub.sums import count_topics
 from pubsubd.protocol.errors import CLOSES, HUB_CLOSES, MESH_CLOSES, STAYS
 
 if TYPE_CHECKING:
@@ -161,7 +162,8 @@ class Metrics:
 
     def render_joined(self, accept: str, parts: Mapping[int, bytes]) -> Steps[tuple[bytes, str]]:
         """Return the families of several workers, by number, and their content type, in steps."""
-        families = joined_metrics.join(parts)
+        topics = yield from count_topics(self._sources.hub)  # many are known to several workers
+        families = joined_metrics.join(parts, {"pubsubd_hub_topics": topics})
         yield
         kind = _kind(accept)
         return self._generate(families, _GENERATE[kind]), kind

@@ -457,10 +457,17 @@ def test_actors_and_topics_of_the_hub_port_are_those_of_all_workers(
             top = counts["top_topics"]
             statistics.append((counts["total_topics"], counts["messages_published"], top))
         assert metrics == [[2, 2, 2]] * 2
+        assert re.search(r"^pubsubd_hub_topics 2\.0$", _scrape(pair), flags=re.MULTILINE)
         both = {"topic": "news", "subscribers": 2, "messages": 1}
         alone = {"topic": "s", "subscribers": 0, "messages": 1}
         assert [one[:2] for one in statistics] == [(2, 1)] * 2
         assert all(sorted(one[2], key=str) == [both, alone] for one in statistics)
+
+
+def _scrape(daemon: Daemon) -> str:
+    url = f"http://{daemon.hub[0]}:{daemon.hub[1]}/metrics"
+    with urllib.request.urlopen(url, timeout=DEADLINE) as answer:
+        return str(answer.read().decode())
 
 
 def _list(client: Lines) -> dict[str, int]:
@@ -535,10 +542,7 @@ def test_any_worker_answers_for_all(start: Start, dial: Dial) -> None:
         assert error_codes(victim.hear_end()) == ["killed"]
     for line in (lines[0], lines[3]):
         assert json.loads(_request(line, "stats"))["messages_in"] >= before + 100
-    with urllib.request.urlopen(
-        f"http://{daemon.hub[0]}:{daemon.hub[1]}/metrics", timeout=DEADLINE
-    ) as answer:
-        metrics = answer.read().decode()
+    metrics = _scrape(daemon)
     assert re.search(r"^pubsubd_connections\{.*\} [2-9]", metrics, flags=re.MULTILINE)
     assert 'worker="0"' in metrics
     assert 'worker="1"' in metrics

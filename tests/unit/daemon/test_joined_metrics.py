@@ -22,6 +22,7 @@ def families(number: int) -> list[Metric]:
         errors,
         GaugeMetricFamily("pubsubd_backlog_largest_bytes", "Bytes.", number),
         GaugeMetricFamily("pubsubd_ready", "Ready.", number != 2),
+        GaugeMetricFamily("pubsubd_hub_topics", "Topics.", number),
         HistogramMetricFamily(
             "pubsubd_loop_lag_seconds", "Lag.", buckets=[("0.1", number), ("+Inf", 5)], sum_value=2
         ),
@@ -39,7 +40,8 @@ def samples(found: list[Metric]) -> dict[tuple[str, ...], float]:
 
 
 def test_counts_are_added_up_and_processes_are_told_apart():
-    found = samples(join({number: dump(families(number)) for number in (2, 1, 3)}))
+    parts = {number: dump(families(number)) for number in (2, 1, 3)}
+    found = samples(join(parts, {"pubsubd_hub_topics": 4}))
     assert found == {
         ("pubsubd_messages_received_total",): 60,
         ("pubsubd_errors_total", "a"): 6,
@@ -48,6 +50,7 @@ def test_counts_are_added_up_and_processes_are_told_apart():
         ("pubsubd_errors_total", "only-3"): 1,
         ("pubsubd_backlog_largest_bytes",): 3,
         ("pubsubd_ready",): 0,
+        ("pubsubd_hub_topics",): 4,
         ("pubsubd_loop_lag_seconds_bucket", "0.1"): 6,
         ("pubsubd_loop_lag_seconds_bucket", "+Inf"): 15,
         ("pubsubd_loop_lag_seconds_count",): 15,
@@ -60,6 +63,6 @@ def test_counts_are_added_up_and_processes_are_told_apart():
 
 
 def test_one_worker_alone_is_what_it_was():
-    (own,) = [join({0: dump(families(1))})]
+    (own,) = [join({0: dump(families(1))}, {})]
     assert [one.type for one in own] == [one.type for one in families(1)]
     assert [one.documentation for one in own] == [one.documentation for one in families(1)]
