@@ -166,6 +166,7 @@ class Run:
         messages: that were published.
         seconds: from the first one sent to the last one received.
         daemon: cores that the daemon has kept busy; None if it does not say.
+        busiest: the same of its process that has been so most, as it may have several.
         bench: the same of this process.
         idle: cores of this machine that nobody has used; None if the system does not say.
     """
@@ -173,6 +174,7 @@ class Run:
     messages: int
     seconds: float
     daemon: float | None
+    busiest: float | None
     bench: float
     idle: float | None
 
@@ -181,7 +183,7 @@ def limits(run: Run) -> list[str]:
     """Return what limited a run: daemon, bench, machine or network, or unknown."""
     busy = [
         who
-        for who, cores in (("daemon", run.daemon), ("bench", run.bench))
+        for who, cores in (("daemon", run.busiest), ("bench", run.bench))
         if cores is not None and cores >= _BUSY
     ]
     if busy:
@@ -231,11 +233,13 @@ async def _measure(
             await load.run(duration, messages, timeout)
             own, idle = time.process_time() - own, _since(idle, _idle_seconds())
             seconds = max(load.ended - load.began, 1e-6)
-            used = _since(before, await _daemon_seconds(control))
+            after = await _daemon_seconds(control)
+            used = [after[key] - since for key, since in before.items() if key in after]
         run = Run(
             messages=load.messages,
             seconds=seconds,
-            daemon=used if used is None else used / seconds,
+            daemon=sum(used) / seconds if used else None,
+            busiest=max(used) / seconds if used else None,
             bench=own / seconds,
             idle=idle if idle is None else idle / seconds,
         )
@@ -245,14 +249,15 @@ async def _measure(
     return run, latencies
 
 
-async def _daemon_seconds(control: Client) -> float | None:
-    """Return the processor time that the daemon has used, if it and its rules let us know."""
+async def _daemon_seconds(control: Client) -> dict[str, float]:
+    """Return the processor time that each process of the daemon has used, of those that tell."""
     try:
         statistics = json.loads(await control.request("//pubsubd/stats"))
     except DaemonError:
-        return None
-    seconds: float | None = statistics.get("cpu_s")
-    return seconds
+        return {}
+    alone = {"": statistics["cpu_s"]} if "cpu_s" in statistics else {}
+    used: dict[str, float] = statistics.get("workers_cpu_s", alone)
+    return used
 
 
 def _idle_seconds() -> float | None:
@@ -292,7 +297,7 @@ async def _progress(load: Load, duration: float, messages: int | None) -> AsyncI
 
 
 _LIMITS = {
-    "daemon": "the daemon, which has one core",
+    "daemon": "the daemon: its process, or one of its workers, kept a whole core busy",
     "bench": "this command, which has one core: run several at once to ask more of the daemon",
     "machine": "this machine: all of its cores were busy",
     "network": f"the network, or its delay: at most {WINDOW // MIB} MiB is on its way at once",

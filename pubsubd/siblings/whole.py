@@ -83,8 +83,11 @@ class Whole:
             answers.done()
 
     def _describe(self, answers: Answers) -> bytes:
-        parts = [self._own_statistics(), *map(json.loads, answers.got.values())]
-        return _encode(_add_up(parts) | _silent(answers.silent))
+        parts = {self._siblings.number: self._own_statistics()}
+        parts |= {number: json.loads(text) for number, text in sorted(answers.got.items())}
+        used = {str(number): part["cpu_s"] for number, part in sorted(parts.items())}
+        found = _add_up(parts.values()) | {"workers_cpu_s": used}
+        return _encode(found | _silent(answers.silent))
 
     def _own_statistics(self) -> dict[str, Any]:
         return asdict(self._broker.statistics()) | {"pid": self._pid}

@@ -288,21 +288,27 @@ def test_bench_tells_the_daemon_s_reason_to_close() -> None:
 
 
 @pytest.mark.parametrize(
-    ("daemon", "own", "idle", "expected"),
+    ("daemon", "busiest", "own", "idle", "expected"),
     [
-        (0.99, 0.5, 0.5, ["daemon"]),
-        (0.5, 0.97, 0.5, ["bench"]),
-        (0.9, 0.9, 0.0, ["daemon", "bench"]),
-        (0.5, 0.5, 0.01, ["machine"]),
-        (0.5, 0.5, 1.0, ["network"]),
-        (0.5, 0.5, None, ["network"]),
-        (None, 0.5, 1.0, ["unknown"]),
+        (0.99, 0.99, 0.5, 0.5, ["daemon"]),
+        (1.5, 0.99, 0.5, 0.5, ["daemon"]),
+        (1.5, 0.75, 0.5, 0.5, ["network"]),  # two workers
+        (0.5, 0.5, 0.97, 0.5, ["bench"]),
+        (0.9, 0.9, 0.9, 0.0, ["daemon", "bench"]),
+        (0.5, 0.5, 0.5, 0.01, ["machine"]),
+        (0.5, 0.5, 0.5, 1.0, ["network"]),
+        (0.5, 0.5, 0.5, None, ["network"]),
+        (None, None, 0.5, 1.0, ["unknown"]),
     ],
 )
 def test_bench_says_what_limited_it(
-    daemon: float | None, own: float, idle: float | None, expected: list[str]
+    daemon: float | None,
+    busiest: float | None,
+    own: float,
+    idle: float | None,
+    expected: list[str],
 ) -> None:
-    assert bench.limits(bench.Run(1, 1.0, daemon, own, idle)) == expected
+    assert bench.limits(bench.Run(1, 1.0, daemon, busiest, own, idle)) == expected
 
 
 def test_percentiles_are_those_of_the_nearest_rank() -> None:

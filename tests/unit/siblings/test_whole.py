@@ -49,6 +49,8 @@ def test_statistics_are_the_sums_without_what_goes_on_between_workers(three):
         assert found["messages_out"] == 6 + number  # answers are messages, too
         assert (found["subscriptions"], found["substrings"]) == (3, 2)
         assert (found["connections"], found["pid"]) == (6, PID)
+        assert list(found["workers_cpu_s"]) == ["0", "1", "2"]
+        assert found["cpu_s"] == pytest.approx(sum(found["workers_cpu_s"].values()))
         assert "silent" not in found
 
 
