@@ -15,7 +15,8 @@ just before the graph changes sends another letter then, with further changes or
     - <key>
 
 Of two claims of one key, the earlier wins, and of two of the same millisecond that of the daemon
-with the lower id. All daemons decide so for themselves, and the loser withdraws its claim.
+with the lower id. All daemons decide so for themselves, and the loser withdraws its claim; after a
+moment, as the other one's may be that of a client which has just come from there.
 
 Invariant: a daemon that cannot be reached has no table, or one that is being emptied and is not
 asked.
@@ -52,6 +53,9 @@ RATE = 1_000_000.0
 
 BEHIND = 0.25
 """Seconds that one may know of a letter, from an advert, that has not come yet."""
+
+DOUBT = 0.5
+"""Seconds that a claim stays beside an earlier one, whose withdrawal may be on its way."""
 
 AGAIN = 1.0
 """Seconds between two requests for everything, and between two answers to one daemon."""
@@ -122,7 +126,8 @@ class Directory:
         self._claims = Claims()
         self._tables = self._claims.tables
         self._changes: dict[str, None] = {}  # keys that are to be told
-        self._doubtful: dict[str, None] = {}  # claims of its own that another may have, too
+        # Claims of its own that another may have, too -> when that is decided, in this order.
+        self._doubtful: dict[str, float] = {}
         self._tell_at = float("-inf")  # not before
         self._told = float("-inf")  # when changes were told last
         self._repeat_at = float("inf")  # then a letter is due, with changes or without
@@ -154,8 +159,8 @@ class Directory:
             since = int(self._state.wall() * 1000) if before is None else before
         if since != before:
             self.own[key] = since
-            if key in self._claims:  # at a daemon that could not be reached just now
-                self._doubtful[key] = None
+            if key in self._claims:
+                self._doubt(key)
         self._change(key)
         return since
 
@@ -272,8 +277,7 @@ class Directory:
             self._look(node)
             if number % _STEP == 0:
                 yield
-        while self._doubtful:
-            self._compare(self._doubtful.popitem()[0])
+        yield from self._deciding(now)
         if now >= self._repeat_at or (self._changes and now >= self._tell_at):
             yield from self._telling()
         for node in list(self._behind):
@@ -516,7 +520,26 @@ class Directory:
         if table.fresh is not None:
             table.fresh[key] = None
         if key in self.own:
+            self._doubt(key)
+
+    def _doubt(self, key: str) -> None:
+        """Decide in a moment whether a claim of this daemon's own is to be withdrawn."""
+        at = self._doubtful.setdefault(key, self._state.now() + DOUBT)
+        self._wake(at)
+
+    def _deciding(self, now: float) -> Steps[None]:
+        """Decide what is due, in steps."""
+        number = 0
+        while self._doubtful:
+            key, at = next(iter(self._doubtful.items()))
+            if now < at:
+                self._wake(at)
+                return
+            del self._doubtful[key]
             self._compare(key)
+            number += 1
+            if number % _STEP == 0:
+                yield
 
     def _compare(self, key: str) -> None:
         """Withdraw a claim of this daemon's own if there is an earlier one."""

@@ -601,8 +601,12 @@ def test_at_any_worker_one_is_told_when_other_daemons_know_what_was_subscribed(
         line.say(b"sub //fwd/reply/%d\n" % number)
         line.ping()
         needed = json.loads(_request(line, "advertised"))["needed"]
-        while json.loads(_request(line, "advertised"))["sent"] < needed:
-            pass
+
+        def are_told(line: Line = line, needed: int = needed) -> bool:
+            sent: int = json.loads(_request(line, "advertised"))["sent"]
+            return sent >= needed
+
+        wait_until(are_told, "the others are told")
         line.say(b"pub //ask/%d 1 x\n" % number)
         assert far.hear_frame() == (f"//fwd/ask/{number}", b"x")
         far.say(b"pub //reply/%d 1 y\n" % number)

@@ -264,7 +264,7 @@ def test_two_registrations_at_once_end_in_one_and_the_loser_is_told(
     web.run(0.0015)  # which is less than the letter takes
     wings["a"].register("zoe", "ui")
     wings["a"].say("zoe", message_b("hub:subscribe", {"topic": "t"}, me="x/zoe"))
-    web.run(0.5)
+    web.run(1.0)
     kinds = [one["type"] for one in wings["a"].hears("zoe")]
     assert kinds == ["hub:registered", "hub:subscribed", "hub:registration_lost"]
     assert [one["type"] for one in wings["c"].hears("zoe")] == ["hub:registered"]

@@ -160,6 +160,24 @@ def test_two_claims_at_one_moment_are_decided_by_the_ids() -> None:
     check(web, hubs)
 
 
+def test_a_claim_that_has_moved_stays_although_its_withdrawal_comes_later() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.1)
+    letters = web["a"].mesh.letters
+    send, letters.send = letters.send, lambda *_: None  # type: ignore[method-assign]
+    hubs["a"].directory.release("x/ann")
+    web.run(0.1)  # the letter about that is lost
+    letters.send = send  # type: ignore[method-assign]
+    hubs["b"].directory.claim("x/ann")
+    web.run(0.1)
+    hubs["a"].directory.claim("x/bob")  # so that "b" notices, and asks
+    web.run(3.0)
+    assert hubs["b"].lost == []
+    assert found(hubs, "x/ann") == ["b", None]
+    check(web, hubs)
+
+
 def test_when_the_winner_is_gone_the_other_one_is_found() -> None:
     web, hubs = start("ab", "bc")
     hubs["c"].directory.claim("x/ann")
