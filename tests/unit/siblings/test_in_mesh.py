@@ -246,11 +246,13 @@ def test_a_daemon_that_dies_takes_its_actors_with_it_at_all_workers(
 def test_the_later_of_two_registrations_ends_at_whichever_worker_it_is(
     mesh: tuple[Web, Crew, Wing],
 ) -> None:
-    _web, crew, far = mesh
+    web, crew, far = mesh
     far.say("cid", register("eve"))
     far.web.run(0.1)
     crew[1].join("eve")
     crew[1].say("eve", register("eve"))  # it does not know yet
+    crew.run()
+    web.run(1.0)
     crew.run()
     assert [one["type"] for one in crew[1].hears("eve")] == [
         "hub:registered",
@@ -272,11 +274,13 @@ def take_over(wing: Any, name: str, address: str) -> None:
 def test_an_address_that_was_given_away_is_not_lost_again_to_who_had_it(
     mesh: tuple[Web, Crew, Wing], number: int
 ) -> None:
-    _web, crew, far = mesh
+    web, crew, far = mesh
     far.join("dan")
     far.say("dan", register("dan"))  # so what changes next is told only after a while
     far.web.run(0.01)
     take_over(crew[number], "eve", "x/cid")
+    crew.run()
+    web.run(1.0)
     crew.run()
     assert [one["type"] for one in crew[number].hears("eve")] == ["hub:registered"]
     places = {"@(x/cid)": "a", "x/dan": "b", "x/ann": "a", "x/bob": "a"}
