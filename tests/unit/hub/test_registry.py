@@ -387,12 +387,12 @@ def test_a_hostile_pattern_is_answered_or_refused_after_few_steps(pattern: str) 
     with contextlib.suppress(PatternError):
         for _ in search(registry, pattern):
             steps += 1
-    assert steps < 120  # of 1 ms or more, and 80 ms of matching are the most
+    assert steps < 300  # of 1 ms or more, and 200 ms of matching are the most
 
 
 def test_matching_takes_so_long_and_no_longer_but_metadata_may() -> None:
-    # 10 ms for each 64 addresses.
-    registry = many(50_000, Clock(0.01), "x/{:06}")
+    # 25 ms for each 64 addresses.
+    registry = many(50_000, Clock(0.025), "x/{:06}")
     steps = 0
     with pytest.raises(PatternError, match="too long to match"):  # noqa: PT012
         for _ in search(registry, "7"):
