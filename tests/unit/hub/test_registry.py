@@ -391,8 +391,8 @@ def test_a_hostile_pattern_is_answered_or_refused_after_few_steps(pattern: str) 
 
 
 def test_matching_takes_so_long_and_no_longer_but_metadata_may() -> None:
-    # 25 ms for each 64 addresses.
-    registry = many(50_000, Clock(0.025), "x/{:06}")
+    # 24 ms for each 64 addresses.
+    registry = many(50_000, Clock(0.024), "x/{:06}")
     steps = 0
     with pytest.raises(PatternError, match="too long to match"):  # noqa: PT012
         for _ in search(registry, "7"):
