@@ -425,13 +425,15 @@ class Connection(Output):
                 asleep = perf_counter()
             elif more:
                 asleep = perf_counter()
-            if eager and not lane.queued and asleep - began < ALONE:
+            if eager and not lane.queued:
                 if skip:
                     skip -= 1
                 else:
                     at_once = bool(self.look_out())
                     misses = 0 if at_once else min(2 * misses + 1, LEFT_OUT)
                     skip = misses
+                if asleep - began >= ALONE:
+                    at_once = False
         else:
             return
         if protocol.listening:
