@@ -77,7 +77,7 @@ def test_both_sides_of_a_partition_go_on_and_agree_when_it_has_healed(tmp_path: 
     secret = tmp_path / "secret"
     secret.write_text("0123456789abcdef")
     flags = "--mesh-secret-file", str(secret), "--hub-mesh", "chat/"
-    mesh = Mesh(tmp_path, ["ab", "b~c", "cd", "de", "e~a"], *flags, hubs="abcde")
+    mesh = Mesh(tmp_path, ["ab", "b~c", "cd", "de", "e~a"], *flags, "--hub-rate=0", hubs="abcde")
     clients: dict[str, Lines] = {}
 
     def enter(name: str, key: str) -> Lines:
