@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from pubsubd.access.rules import Permission
 from pubsubd.broker.listener_state import DEFAULT, ListenerState
@@ -115,6 +115,8 @@ class Peer:
             if it has made the messages, too.
         echo: whether it gets what it has published itself, if it subscribes that.
         busy: whether it is not read at present, because others have to be waited for.
+        strain: is given the consumers that it fills, if it is one that stands for somebody at
+            another worker; None for others, who wait for them.
         joined: when it connected, in seconds that only go forward.
         messages_in, messages_out, bytes_in, bytes_out: carried so far; see
             :mod:`pubsubd.broker.traffic`.
@@ -188,6 +190,7 @@ class Peer:
         "send",
         "sibling",
         "step",
+        "strain",
         "substrings",
         "trusted",
         "vouched",
@@ -215,6 +218,7 @@ class Peer:
         self.vouched = 0
         self.echo = True
         self.busy = False
+        self.strain: Callable[[Any], None] | None = None
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = 0
         self.noted = _NOTED  # one for all: there may be thousands
         self.dropped = 0

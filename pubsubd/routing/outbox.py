@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 _SMALL = 2_048  # a chunk under this is copied behind its predecessor, if that is under it too
 _ONCE = 262_144  # bytes that are joined for one send
@@ -71,6 +72,14 @@ class Hold:
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()
+
+    def after(self, other: Hold | None) -> Hold:
+        """Return what comes when both this and ``other`` have come."""
+        if other is None or other.over:
+            return self
+        both = Hold()
+        other.then(partial(self.then, both.release))
+        return both
 
 
 class Outbox:

@@ -12,7 +12,8 @@ from pubsubd.protocol.limits import MAX_READ, READ_SIZE
 from pubsubd.routing.outbox import Pieces
 
 BATCH = 1
-"""Messages: flags, how many, the length of a label, the label, and frames of the line protocol."""
+"""Messages: flags, how many, the number of the connection that they are of, the length of a label,
+the label, and frames of the line protocol."""
 
 WANT = 2
 """Keys of which the other worker now has, or no longer has, subscribers: one a line."""
@@ -30,6 +31,9 @@ OUT = 8
 """That nothing more comes of clients: this worker ends, or has taken note that the other one does.
 """
 
+WAIT, GO_ON = 9, 10
+"""The number of a connection: it has filled a consumer and waits for that; it need not any more."""
+
 VOUCHED, RELAYED, MADE = 1, 2, 4
 """Flags of a batch: this daemon vouches for the senders that it names; it comes from another daemon
 of the mesh; all of it is vouched for, and was made on the hub port."""
@@ -40,7 +44,7 @@ one by one here. That saves a fifth of the processor time where many publish wha
 """
 
 _HEAD = struct.Struct("!IB")
-_BATCH = struct.Struct("!BIH")
+_BATCH = struct.Struct("!BIQH")
 _MOST_LABEL = 1_024  # the id of another daemon at most
 _MOST_PIECES = 32  # from there on it takes less time to join them
 _MOST_CHUNKS = _MOST_PIECES - 1  # of a batch: its head is another one
@@ -51,13 +55,13 @@ def frame(kind: int, data: bytes = b"") -> bytes:
     return _HEAD.pack(len(data), kind) + data
 
 
-def batch(flags: int, count: int, label: bytes, chunks: list[bytes]) -> list[bytes]:
+def batch(flags: int, count: int, number: int, label: bytes, chunks: list[bytes]) -> list[bytes]:
     """Return the pieces of a batch of ``count`` messages, as frames of the line protocol."""
     label = label[:_MOST_LABEL]
     if len(chunks) > _MOST_CHUNKS:  # before anything is done for each of them
         chunks = [b"".join(chunks)]
     size = _BATCH.size + len(label) + sum(map(len, chunks))
-    head = _HEAD.pack(size, BATCH) + _BATCH.pack(flags, count, len(label)) + label
+    head = _HEAD.pack(size, BATCH) + _BATCH.pack(flags, count, number, len(label)) + label
     return [head, *chunks]
 
 
@@ -66,14 +70,14 @@ def together(pieces: list[bytes]) -> Pieces:
     return Pieces(pieces if len(pieces) <= _MOST_PIECES else [b"".join(pieces)])
 
 
-def open_batch(views: list[memoryview]) -> tuple[int, int, bytes, list[memoryview]]:
-    """Return the flags, the number of messages, the label and the messages of a batch."""
+def open_batch(views: list[memoryview]) -> tuple[int, int, int, bytes, list[memoryview]]:
+    """Return a batch: flags, how many messages, whose, the label and the messages."""
     first, *rest = views
     if len(first) < _BATCH.size + _MOST_LABEL and rest:
         first, rest = memoryview(b"".join(views)), []
-    flags, count, length = _BATCH.unpack_from(first)
+    flags, count, number, length = _BATCH.unpack_from(first)
     stop = _BATCH.size + length
-    return flags, count, bytes(first[_BATCH.size : stop]), [first[stop:], *rest]
+    return flags, count, number, bytes(first[_BATCH.size : stop]), [first[stop:], *rest]
 
 
 class Frames:

@@ -17,7 +17,7 @@ from pubsubd.broker.delivery import NO_ROUTE, Delivery
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import MADE, Peer, address, discard, stay
 from pubsubd.protocol.limits import TURN
-from pubsubd.routing.outbox import Pieces
+from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.routing.targets import Targets
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
@@ -25,6 +25,7 @@ from pubsubd.siblings.interests import Interests, follow
 from pubsubd.siblings.internal import InternalEnd
 from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
+from pubsubd.siblings.waiting import Speaker, Waiting
 
 AHEAD = 3 * TURN
 """Seconds that it may take for what was sent to it before nobody causes much more."""
@@ -48,6 +49,11 @@ class Owner(Protocol):
     closed: bool
     interests: Interests
     questions: Questions
+    relieve: Callable[[Speaker], None]
+    hold_up: Callable[[Hold], None]
+
+    def note_waiting(self, sibling: Sibling, number: int) -> None:
+        """Take note that a connection has filled a consumer at a sibling."""
 
     def note_marked(self) -> None:
         """Take note that a sibling has caught up with a mark."""
@@ -89,6 +95,9 @@ class Sibling(InternalEnd):
         left: whether the link has ended.
         messages_in: received so far.
         enqueue: takes messages of this worker's own clients, for :meth:`ship` to send.
+        waiting: of the other worker's clients, those that wait for a consumer here.
+        paused: of this worker's, those that wait for one there: number -> what they wait for, and
+            until when.
     """
 
     remote = False
@@ -128,7 +137,9 @@ class Sibling(InternalEnd):
         self._next: tuple[int, list[memoryview]] | None = None  # the next frame, if it was taken
         self._work: Iterator[None] | None = None  # what is left of the present one
         self._counts: dict[bytes, int] = {}  # subscribers there of a name, if several
-        self._speakers: dict[tuple[bytes, int], Peer] = {}
+        self._speakers: dict[tuple[bytes, int, int], Peer] = {}
+        self.waiting = Waiting(self, siblings)
+        self.paused: dict[int, tuple[Hold, float]] = {}
 
     def subscribers(self, name: bytes) -> int:
         """Return how many receivers there get ``name``, at least, if it wants that."""
@@ -184,12 +195,32 @@ class Sibling(InternalEnd):
             chunks.clear()  # what takes them still has the list
         if pieces:
             self._send(frames.together(pieces))
+        if self.paused:
+            self.hold_up(*(speaker for speaker, _, _ in taken))
+
+    def hold_up(self, *speakers: Peer | None) -> None:
+        """Let those of them wait who have filled a consumer there."""
+        for speaker in speakers:
+            if speaker is not None and speaker.number in self.paused:
+                self._siblings.hold_up(self.paused[speaker.number][0])
+
+    def pause(self, number: int, until: float) -> Hold:
+        """Let a connection wait, until a time at most, and return for what."""
+        hold = self.paused.pop(number)[0] if number in self.paused else Hold()
+        self.paused[number] = hold, until  # the last of them: they stay in the order of their ends
+        return hold
+
+    def go_on(self, number: int) -> None:
+        """Let a connection go on."""
+        if number in self.paused:
+            self.paused.pop(number)[0].release()
 
     def _batch(self, speaker: Peer | None, flags: int, chunks: list[bytes]) -> list[bytes]:
         label = b"" if speaker is None else address(speaker).encode()
+        number = 0 if speaker is None else speaker.number
         count = self._messages_out - self._shipped  # of all batches, told with the first
         self._shipped = self._messages_out
-        return frames.batch(flags, count, label, chunks)
+        return frames.batch(flags, count, number, label, chunks)
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""
@@ -252,6 +283,8 @@ class Sibling(InternalEnd):
         if data:
             self._frames.feed(data)
             self._received += len(data)
+            if self.waiting.apart and not self.waiting.speakers:
+                self.waiting.apart -= 1
         while self.peer.ending is None:
             if self._work is not None:
                 if self._go_on(self._work, turn.over):
@@ -289,13 +322,17 @@ class Sibling(InternalEnd):
         """
         if self._kind not in _FORGIVEN:
             raise error
+        self.forgive(error)
+
+    def forgive(self, error: Exception) -> None:
+        """Go on without messages that have failed."""
         self._speakers.clear()  # one of them may have read half of it
         self._siblings.broker.faults.note(error, self.label)
 
     def _take(self, kind: int, views: list[memoryview]) -> Iterator[None] | None:
         siblings = self._siblings
         if kind == frames.BATCH:
-            return self._deliver(*self._gather(views))
+            return self._take_batch(views)
         data = b"".join(views)
         if kind == frames.WANT:
             return self._follow(data)
@@ -307,43 +344,60 @@ class Sibling(InternalEnd):
             siblings.note_marked()
         elif kind == frames.OUT:
             self.out = True
+            self.waiting.finish()
             siblings.note_out(self)
         elif kind == frames.ASK:
             siblings.questions.take_question(self, data)
         elif kind == frames.ANSWER:
             siblings.questions.take(self, data)
+        elif kind == frames.WAIT:
+            siblings.note_waiting(self, int(data))
+        elif kind == frames.GO_ON:
+            self.go_on(int(data))
         elif kind == frames.TELL:
             name, _, body = data.partition(b"\n")
             return siblings.hear(self, name, body)
         return None
 
-    def _gather(self, views: list[memoryview]) -> tuple[Peer, int, list[memoryview]]:
-        """Return the sender, the number and the messages of a batch and of those after it.
+    def _take_batch(self, views: list[memoryview]) -> Iterator[None] | None:
+        """Deliver a batch and those after it that can be delivered together, or keep it.
 
         What has been read together is delivered together, as far as the senders are the same, or
         nobody here is told who they are: a send for each batch would cost more than the rest.
         """
-        flags, count, label, chunks = frames.open_batch(views)
-        anyone = not flags and not self._siblings.interests.rendering
+        flags, count, number, label, chunks = frames.open_batch(views)
+        waiting = self.waiting
+        if number in waiting.speakers:
+            waiting.keep(number, flags, count, label, b"".join(chunks))
+            return None
+        anyone = not (flags or waiting.apart or self._siblings.interests.rendering)
+        speakers = number
         while (found := self._frames.take()) is not None:
             kind, views = found
             if kind == frames.BATCH:
-                more_flags, more, other, rest = frames.open_batch(views)
-                if more_flags == flags and (anyone or other == label):
+                more_flags, more, other, by, rest = frames.open_batch(views)
+                if more_flags == flags and (anyone or (other == number and by == label)):
+                    if other != number:
+                        speakers = 0
                     count += more
                     chunks += rest
                     continue
             self._next = found
             break
-        return self._speak_for(label, flags), count, chunks
+        return self.deliver(self.speak_for(label, flags, speakers), count, chunks)
 
-    def _deliver(self, inner: Peer, count: int, chunks: list[memoryview]) -> Iterator[None]:
-        """Deliver messages of a sender to this worker's own receivers."""
+    def deliver(
+        self, inner: Peer, count: int, chunks: list[memoryview], *, look: bool = False
+    ) -> Iterator[None]:
+        """Deliver messages of a sender to this worker's own receivers.
+
+        Each is to be looked at if they are older than what the other worker has told since.
+        """
         siblings = self._siblings
         broker = siblings.broker
         counters, delivery = broker.counters, broker.delivery
         plain = inner.sibling and not broker.router.guarded and delivery.sampler is None
-        if plain and (everybody := siblings.everybody(self)) is not None:
+        if plain and not look and (everybody := siblings.everybody(self)) is not None:
             self._hand_over(inner, everybody, chunks, count)
             return
         *parts, chunk = cast("list[bytes]", chunks)
@@ -386,16 +440,20 @@ class Sibling(InternalEnd):
         finally:
             delivery.speaker = speaker
 
-    def _speak_for(self, label: bytes, flags: int) -> Peer:
-        """Return the peer that stands for a sender: later, messages may be delivered for it."""
-        inner = self._speakers.get((label, flags))
+    def speak_for(self, label: bytes, flags: int, number: int) -> Peer:
+        """Return the peer that stands for a sender: later, messages may be delivered for it.
+
+        The number is 0 if it stands for several.
+        """
+        inner = self._speakers.get((label, flags, number))
         if inner is None:
             if len(self._speakers) >= _SPEAKERS:
                 self._speakers.clear()
             inner = Peer(0, label.decode(), discard, stay)
             inner.relayed, inner.sibling = True, not flags & frames.RELAYED
+            inner.strain = partial(self.waiting.strain, number)
             inner.vouched = MADE if flags & frames.MADE else flags & frames.VOUCHED
-            self._speakers[label, flags] = inner
+            self._speakers[label, flags, number] = inner
         return inner
 
     def _follow(self, lines: bytes) -> Iterator[None]:

@@ -34,12 +34,16 @@ from pubsubd.siblings.interests import Interests
 from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
 from pubsubd.siblings.sibling import Sibling
+from pubsubd.siblings.waiting import Speaker
 
 MAX_PENDING = 64 * MIB
 """Bytes that wait for a sibling; beyond that, batches for it are lost."""
 
 PATIENCE = 2.0
 """Seconds after which output is sent although a sibling has not said that it has caught up."""
+
+LONGEST = 5.0
+"""Seconds that a connection waits for a consumer at a sibling that says nothing more."""
 
 PING = b"//pubsubd/ping"
 
@@ -72,6 +76,8 @@ class Siblings:
         on_gone: each called with the number of a worker whose link has ended.
         on_introduced: called when a sibling has told all its keys.
         woken: see the arguments.
+        relieve: called with a speaker of another worker that waits for consumers here.
+        hold_up: called with what whoever speaks has to wait for.
     """
 
     def __init__(
@@ -95,6 +101,8 @@ class Siblings:
         self.on_lost: Callable[[int], None] = lambda _number: None
         self.on_gone: list[Callable[[int], None]] = []
         self.on_introduced: Callable[[], None] = lambda: None
+        self.relieve: Callable[[Speaker], None] = lambda _speaker: None
+        self.hold_up: Callable[[Hold], None] = lambda _hold: None
         self.told: dict[bytes, Hear] = {}
         self.introductions: list[Callable[[], Iterator[bytes]]] = [self._introduce]
         self.farewells: list[Callable[[Sibling], Iterator[None]]] = []
@@ -160,6 +168,7 @@ class Siblings:
             self.note_marked,
             *(partial(forget, sibling.number) for forget in self.on_gone),
             partial(self.on_out, sibling),
+            *(partial(sibling.go_on, number) for number in sibling.paused),
         ]
         for forget in steps:
             try:
@@ -239,13 +248,29 @@ class Siblings:
         """Hold what goes out to ``peer`` until siblings have caught up with what was told them."""
         if not self.others:
             return
+        held = None
         if self._dirty or self.touched or self.interests.pending:
             if self._next is None:
                 self._next = Hold()
                 self.woken()
-            peer.outbox.held = self._next
+            held = self._next
         elif self._marks:
-            peer.outbox.held = next(reversed(self._marks.values()))[0]
+            held = next(reversed(self._marks.values()))[0]
+        for sibling in self.others.values():
+            if peer.number in sibling.paused:  # what it has said before may be kept there
+                held = sibling.paused[peer.number][0].after(held)
+        if held is not None:
+            peer.outbox.held = held
+
+    def note_waiting(self, sibling: Sibling, number: int) -> None:
+        """Take note that a connection has filled a consumer at a sibling."""
+        known = number in sibling.paused
+        hold = sibling.pause(number, self.clock() + LONGEST)
+        peer = None if known else self.broker.peers.get(number)
+        if peer is not None and peer.outbox.held is not None and not peer.outbox.held.over:
+            peer.outbox.held = hold.after(peer.outbox.held)
+        if len(sibling.paused) == 1:
+            self.woken()
 
     def behind(self) -> Hold | None:
         """Return what has to come before much more is caused for siblings; None for nothing.
@@ -304,7 +329,8 @@ class Siblings:
     def due(self) -> float:
         """When :meth:`expire` is to be called."""
         marked = next(iter(self._marks.values()))[1] if self._marks else float("inf")
-        return min(marked, self.questions.due)
+        paused = (next(iter(one.paused.values()))[1] for one in self.others.values() if one.paused)
+        return min(marked, self.questions.due, *paused)
 
     def expire(self) -> None:
         """Let go what has waited for too long."""
@@ -312,6 +338,10 @@ class Siblings:
         while self._marks and next(iter(self._marks.values()))[1] <= now:
             self._late, (held, _) = self._marks.popitem(last=False)
             held.release()
+        for sibling in self.others.values():
+            for number, (_, until) in list(sibling.paused.items()):
+                if until <= now:
+                    sibling.go_on(number)
         self.questions.expire(now)
 
     # Everything else

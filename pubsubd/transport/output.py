@@ -125,7 +125,7 @@ class Output:
         else:
             outbox.put(data if isinstance(data, bytes) else data.whole())
         if outbox.size > self._full and not self._given_up:
-            self._server.pressed.append(self)
+            self._server.press(self)
 
     def _say(self, data: bytes) -> None:
         """Send the last words, or queue what the socket does not take, whatever the limit."""

@@ -155,6 +155,14 @@ class Server:
         self.tasks.start("deliver", self._deliver)
         self.tasks.start("deliver little", self._deliver_little)
 
+    def press(self, consumer: Consumer) -> None:
+        """Let whoever speaks wait for a consumer that is more than half full."""
+        speaker = self.broker.delivery.speaker
+        if speaker is None or speaker.strain is None:
+            self.pressed.append(consumer)
+        elif self.limits.slow_consumer == "throttle":
+            speaker.strain(consumer)
+
     def _note_unsent(self, unsent: Unsent) -> None:
         self._sendings[unsent] = _Waiting(unsent)
         self.pressed.append(self._sendings[unsent])

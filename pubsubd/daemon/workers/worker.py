@@ -26,6 +26,7 @@ from pubsubd.daemon.run import serve
 from pubsubd.daemon.systemd import Notifier
 from pubsubd.daemon.workers.channel import Channel
 from pubsubd.daemon.workers.passage import Passage
+from pubsubd.daemon.workers.relief import Relief
 from pubsubd.hub.expiries import EXPIRIES, answer_expiries
 from pubsubd.hub.listing import NAMES, RECORDS, answer_names, answer_records
 from pubsubd.hub.sums import METRICS, STATISTICS, answer_metrics
@@ -143,6 +144,8 @@ class Worker:
         self._siblings = siblings
         siblings.on_introduced = self._note_introduced
         siblings.on_lost = self._report_lost
+        relief = Relief(server)
+        siblings.relieve, siblings.hold_up = relief.begin, relief.hold_up
         server.on_close = self._note_close
         server.on_read_out = siblings.say_out
         server.behind = siblings.behind

@@ -262,13 +262,14 @@ def test_the_way_of_a_message_says_who_has_published_it(two):
     two[0].join("eve")
     two[0].say("ann", b"pub a 1 x\n")
     two[0].say("eve", b"pub a 1 y\n")
-    heads = [frames.open_batch([memoryview(one)[5:]])[:3] for one in two[0].links[1][1]]
-    assert heads == [(0, 1, b"tcp/ann"), (0, 1, b"tcp/eve")]
+    heads = [frames.open_batch([memoryview(one)[5:]])[:4] for one in two[0].links[1][1]]
+    number = two[0].peers["ann"].number, two[0].peers["eve"].number
+    assert heads == [(0, 1, number[0], b"tcp/ann"), (0, 1, number[1], b"tcp/eve")]
     ann = two[0].peers["ann"]
     two[0].broker.delivery.enqueue(ann, b"a", b"z")
     two[0].broker.delivery.flush()
     batch = memoryview(two[0].links[1][1][-1])
-    assert frames.open_batch([batch[5:]])[:3] == (frames.VOUCHED, 1, b"tcp/ann")
+    assert frames.open_batch([batch[5:]])[:4] == (frames.VOUCHED, 1, number[0], b"tcp/ann")
 
 
 def test_what_all_peers_want_alike_is_not_looked_into(two):

@@ -72,7 +72,7 @@ class Worker(Table, Ends):
         def hold(data: bytes | Pieces) -> None:
             held = peer.outbox.held
             if held is not None and not held.over:
-                held.then(lambda: send(data))
+                held.then(lambda: hold(data))  # it may be held for something else by then
             else:
                 send(data)
 

@@ -1,0 +1,73 @@
+"""Waiting for slow consumers across workers; :mod:`pubsubd.siblings.waiting` without I/O."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import trio
+
+from pubsubd.protocol.limits import TURN
+from pubsubd.routing.outbox import Hold
+from pubsubd.siblings.siblings import LONGEST
+from pubsubd.siblings.waiting import Speaker
+from pubsubd.transport.output import wait_for
+from pubsubd.transport.server import Consumer, Server
+from pubsubd.transport.tasks import guarded
+
+_AGAIN = LONGEST / 5  # seconds after which the other worker is told again that a speaker waits
+
+
+class Held:
+    """Something that is waited for as if it was a slow consumer."""
+
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
+
+    async def wait_relief(self, _begun: float) -> None:
+        """Wait until it has come."""
+        await wait_for(self._hold)
+
+
+class Relief:
+    """Lets speakers of other workers go on when the consumers that they have filled have room."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def hold_up(self, hold: Hold) -> None:
+        """Let whoever speaks wait until something has come."""
+        self._server.pressed.append(Held(hold))
+
+    def begin(self, speaker: Speaker) -> None:
+        """Begin to wait for the consumers that a speaker has filled."""
+        self._server.nursery.start_soon(self._run, speaker)
+
+    async def _run(self, speaker: Speaker) -> None:
+        try:
+            while not speaker.done:
+                try:
+                    await self._relieve(speaker)
+                except Exception as error:  # noqa: BLE001  (it goes on without that consumer)
+                    self._server.broker.faults.note(error, "relief")
+        finally:
+            guarded(self._server.broker.faults, "relief", speaker.go_on)
+
+    async def _relieve(self, speaker: Speaker) -> None:
+        """Wait for all that it has filled, and deliver what has come of it since, for a turn."""
+        server, begun = self._server, trio.current_time()
+        consumers, speaker.consumers = cast("list[Consumer]", speaker.consumers), []
+        for consumer in consumers:
+            waits = True
+            while waits:
+                with trio.move_on_after(_AGAIN) as again:
+                    await consumer.wait_relief(begun)
+                if waits := again.cancelled_caught:
+                    speaker.tell()
+        await server.lane.wait(TURN)
+        server.broker.delivery.turn.begin()
+        pressed, server.pressed = server.pressed, []
+        try:
+            speaker.work(server.broker.delivery.turn.over)
+        finally:
+            speaker.consumers += server.pressed
+            server.pressed = pressed

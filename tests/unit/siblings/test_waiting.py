@@ -1,0 +1,215 @@
+"""Workers whose clients fill slow consumers at other workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pubsubd.protocol.limits import MIB
+from pubsubd.routing.outbox import Hold, Pieces
+from pubsubd.siblings.siblings import LONGEST
+from pubsubd.siblings.waiting import MAX_KEPT, Speaker
+from tests.unit.siblings.webs import Worker, Workers
+
+
+class Busy(Worker):
+    """A worker with peers that have no room for what they are sent.
+
+    Attributes:
+        full: their names.
+        relieved: speakers of other workers that wait for them.
+        held_up: what whoever speaks here has to wait for.
+    """
+
+    def __init__(self, workers: Workers, number: int) -> None:
+        super().__init__(workers, number)
+        self.full: set[str] = set()
+        self.waiting: list[Speaker] = []
+        self.held_up: list[Hold] = []
+        self.siblings.relieve = self.waiting.append
+        self.siblings.hold_up = self.held_up.append
+        for _ in range(3 * number):  # numbers of connections are the daemon's, not a worker's
+            self.broker.join("", lambda _data: None)
+        for name in ("ann", "eve") if number == 0 else ("bob", "sue"):
+            self.join(name)
+
+    def join(self, name: str) -> None:
+        super().join(name)
+        peer, delivery = self.peers[name], self.broker.delivery
+        send = peer.send
+
+        def fill(data: bytes | Pieces) -> None:
+            send(data)
+            speaker = delivery.speaker
+            if name in self.full and speaker is not None and speaker.strain is not None:
+                speaker.strain(name)
+
+        peer.send = fill
+
+    def relieve(self) -> None:
+        """Let all that wait for consumers go on, in turns of one batch."""
+        while self.waiting:
+            speaker = self.waiting.pop(0)
+            while not speaker.done:
+                speaker.consumers.clear()
+                speaker.work(lambda: True)
+            speaker.go_on()
+
+
+@pytest.fixture
+def two() -> Any:
+    """Two workers: ann and eve at the first one; bob, who wants a, and sue, who wants b."""
+    workers = Workers(2, Busy)
+    workers[1].say("bob", b"sub a\n")
+    workers[1].say("sue", b"sub b\n")
+    workers.settle()
+    workers[1].full.add("bob")
+    return workers
+
+
+def say(workers: Any, name: str, data: bytes) -> None:
+    workers[0].say(name, data)
+    workers.settle()
+
+
+def test_what_comes_of_one_who_has_filled_a_consumer_is_kept_and_all_else_passes(two: Any) -> None:
+    for number in range(4):
+        say(two, "ann", b"pub a 1 %d\n" % number)
+        say(two, "ann", b"pub b 1 %d\n" % number)
+        say(two, "eve", b"pub b 1 x\n")
+    assert two[1].hears("bob") == b"pub a 1 0\n"
+    assert two[1].hears("sue") == 4 * b"pub b 1 x\n"
+    assert len(two[1].waiting) == 1
+    two[1].relieve()
+    assert two[1].hears("bob") == b"".join(b"pub a 1 %d\n" % number for number in range(1, 4))
+    assert two[1].hears("sue") == b"".join(b"pub b 1 %d\n" % number for number in range(4))
+    say(two, "ann", b"pub b 1 y\n")
+    assert two[1].hears("sue") == b"pub b 1 y\n"
+
+
+def test_one_who_waits_for_a_consumer_of_a_sibling_is_not_read_until_that_has_room(
+    two: Any,
+) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    say(two, "eve", b"pub a1 1 y\npub c 1 z\n")
+    assert two[0].held_up == []  # nobody knew before
+    two[0].say("ann", b"pub c 1 x\n")  # nobody there wants it
+    assert two[0].held_up == []
+    two[0].say("ann", b"pub b 1 x\n")
+    (ann,) = two[0].held_up
+    two[0].say("eve", b"pub b 1 x\n")
+    _, eve = two[0].held_up
+    assert not ann.over
+    assert not eve.over
+    two[1].relieve()
+    two.settle()
+    assert ann.over
+    assert eve.over
+    two[0].say("ann", b"pub b 1 x\n")
+    assert len(two[0].held_up) == 2
+
+
+def test_an_answer_to_a_ping_waits_for_what_its_client_has_said_before(two: Any) -> None:
+    ping = b"pub //pubsubd/ping 1 x\n"
+    two[0].say("ann", b"pub a 1 x\npub a 1 y\n" + ping)
+    two[0].say("ann", b"pub a 1 z\n" + ping)
+    say(two, "eve", b"pub b 1 y\n" + ping)
+    assert two[0].hears("eve") == ping
+    say(two, "ann", ping)
+    assert two[0].hears("ann") == b""
+    two[1].relieve()
+    assert two[1].hears("bob").endswith(b"pub a 1 z\n")
+    two.settle()
+    assert two[0].hears("ann") == 3 * ping
+
+
+def test_one_who_is_known_to_wait_has_no_answer_before_what_it_has_said_last(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    say(two, "ann", b"pub a 1 y\npub //pubsubd/ping 1 x\n")
+    assert two[0].hears("ann") == b""
+    two[1].relieve()
+    two.settle()
+    assert two[0].hears("ann") == b"pub //pubsubd/ping 1 x\n"
+
+
+def test_a_lost_link_frees_who_waits_and_what_had_come_is_delivered(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    say(two, "ann", b"pub a 1 y\n")
+    (held,) = two[0].held_up
+    sibling, _ = two[0].links.pop(1)
+    for end in (sibling, two[1].links.pop(0)[0]):
+        for step in end.leaving():
+            for _ in step():
+                pass
+    assert held.over
+    two[1].relieve()
+    assert two[1].hears("bob") == b"pub a 1 x\npub a 1 y\n"
+
+
+def test_who_waits_for_a_sibling_that_says_nothing_more_goes_on(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    say(two, "ann", b"pub a 1 y\n")
+    (held,) = two[0].held_up
+    two.now += LONGEST / 2
+    two[1].waiting[0].tell()
+    two.settle()
+    two.now += LONGEST * 0.9
+    two[0].siblings.expire()
+    assert not held.over
+    two.now = two[0].siblings.due
+    two[0].siblings.expire()
+    assert held.over
+
+
+def test_the_link_waits_while_too_much_is_kept(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    frame = b"pub a %d %b\n" % (MIB, bytes(MIB))
+    for _ in range(MAX_KEPT // MIB):
+        say(two, "ann", frame)
+        held_up = two[1].held_up
+    assert [hold.over for hold in held_up] == [False]
+    two[1].relieve()
+    assert [hold.over for hold in held_up] == [True]
+
+
+def test_a_worker_that_says_no_more_is_done_when_nothing_of_it_is_kept(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    two[0].siblings.say_out()
+    two.settle()
+    (held,) = two[1].held_up
+    assert not held.over
+    two[1].relieve()
+    assert held.over
+
+
+def test_speakers_are_kept_apart_once_several_have_filled_a_consumer_together(two: Any) -> None:
+    stream = b""
+    for number in range(3):
+        two[0].say("ann", b"pub a 1 %d\n" % number)
+        two[0].say("eve", b"pub b 1 %d\n" % number)
+        stream += b"".join(two[0].links[1][1])
+        two[0].links[1][1].clear()
+        if number:
+            two.carry(0, 1, stream)
+            stream = b""
+    assert two[1].hears("bob") == b"pub a 1 0\npub a 1 1\npub a 1 2\n"
+    assert [speaker.number for speaker in two[1].waiting] == [two[0].peers["ann"].number]
+
+
+def test_a_subscription_that_is_no_more_gets_nothing_that_was_kept(two: Any) -> None:
+    two[1].say("sue", b"unsub b\nsub a\n")
+    two.settle()
+    say(two, "ann", b"pub a 1 x\n")
+    say(two, "ann", b"pub a 1 y\n")
+    two[1].hears("sue")
+    two[1].say("bob", b"unsub a\nsub c\n")
+    two[1].say("sue", b"unsub a\nsub c\n")
+    two.settle()
+    two[1].full.clear()
+    for _ in range(2):  # until all who are there are known to want the same
+        say(two, "eve", b"pub c 1 x\n")
+    two[1].hears("bob")
+    two[1].hears("sue")
+    two[1].relieve()
+    assert two[1].hears("bob") == two[1].hears("sue") == b""
