@@ -56,6 +56,20 @@ def dump(families: Iterable[Metric]) -> bytes:
     )
 
 
+def add(part: bytes, before: bytes) -> bytes:
+    """Return the families of a worker, with what :func:`count` has left of an earlier one."""
+    return msgspec.msgpack.encode(_decoder.decode(part) + _decoder.decode(before))
+
+
+def count(part: bytes) -> bytes:
+    """Return those families of a worker that never go down, except those of its process."""
+    return dump(
+        family
+        for family in join({0: part}, {})
+        if family.type in ("counter", "histogram") and not family.name.startswith("process_")
+    )
+
+
 def join(parts: Mapping[int, bytes], whole: Mapping[str, float]) -> list[Metric]:
     """Return the families of all workers: figures of processes by worker, all others added up.
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pubsubd.daemon.reload import Reloader
     from pubsubd.hub.port import Hub
     from pubsubd.mesh.report import Report
+    from pubsubd.siblings.kept import Kept
     from pubsubd.transport.tasks import Tasks
 
 MAX_LINKS = 100
@@ -98,6 +99,8 @@ class Sources:
         mesh: what it knows of its mesh; None if it takes part in none.
         reloader: what puts settings into force; None if nothing does.
         tasks: the daemon's own; None if there are none.
+        number: of this worker, from 0, if there are others.
+        kept: what the workers keep of their counters; None if there is only one.
     """
 
     broker: Broker
@@ -106,6 +109,8 @@ class Sources:
     mesh: Report | None = None
     reloader: Reloader | None = None
     tasks: Tasks | None = None
+    number: int = 0
+    kept: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,7 @@ class Metrics:
             for kind, generate in _GENERATE.items()
         }
         self._dumped = Shared(self._dump, clock)
+        self._before = b"" if sources.kept is None else sources.kept.last(sources.number)
         self._hits = 0
         self._process_start = _process_start()
 
@@ -173,7 +179,15 @@ class Metrics:
         return (yield from self._dumped.get())
 
     def _dump(self) -> Steps[bytes]:
-        return joined_metrics.dump((yield from self.collect()))
+        part = joined_metrics.dump((yield from self.collect()))
+        kept = self._sources.kept
+        if kept is None:
+            return part
+        yield
+        if self._before:
+            part = joined_metrics.add(part, self._before)
+        kept.keep(self._sources.number, joined_metrics.count(part))
+        return part
 
     def _write(self, generate: Callable[[CollectorRegistry], bytes]) -> Steps[bytes]:
         families = yield from self.collect()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pubsubd.daemon.metrics import Metrics
     from pubsubd.daemon.reload import Reloader
     from pubsubd.hub.port import Hub
+    from pubsubd.siblings.kept import Kept
 
 Gather = Callable[[], Steps[dict[int, bytes]]]
 
@@ -33,12 +34,14 @@ class Scraping:
         number: of this worker, from 0, if there are others.
         gather: returns the families of the others by their numbers, each as :meth:`families` makes
             them, in steps; None if this is the only worker.
+        kept: what the workers keep of their counters; None if this is the only one.
     """
 
     def __init__(self, hub: Hub, reloader: Reloader, lag: LoopLag) -> None:
         self._hub, self._reloader, self._lag = hub, reloader, lag
         self.number = 0
         self.gather: Gather | None = None
+        self.kept: Kept | None = None
         self._wanted, self._loaded = trio.Event(), trio.Event()
         hub.scrape = self.scrape
 
@@ -76,5 +79,6 @@ class Scraping:
         reloader = self._reloader
         mesh = None if reloader.mesher is None else reloader.mesher.report
         server = reloader.server
-        sources = Sources(server.broker, self._hub, self._lag, mesh, reloader, server.tasks)
-        return Metrics(sources)
+        hub, lag, tasks = self._hub, self._lag, server.tasks
+        kept = self.number, self.kept
+        return Metrics(Sources(server.broker, hub, lag, mesh, reloader, tasks, *kept))

@@ -6,6 +6,9 @@ So a worker knows which others are behind without a message, which would wake bo
 from __future__ import annotations
 
 import mmap
+import time
+
+from pubsubd.siblings.kept import Kept
 
 _SIZE = 8  # bytes of a number
 
@@ -15,9 +18,15 @@ class Progress:
 
     Args:
         count: of workers.
+
+    Attributes:
+        begun: when it was made, on the clock of :func:`time.monotonic`.
+        statistics, metrics: what each worker has told last of its counters.
     """
 
     def __init__(self, count: int) -> None:
+        self.begun = time.monotonic()
+        self.statistics, self.metrics = Kept(count), Kept(count)
         self._count = count
         self._done = memoryview(mmap.mmap(-1, _SIZE * count * count)).cast("Q")
 

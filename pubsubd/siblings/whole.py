@@ -2,12 +2,14 @@
 
 Whichever worker a client is connected to, it asks all others, waits for them as long as
 :data:`~pubsubd.siblings.questions.PATIENCE` says, and answers for all of them. A worker that has
-not answered by then is named in the answer, under ``silent``.
+not answered by then is named in the answer, under ``silent``. Counters never go down: those of a
+worker that has died or does not answer are what it has told last.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import asdict
@@ -40,8 +42,11 @@ EXPLAIN = b"//pubsubd/explain"
 CONNECTIONS = b"//pubsubd/connections"
 KILL = b"//pubsubd/kill"
 
-_LONGEST = {"uptime_s"}
-_SAME = {"version", "pid", "substrings"}  # each worker knows all substrings
+_SAME = {"version", "pid", "uptime_s", "substrings"}  # each worker knows all substrings
+_COUNTERS = (
+    *("connections_total", "messages_in", "messages_out", "bytes_in", "bytes_out", "dropped"),
+    *("half_frames", "closed", "errors", "faults", "lookups", "cpu_s"),
+)
 
 
 class Whole:
@@ -54,6 +59,8 @@ class Whole:
 
     def __init__(self, siblings: Siblings, pid: int) -> None:
         self._siblings, self._broker, self._pid = siblings, siblings.broker, pid
+        self._kept = siblings.progress.statistics
+        self._before = json.loads(self._kept.last(siblings.number) or b"{}")
         siblings.questions |= {
             STATS: lambda _data: _encode(self._own_statistics()),
             EXPLAIN: self._explain_here,
@@ -84,13 +91,18 @@ class Whole:
 
     def _describe(self, answers: Answers) -> bytes:
         parts = {self._siblings.number: self._own_statistics()}
-        parts |= {number: json.loads(text) for number, text in sorted(answers.got.items())}
+        others = self._kept.fill(answers.got, self._siblings.number)
+        parts |= {number: json.loads(text) for number, text in others.items()}
         used = {str(number): part["cpu_s"] for number, part in sorted(parts.items())}
         found = _add_up(parts.values()) | {"workers_cpu_s": used}
         return _encode(found | _silent(answers.silent))
 
     def _own_statistics(self) -> dict[str, Any]:
-        return asdict(self._broker.statistics()) | {"pid": self._pid}
+        """Return the statistics of this worker, and of those that were it before, and keep them."""
+        own = _add_up([asdict(self._broker.statistics()), self._before])
+        self._kept.keep(self._siblings.number, _encode({key: own[key] for key in _COUNTERS}))
+        uptime = time.monotonic() - self._siblings.progress.begun
+        return own | {"pid": self._pid, "uptime_s": round(uptime, 3)}
 
     # Who receives a name
 
@@ -233,8 +245,6 @@ def _add_up(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
                 found[key] = value
             elif isinstance(value, dict):
                 found[key] = dict(Counter(before) + Counter(value))
-            elif key in _LONGEST:
-                found[key] = max(before, value)
             else:
                 found[key] = round(before + value, 3)
     return found

@@ -175,9 +175,11 @@ class Worker:
             return
 
         def gather() -> Steps[dict[int, bytes]]:
-            return (yield from siblings.ask(_METRICS, b"")).got
+            answers = yield from siblings.ask(_METRICS, b"")
+            return siblings.progress.metrics.fill(answers.got, self._number)
 
         scraping.number, scraping.gather = self._number, gather
+        scraping.kept = siblings.progress.metrics
         siblings.questions[_METRICS] = lambda _data: scraping.families()
 
     def _wake(self) -> None:

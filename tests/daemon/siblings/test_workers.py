@@ -137,6 +137,40 @@ def test_a_worker_that_is_killed_costs_its_own_connections_and_is_started_again(
     daemon.log_file.write_text("")  # with what it had to log as an error
 
 
+def test_no_counter_of_the_metrics_goes_down_when_a_worker_dies(start: Start, dial: Dial) -> None:
+    daemon = start("--workers", "2", "--hub-port", "0")
+    for line in across(daemon, dial, 4):
+        line.say(b"pub a 1 x\nbogus\n")
+        assert line.ping()
+    before = _counters(daemon)
+    name = "pubsubd_messages_received_total"
+    assert (before[name], before['pubsubd_errors_total{code="unknown-command"}']) == (4, 4)
+    os.kill(workers(daemon)[0], signal.SIGKILL)
+    daemon.wait_log("event=worker-started")
+    line = dial(daemon)
+    line.say(b"pub a 1 x\n")
+    line.ping()
+    after = _counters(daemon)
+    assert [one for one, count in before.items() if after[one] < count] == []
+    assert after[name] == 5
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def _counters(daemon: Daemon) -> dict[str, float]:
+    """Return what the metrics count, except what is of single processes."""
+    rows = [row.rpartition(" ") for row in _scrape(daemon).splitlines()]
+    ends = "_total", "_count", "_sum", "_bucket"
+    return {
+        name: float(value)
+        for name, _, value in rows
+        if name[0] != "#"
+        and name.partition("{")[0].endswith(ends)
+        and not name.startswith("process_")
+    }
+
+
 def test_a_worker_that_cannot_be_started_again_is_so_later(start: Start, dial: Dial) -> None:
     daemon = start("--workers", "2")
     lines = across(daemon, dial, 2)

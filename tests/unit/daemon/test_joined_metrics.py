@@ -10,7 +10,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from pubsubd.daemon.joined_metrics import dump, join
+from pubsubd.daemon.joined_metrics import add, count, dump, join
 
 
 def families(number: int) -> list[Metric]:
@@ -66,3 +66,17 @@ def test_one_worker_alone_is_what_it_was():
     (own,) = [join({0: dump(families(1))}, {})]
     assert [one.type for one in own] == [one.type for one in families(1)]
     assert [one.documentation for one in own] == [one.documentation for one in families(1)]
+
+
+def test_what_an_earlier_worker_counted_is_added_and_nothing_else_of_it():
+    earlier = count(dump(families(2)))
+    found = samples(join({1: add(dump(families(1)), earlier)}, {}))
+    assert found == samples(join({1: dump(families(1))}, {})) | {
+        ("pubsubd_messages_received_total",): 30,
+        ("pubsubd_errors_total", "a"): 3,
+        ("pubsubd_errors_total", "only-2"): 1,
+        ("pubsubd_loop_lag_seconds_bucket", "0.1"): 3,
+        ("pubsubd_loop_lag_seconds_bucket", "+Inf"): 10,
+        ("pubsubd_loop_lag_seconds_count",): 10,
+        ("pubsubd_loop_lag_seconds_sum",): 4,
+    }

@@ -9,7 +9,7 @@ import pytest
 
 from pubsubd.protocol.wire import Decoder, frame
 from pubsubd.siblings.whole import Whole
-from tests.unit.siblings.webs import Workers
+from tests.unit.siblings.webs import Worker, Workers
 
 PID = 4711
 
@@ -54,15 +54,26 @@ def test_statistics_are_the_sums_without_what_goes_on_between_workers(three):
         assert "silent" not in found
 
 
-def test_statistics_keep_their_sums_when_a_worker_dies(three):
-    three[1].say("one", b"sub a\n")
+def test_no_counter_goes_down_when_a_worker_dies_or_when_it_is_back(three):
+    def told(number: int) -> tuple[int, dict[str, int], int]:
+        found = ask(three, number, "stats")
+        assert list(found["workers_cpu_s"]) == ["0", "1", "2"]
+        return found["messages_in"], found["errors"], found["connections"]
+
+    three[1].say("one", b"pub a 1 x\n" * 3 + b"sub a b\n")
     three.settle()
-    three[0].say("one", b"pub a 1 x\n" * 3)
-    three.settle()
+    assert told(0) == (3, {"bad-name": 1}, 6)
     three.kill(1)
-    found = ask(three, 0, "stats")
-    assert (found["messages_in"], found["messages_out"]) == (3, 0)  # what it counted is gone
-    assert found["connections"] == 4
+    assert told(2) == (3, {"bad-name": 1}, 4)  # this one had not asked before
+    back = three.all[1] = Worker(three, 1)
+    for other in (0, 2):
+        three[other].link(1)
+        back.link(other)
+    Whole(back.siblings, PID)
+    back.join("one")
+    back.say("one", b"pub a 1 x\n" * 4)
+    three.settle()
+    assert told(0) == told(2) == told(1) == (7, {"bad-name": 1}, 5)
 
 
 def test_a_worker_that_does_not_answer_is_named(three):
