@@ -23,11 +23,12 @@ from pubsubd.siblings import frames
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import Siblings
 
-CLAIM, RELEASE, LETTER = b"claim", b"release", b"letter"
+CLAIM, RELEASE = b"claim", b"release"
 
 MAX_WAITING = 10_000
 """Messages to other workers of which it is waited for what has become of them."""
 
+_MESSAGES = ("send ", "on ", "broadcast ")  # letters that come in order, behind what was published
 _STEP = 32  # addresses forgotten between two looks at the clock
 
 
@@ -68,23 +69,26 @@ class Letters:
         self.kinds: dict[str, Take] = {}
         self.after: Callable[[], None] = siblings.delivery.flush
         self.ignored = 0
-        siblings.told[LETTER] = self._hear
+        siblings.open_letter = self._open
 
     def send(self, node: str | None, words: str, body: bytes = b"") -> None:
         """Send a letter to a worker, or to all, behind what was published before."""
         siblings = self._siblings
         siblings.delivery.end_run()
         siblings.ship()
-        data = b"%b\n%b\n%b" % (LETTER, words.encode(), body)
+        speaker = siblings.delivery.speaker if words.startswith(_MESSAGES) else None
+        number = 0 if speaker is None else speaker.number
+        data = b"%d\n%b\n%b" % (number, words.encode(), body)
         for sibling in list(siblings.others.values()):
             if node in (None, sibling.node):
-                sibling.say(frames.TELL, data)
+                sibling.say(frames.LETTER, data)
+                sibling.hold_up(speaker)
 
     def refuse(self, _reason: str) -> None:
         """Count a letter that is not taken."""
         self.ignored += 1
 
-    def _hear(self, sibling: Sibling, data: bytes) -> Iterator[None]:
+    def _open(self, sibling: Sibling, data: bytes) -> Iterator[None]:
         line, _, body = data.partition(b"\n")
         words = line.decode().split(" ")
         try:
@@ -157,10 +161,13 @@ class Streams:
         return True
 
     def _take(self, node: str, words: list[str], body: bytes) -> None:
-        delivered = self.deliver(words[2], body)
-        if words[1] != "0":
-            at = str(int(self._wall() * 1000)) if delivered else "-"
-            self._letters.send(node, f"done {words[1]} {at}")
+        delivered = False
+        try:
+            delivered = self.deliver(words[2], body)
+        finally:
+            if words[1] != "0":
+                at = str(int(self._wall() * 1000)) if delivered else "-"
+                self._letters.send(node, f"done {words[1]} {at}")
 
     def _take_on(self, node: str, words: list[str], body: bytes) -> None:
         _, serial, key, ask, *sender = words

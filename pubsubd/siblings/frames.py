@@ -34,6 +34,10 @@ OUT = 8
 WAIT, GO_ON = 9, 10
 """The number of a connection: it has filled a consumer and waits for that; it need not any more."""
 
+LETTER = 11
+"""A letter between hubs: the number of the connection whose message it is, or 0, a line of words,
+and a body."""
+
 VOUCHED, RELAYED, MADE = 1, 2, 4
 """Flags of a batch: this daemon vouches for the senders that it names; it comes from another daemon
 of the mesh; all of it is vouched for, and was made on the hub port."""

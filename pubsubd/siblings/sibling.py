@@ -32,8 +32,9 @@ AHEAD = 3 * TURN
 
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _FLAGS = {0: 0, 1: frames.VOUCHED, MADE: frames.VOUCHED | frames.MADE}
-_FORGIVEN = frames.BATCH, frames.ASK, frames.ANSWER
+_FORGIVEN = frames.BATCH, frames.LETTER, frames.ASK, frames.ANSWER
 _FEW = 8  # receivers, and pieces, up to which these are sent as they were read
+_DONE = object()
 _STEP = 16  # keys followed between two looks at the clock
 
 
@@ -66,6 +67,9 @@ class Owner(Protocol):
 
     def hear(self, sibling: Sibling, name: bytes, data: bytes) -> Iterator[None] | None:
         """Take what a sibling tells under a name."""
+
+    def open_letter(self, sibling: Sibling, letter: bytes) -> Iterator[None]:
+        """Take a letter of a sibling."""
 
     def everybody(self, sibling: Sibling) -> Targets | None:
         """Return all receivers here if each wants whatever a sibling sends."""
@@ -354,6 +358,8 @@ class Sibling(InternalEnd):
             siblings.note_waiting(self, int(data))
         elif kind == frames.GO_ON:
             self.go_on(int(data))
+        elif kind == frames.LETTER:
+            return self._take_letter(data)
         elif kind == frames.TELL:
             name, _, body = data.partition(b"\n")
             return siblings.hear(self, name, body)
@@ -368,7 +374,13 @@ class Sibling(InternalEnd):
         flags, count, number, label, chunks = frames.open_batch(views)
         waiting = self.waiting
         if number in waiting.speakers:
-            waiting.keep(number, flags, count, label, b"".join(chunks))
+            data = b"".join(chunks)
+
+            def begin() -> Iterator[None]:
+                inner = self._speak_for(label, flags, number)
+                return self._deliver(inner, count, [memoryview(data)], look=True)
+
+            waiting.keep(number, len(data), begin)
             return None
         anyone = not (flags or waiting.apart or self._siblings.interests.rendering)
         speakers = number
@@ -384,9 +396,31 @@ class Sibling(InternalEnd):
                     continue
             self._next = found
             break
-        return self.deliver(self.speak_for(label, flags, speakers), count, chunks)
+        return self._deliver(self._speak_for(label, flags, speakers), count, chunks)
 
-    def deliver(
+    def _take_letter(self, data: bytes) -> Iterator[None] | None:
+        digits, _, letter = data.partition(b"\n")
+        number = int(digits)
+        begin = partial(self._open_letter, number, letter)
+        if number in self.waiting.speakers:
+            self.waiting.keep(number, len(letter), begin)
+            return None
+        return begin()
+
+    def _open_letter(self, number: int, letter: bytes) -> Iterator[None]:
+        """Take a letter, which is about a message of a sender, or of nobody."""
+        delivery, inner = self._siblings.delivery, self._speak_for(b"", 0, number)
+        steps = self._siblings.open_letter(self, letter)
+        while True:
+            before, delivery.speaker = delivery.speaker, inner
+            try:
+                if next(steps, _DONE) is _DONE:
+                    return
+            finally:
+                delivery.speaker = before
+            yield
+
+    def _deliver(
         self, inner: Peer, count: int, chunks: list[memoryview], *, look: bool = False
     ) -> Iterator[None]:
         """Deliver messages of a sender to this worker's own receivers.
@@ -440,7 +474,7 @@ class Sibling(InternalEnd):
         finally:
             delivery.speaker = speaker
 
-    def speak_for(self, label: bytes, flags: int, number: int) -> Peer:
+    def _speak_for(self, label: bytes, flags: int, number: int) -> Peer:
         """Return the peer that stands for a sender: later, messages may be delivered for it.
 
         The number is 0 if it stands for several.

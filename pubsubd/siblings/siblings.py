@@ -67,6 +67,7 @@ class Siblings:
         interests: what this worker's own receivers subscribe.
         questions: what workers ask each other.
         told: name -> what is called when a sibling tells something under that name.
+        open_letter: called with a letter of a sibling, in steps.
         introductions: return frames that tell a new sibling what others have been told.
         farewells: return steps that forget what a sibling has told that is gone.
         changes: tell others what has changed, if anything has.
@@ -104,6 +105,7 @@ class Siblings:
         self.relieve: Callable[[Speaker], None] = lambda _speaker: None
         self.hold_up: Callable[[Hold], None] = lambda _hold: None
         self.told: dict[bytes, Hear] = {}
+        self.open_letter: Callable[[Sibling, bytes], Iterator[None]] = lambda *_: iter(())
         self.introductions: list[Callable[[], Iterator[bytes]]] = [self._introduce]
         self.farewells: list[Callable[[Sibling], Iterator[None]]] = []
         self.changes: list[Callable[[], None]] = []

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from pubsubd.broker.peer import Peer
 from pubsubd.protocol.limits import MIB
 from pubsubd.routing.outbox import Hold
 from pubsubd.siblings import frames
@@ -27,20 +26,14 @@ before it knew is less than a MiB, but there may be many."""
 
 _APART = 64  # reads whose speakers are kept apart after one of them has filled somebody
 
+Begin = Callable[[], Iterator[None]]
+
 
 class Owner(Protocol):
     """The part of a :class:`~pubsubd.siblings.sibling.Sibling` that this needs."""
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""
-
-    def speak_for(self, label: bytes, flags: int, number: int) -> Peer:
-        """Return the peer that stands for a sender."""
-
-    def deliver(
-        self, inner: Peer, count: int, chunks: list[memoryview], *, look: bool
-    ) -> Iterator[None]:
-        """Deliver messages of a sender to this worker's own receivers."""
 
     def forgive(self, error: Exception) -> None:
         """Go on without messages that have failed."""
@@ -62,19 +55,19 @@ class Speaker:
         consumers: what it has filled, and nobody waits for yet.
     """
 
-    __slots__ = ("_batches", "_owner", "_waiting", "_work", "consumers", "number")
+    __slots__ = ("_kept", "_owner", "_waiting", "_work", "consumers", "number")
 
     def __init__(self, waiting: Waiting, owner: Owner, number: int) -> None:
         self._waiting = waiting
         self._owner = owner
         self.number = number
         self.consumers: list[object] = []
-        self._batches: deque[tuple[int, int, bytes, bytes]] = deque()
-        self._work: Iterator[None] | None = None  # what is left of the present batch
+        self._kept: deque[tuple[int, Begin]] = deque()  # bytes, and what begins to deliver them
+        self._work: Iterator[None] | None = None  # what is left of the present delivery
 
-    def keep(self, flags: int, count: int, label: bytes, data: bytes) -> None:
-        """Keep a batch of it."""
-        self._batches.append((flags, count, label, data))
+    def keep(self, size: int, begin: Begin) -> None:
+        """Keep something of it."""
+        self._kept.append((size, begin))
 
     def go_on(self) -> None:
         """Let it go on."""
@@ -83,7 +76,7 @@ class Speaker:
     @property
     def done(self) -> bool:
         """Whether nothing is left to wait for or to deliver."""
-        return not (self.consumers or self._batches or self._work)
+        return not (self.consumers or self._kept or self._work)
 
     def tell(self) -> None:
         """Tell the other worker that it waits; to be said again while it does."""
@@ -93,12 +86,11 @@ class Speaker:
         """Deliver what has come of it until it fills a consumer or the turn is over."""
         while not self.consumers:
             if self._work is None:
-                if not self._batches:
+                if not self._kept:
                     return
-                flags, count, label, data = self._batches.popleft()
-                self._waiting.note(-len(data))
-                inner = self._owner.speak_for(label, flags, self.number)
-                self._work = self._owner.deliver(inner, count, [memoryview(data)], look=True)
+                size, begin = self._kept.popleft()
+                self._waiting.note(-size)
+                self._work = begin()
             try:
                 for _ in self._work:
                     if over():
@@ -142,10 +134,10 @@ class Waiting:
             self._siblings.relieve(speaker)
         speaker.consumers.append(consumer)
 
-    def keep(self, number: int, flags: int, count: int, label: bytes, data: bytes) -> None:
-        """Keep a batch of a speaker that waits."""
-        self.speakers[number].keep(flags, count, label, data)
-        self.note(len(data))
+    def keep(self, number: int, size: int, begin: Begin) -> None:
+        """Keep so many bytes of a speaker that waits, and what begins to deliver them."""
+        self.speakers[number].keep(size, begin)
+        self.note(size)
         if self._size > MAX_KEPT:
             self.finish()
 

@@ -205,3 +205,20 @@ def test_actors_of_a_worker_that_has_died_are_gone_and_come_again_elsewhere(two)
     two[1].say("cid", send("x/bob", 2, me="x/cid"))
     two.settle()
     assert [one["payload"] for one in two[0].hears("bob")] == [2]
+
+
+def test_a_message_that_fails_at_another_worker_is_answered_and_costs_that_one_alone(two):
+    streams = two[1].actors.streams
+    deliver = streams.deliver
+
+    def fail(_key: str, _body: bytes) -> bool:
+        streams.deliver = deliver
+        raise RuntimeError("on purpose")
+
+    streams.deliver = fail
+    two[0].say("ann", send("x/bob", 1), send("x/bob", 2))
+    two.settle()
+    (failed,) = [one for one in two[0].hears("ann") if one["type"] == "hub:error"]
+    assert failed["payload"]["code"] == "unknown_actor"
+    assert [one["payload"] for one in two[1].hears("bob")] == [2]
+    assert two[1].broker.faults.counts.total() == 1

@@ -10,7 +10,8 @@ from pubsubd.protocol.limits import MIB
 from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.siblings.siblings import LONGEST
 from pubsubd.siblings.waiting import MAX_KEPT, Speaker
-from tests.unit.siblings.webs import Worker, Workers
+from tests.hubs import message_b
+from tests.unit.siblings.webs import HubWorker, Worker, Workers
 
 
 class Busy(Worker):
@@ -213,3 +214,50 @@ def test_a_subscription_that_is_no_more_gets_nothing_that_was_kept(two: Any) -> 
     two[1].hears("sue")
     two[1].relieve()
     assert two[1].hears("bob") == two[1].hears("sue") == b""
+
+
+def publish(data: int) -> dict[str, Any]:
+    payload = {"topic": "news", "type": "n", "data": data}
+    return message_b("hub:publish", payload, me="x/ann")
+
+
+def send(data: int) -> dict[str, Any]:
+    return message_b("hub:send", {"to": "x/bob", "type": "t", "data": data}, me="x/ann")
+
+
+def test_messages_to_actors_wait_in_order_with_what_their_sender_publishes() -> None:
+    two = Workers(2, HubWorker)
+    two[0].register("ann")
+    two[0].register("eve")
+    two[1].register("bob")
+    two[1].say("bob", message_b("hub:subscribe", {"topic": "news"}, me="x/bob"))
+    two.settle()
+    two[1].hears("bob")
+    delivery = two[1].broker.delivery
+    waiting: list[Speaker] = []
+    held_up: list[Hold] = []
+    two[1].siblings.relieve, two[0].siblings.hold_up = waiting.append, held_up.append
+
+    def fill(data: Any) -> None:
+        two[1].heard["bob"] += data if isinstance(data, bytes) else data.whole()
+        delivery.speaker.strain("bob")
+
+    two[1].sends["bob"] = fill
+    for number in range(0, 6, 2):
+        two[0].say("ann", send(number), publish(number + 1))
+        two.settle()
+    assert [one["payload"] for one in two[1].hears("bob")] == [0]
+    assert held_up
+    (speaker,) = waiting
+    assert speaker.number == two[0].connections["ann"].peer.number
+    held_up.clear()
+    two[0].say("ann", send(6))
+    assert held_up  # who sends to actors alone waits, too
+    two.settle()
+    while not speaker.done:
+        speaker.consumers.clear()
+        speaker.work(lambda: False)
+    speaker.go_on()
+    two.settle()
+    assert [one["payload"] for one in two[1].hears("bob")] == [1, 2, 3, 4, 5, 6]
+    assert all(hold.over for hold in held_up)

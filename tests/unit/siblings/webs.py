@@ -86,7 +86,7 @@ class HubWorker(Room, Ends):
         super().__init__(rate=0.0, **limits)
         self.siblings = Siblings(self.broker, number, lambda: workers.now, workers.progress)
         self.links = {}
-        actors = Actors(self.siblings, lambda: self.now + workers.now)
+        actors = self.actors = Actors(self.siblings, lambda: self.now + workers.now)
         self.hub.settle = self.siblings.settle
         self.hub.join(actors, near=(actors.letters, actors.streams))
         self.hub.policy.elsewhere = Elsewhere(self.siblings, self.hub.counts)
