@@ -97,6 +97,7 @@ async def run(
     prepared = prepare(config)
     with contextlib.ExitStack() as stack:
         alone = Alone(config, stack, early_signals, reload, task_status)
+        log_warnings(warnings(prepared, inherited(alone.all_bound)))
         await serve(prepared, alone, on_backpressure)
 
 
@@ -226,7 +227,6 @@ async def serve(
                 scraping = Scraping(reloader.hub, reloader, lag)
             place.join(reloader, scraping)
             finish(reloader.apply(prepared))
-            log_warnings(warnings(prepared, inherited(all_bound)))
             reserve = Reserve()
             stack.callback(reserve.close)
             listeners, closed = trio.CancelScope(), trio.Event()

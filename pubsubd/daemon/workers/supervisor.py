@@ -71,6 +71,7 @@ _MOMENT = 0.1  # seconds in which the end of a worker is seen whose links have e
 _AT_ONCE = 64  # connections accepted before others get their turn
 _CROWDED = 256  # messages that wait for a worker, from which on others are preferred
 _STOCK = 8  # numbers for connections that a worker makes itself
+_OF_FILES = ("event=readable-users-file", "event=certificate-")  # all read them, one tells
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -128,8 +129,10 @@ class Supervisor:
             FailedError: a worker has ended before the daemon served.
         """
         config = self._settings.config
-        prepared = prepare(config)
+        log.addFilter(_not_of_files)
+        self._stack.callback(log.removeFilter, _not_of_files)
         with self._stack:
+            prepared = prepare(config)
             self._notifier = self._stack.enter_context(contextlib.closing(Notifier()))
             self._bound = listen(
                 config.all_listeners(), take_sockets(), insecure=config.insecure, stack=self._stack
@@ -327,6 +330,8 @@ class Supervisor:
                 if worker.watch >= 0:
                     os.close(worker.watch)
             writer = self._start_log(number)
+            if number == 0:
+                log.removeFilter(_not_of_files)
             try:
                 config = self._settings.config
                 prepared = prepare(own_config(config, number))
@@ -605,3 +610,7 @@ def _how(code: int) -> str:
     if os.WIFSIGNALED(code):
         return f"killed by {signal.Signals(os.WTERMSIG(code)).name}"
     return f"with status {os.waitstatus_to_exitcode(code)}"
+
+
+def _not_of_files(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_OF_FILES)

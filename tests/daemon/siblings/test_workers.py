@@ -370,6 +370,29 @@ def test_a_reload_reaches_all_workers_and_limits_hold_for_all_together(
     daemon.log_file.write_text("")  # with what it had to log as errors
 
 
+def test_what_is_wrong_with_settings_or_their_files_is_logged_once(
+    tmp_path: Path, start: Start
+) -> None:
+    users, path = tmp_path / "users", tmp_path / "pubsubd.toml"
+    users.write_text(f"ann:{make_token()[1]}\n", encoding="utf-8")
+    users.chmod(0o644)
+    path.write_text(
+        f'workers = 2\nusers_file = "{users}"\n[[acl]]\nwho = ["bob"]\npublish = ["#"]\n',
+        encoding="utf-8",
+    )
+    daemon = start("--config", str(path))
+
+    def logged() -> tuple[int, int]:
+        return tuple(daemon.log.count(f"event={one}") for one in ("readable-users", "settings-w"))
+
+    assert logged() == (1, 1)
+    _reload(daemon)
+    wait_until(lambda: logged() == (2, 2), "and once more")
+    daemon.signal()
+    assert daemon.wait() == 0
+    assert logged() == (2, 2)
+
+
 def _let_in(daemon: Daemon, dial: Dial) -> bool:
     line = dial(daemon)
     try:
