@@ -71,7 +71,11 @@ _MOMENT = 0.1  # seconds in which the end of a worker is seen whose links have e
 _AT_ONCE = 64  # connections accepted before others get their turn
 _CROWDED = 256  # messages that wait for a worker, from which on others are preferred
 _STOCK = 8  # numbers for connections that a worker makes itself
-_OF_FILES = ("event=readable-users-file", "event=certificate-")  # all read them, one tells
+_OF_FILES = (  # all workers read these, and one tells what is wrong
+    "event=readable-users-file",
+    "event=certificate-expires",
+    "event=certificate-invalid",
+)
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
