@@ -137,7 +137,7 @@ class Streams:
         self.pass_on: Callable[[ActorMessage], bool] = lambda _message: False
         self._others = siblings.others
         self._serial = 0
-        self._waiting: dict[int, tuple[str, Delivered]] = {}
+        self._waiting: dict[int, tuple[Sibling, Delivered]] = {}
         letters.kinds.update(send=self._take, on=self._take_on, done=self._take_answer)
         siblings.farewells.append(self._forget)
 
@@ -151,14 +151,21 @@ class Streams:
         return self._send(node, "on", f"{receiver} {int(message.ask)} {sender}", message)
 
     def _send(self, node: str, kind: str, words: str, message: ActorMessage) -> bool:
+        link = self._link(node)
+        if link is None:
+            return False
         serial = 0
         if message.answer is not None:
             if len(self._waiting) >= MAX_WAITING:
                 return False
             serial = self._serial = self._serial + 1
-            self._waiting[serial] = node, message.answer
+            self._waiting[serial] = link, message.answer
         self._letters.send(node, f"{kind} {serial} {words}", message.body)
         return True
+
+    def _link(self, node: str) -> Sibling | None:
+        """Return the link to a worker, if there is one."""
+        return next((one for one in self._others.values() if one.node == node), None)
 
     def _take(self, node: str, words: list[str], body: bytes) -> None:
         delivered = False
@@ -171,22 +178,21 @@ class Streams:
 
     def _take_on(self, node: str, words: list[str], body: bytes) -> None:
         _, serial, key, ask, *sender = words
-        answer = None
-        for link in self._others.values():
-            if link.node == node and serial != "0":
-                answer = _Answer(self._letters, node, link.peer, serial)
+        answer, link = None, self._link(node)
+        if link is not None and serial != "0":
+            answer = _Answer(self._letters, node, link.peer, serial)
         message = ActorMessage((" ".join(sender), key), body, ask == "1", answer)
         if not self.pass_on(message) and answer is not None:
             answer(None)
 
     def _take_answer(self, _node: str, words: list[str], _body: bytes) -> None:
-        _, answer = self._waiting.pop(int(words[1]), ("", None))
-        if answer is not None:
-            answer(int(words[2]) if words[2] != "-" else None)
+        found = self._waiting.pop(int(words[1]), None)
+        if found is not None:
+            found[1](int(words[2]) if words[2] != "-" else None)
 
     def _forget(self, sibling: Sibling) -> Iterator[None]:
-        for serial, (node, answer) in list(self._waiting.items()):
-            if node == sibling.node and self._waiting.pop(serial, None) is not None:
+        for serial, (link, answer) in list(self._waiting.items()):
+            if link is sibling and self._waiting.pop(serial, None) is not None:
                 answer(None)
                 yield
         self._letters.after()

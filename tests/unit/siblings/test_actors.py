@@ -222,3 +222,17 @@ def test_a_message_that_fails_at_another_worker_is_answered_and_costs_that_one_a
     assert failed["payload"]["code"] == "unknown_actor"
     assert [one["payload"] for one in two[1].hears("bob")] == [2]
     assert two[1].broker.faults.counts.total() == 1
+
+
+def test_a_message_over_a_new_link_is_not_lost_with_the_old_one(two):
+    old, _ = two[0].links[1]
+    two[0].link(1)
+    two[1].link(0)
+    two.settle()
+    two[0].say("ann", send("x/bob", 1))
+    for step in old.leaving():
+        for _ in step():
+            pass
+    two.settle()
+    assert [one["payload"] for one in two[1].hears("bob")] == [1]
+    assert two[0].hears("ann") == []
