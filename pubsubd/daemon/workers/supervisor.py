@@ -58,9 +58,6 @@ log = logging.getLogger("pubsubd")
 STEADY = 60.0
 """Seconds after which a worker that dies is started again as soon as the first one."""
 
-SILENT = 30.0
-"""Seconds after which a worker that does not answer is killed."""
-
 TWICE = 0.05
 """Seconds in which a second signal to end counts as the first one: some send it to the process and
 to its group."""
@@ -231,7 +228,7 @@ class Supervisor:
         for worker in self._workers:
             if not worker.alive and not self._ending and now >= worker.start_at:
                 self._guard(self._restart, worker)
-            elif worker.alive and worker.ready and now - worker.heard > SILENT:
+            elif (worker.ready or self._serving) and worker.stuck(now):
                 log.error("event=worker-silent worker=%d pid=%d", worker.number, worker.pid)
                 os.kill(worker.pid, signal.SIGKILL)
                 worker.heard = now
@@ -404,7 +401,7 @@ class Supervisor:
             elif what == "link":
                 with socket.socket(fileno=found[1][0]) as link:
                     self._pass_link(worker, more, link)
-            elif what in ("reloaded", "failed"):
+            elif what in ("reloaded", "failed") and worker.answered():
                 self._rereading.answers[worker.number] = more[0] if more else None
         if channel.lost:
             self._selector.unregister(channel.sock)
@@ -559,6 +556,7 @@ class Supervisor:
                 file.write(packed)
                 file.seek(0)
                 self._say(worker, "settings", file=file)
+            worker.owed += 1
         return {worker.number for worker in workers}
 
     def _end_reload(self, error: str) -> None:

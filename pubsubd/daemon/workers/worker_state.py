@@ -18,6 +18,10 @@ LATE = 0.5
 """Seconds after which a worker that has not answered gets no connections while others do."""
 
 
+SILENT = 30.0
+"""Seconds after which a worker that does not answer is killed."""
+
+
 class WorkerState:
     """A worker, as the supervisor knows it.
 
@@ -34,6 +38,7 @@ class WorkerState:
         pause: seconds until it is started again, should it die.
         start_at: when it is started again.
         messages: that it has received.
+        owed: how often it has been given settings without an answer so far.
     """
 
     def __init__(self, number: int) -> None:
@@ -49,7 +54,7 @@ class WorkerState:
         self.begun = self.heard = self.asked = 0.0
         self.pause = PAUSES[0]
         self.start_at = 0.0
-        self.messages = 0
+        self.messages = self.owed = 0
 
     @property
     def alive(self) -> bool:
@@ -67,7 +72,7 @@ class WorkerState:
         self.links.clear()
         self.begun = self.heard = now
         self.asked = 0.0
-        self.ready, self.messages, self._passed = False, 0, 0
+        self.ready, self.messages, self._passed, self.owed = False, 0, 0, 0
 
     def hear(self, now: float) -> None:
         """Take note that it has said something."""
@@ -79,6 +84,18 @@ class WorkerState:
             return False
         self.asked = now
         return True
+
+    def answered(self) -> bool:
+        """Take an answer about settings; return whether these are the last that it was given."""
+        self.owed -= 1
+        return self.owed == 0
+
+    def stuck(self, now: float) -> bool:
+        """Return whether it has said nothing for so long that another is to be started.
+
+        Before it is ready, it may be reading files, and a disk may be slow.
+        """
+        return self.alive and now - self.heard > (SILENT if self.ready else 2 * SILENT)
 
     def late(self, now: float) -> bool:
         """Return whether it stands still, as far as is known."""

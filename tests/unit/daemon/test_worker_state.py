@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsubd.daemon.workers.worker_state import LATE, WorkerState
+from pubsubd.daemon.workers.worker_state import LATE, SILENT, WorkerState
 
 NAMES = st.sampled_from(["line", "hub"])
 
@@ -55,6 +55,30 @@ def test_one_that_does_not_answer_in_time_is_late_until_it_does() -> None:
     worker.hear(now + 2 * LATE)
     assert not worker.late(now + 9 * LATE)
     assert worker.needs_asking(now + 9 * LATE)
+
+
+def test_one_that_says_nothing_is_stuck_also_before_it_is_ready() -> None:
+    worker = WorkerState(0)
+    assert not worker.stuck(1_000.0)  # there is none
+    worker.pid = 1
+    worker.begin(100.0)
+    assert not worker.stuck(100.0 + 2 * SILENT)
+    assert worker.stuck(101.0 + 2 * SILENT)
+    worker.ready = True
+    assert not worker.stuck(100.0 + SILENT)
+    assert worker.stuck(101.0 + SILENT)
+    worker.hear(101.0 + SILENT)
+    assert not worker.stuck(101.0 + SILENT)
+
+
+def test_an_answer_about_earlier_settings_is_none_about_the_last_ones() -> None:
+    worker = WorkerState(0)
+    worker.owed = 2  # the first ones were given up in the meantime
+    assert [worker.answered() for _ in range(2)] == [False, True]
+    worker.owed = 1
+    worker.begin(0.0)  # another process
+    worker.owed += 1
+    assert worker.answered()
 
 
 @given(st.lists(st.tuples(NAMES, st.booleans(), st.booleans()), max_size=30))
