@@ -123,6 +123,8 @@ class Router:
         )
         self._others = False
         self._interned: WeakValueDictionary[frozenset[Receiver], Targets] = WeakValueDictionary()
+        self._subscriber: Receiver | None = None  # the last one
+        self._alone = self.nobody  # but for it
         self._few: tuple[tuple[bytes, Holder], ...] = ()
         self._plain: tuple[tuple[bytes, Targets | None], ...] = ()
         self._tried = 0  # bytes of what is in _few
@@ -153,7 +155,7 @@ class Router:
     @property
     def substrings(self) -> int:
         """Different substrings."""
-        return len(self.index.values)
+        return self.index.size.count
 
     @property
     def cached_names(self) -> int:
@@ -236,6 +238,7 @@ class Router:
                     yield
             self._note_few()
         self.interrupted.forget(peer)
+        self._subscriber, self._alone = None, self.nobody
         if few:
             self.made.clear()
         else:
@@ -247,6 +250,7 @@ class Router:
         It looks at all subscriptions at once: a mistake of this program's may cost that.
         """
         gone.substrings, gone.names, gone.patterns = set(), None, None
+        self._subscriber, self._alone = None, self.nobody
         self.index.repair()
         self.wildcards.repair()
         before = set(self.forwarded)
@@ -294,7 +298,9 @@ class Router:
 
     def only(self, peer: Receiver) -> Targets:
         """Return the targets that are ``peer`` alone."""
-        return self._intern(frozenset((peer,)))
+        if peer is not self._subscriber:
+            self._subscriber, self._alone = peer, self._intern(frozenset((peer,)))
+        return self._alone
 
     def learn(self, key: bytes, name: bytes, size: int) -> Route:
         """Return the route of frames that begin with ``key``; remember it, if the name came before.
@@ -607,10 +613,8 @@ class Router:
         return targets
 
     def _note_few(self) -> None:
-        values = self.index.values
-        if len(values) > _SCAN and not (self._few or self._tried):
-            return  # as before
-        few = self._few = tuple(values.items()) if len(values) <= _SCAN else ()
+        index = self.index
+        few = self._few = tuple(index.values.items()) if index.size.count <= _SCAN else ()
         self._tried = sum(len(one) for one, _ in few)
         self._plain = ()
         self._matchers.clear()
@@ -620,7 +624,8 @@ class Router:
     def _change(self, substring: bytes) -> None:
         """Forget what was known before ``substring`` changed."""
         if not self._bulk:
-            self._note_few()
+            if self._few or self._tried or self.index.size.count <= _SCAN:
+                self._note_few()
             self.index.work += self.answers.drop_substring(substring)
 
     def _change_name(self, name: bytes) -> None:

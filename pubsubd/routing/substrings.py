@@ -23,20 +23,21 @@ Invariants:
   at least as long; it is never 0.
 - ``_heads[prefix].lengths`` has, for a prefix of n bytes, each length in [n, 4n) of
   which there is a pattern behind it; if there are k of one length, and k is more than 1,
-  ``_more[prefix, length]`` is k - 1.
+  ``_heads[prefix].more[length]`` is k - 1.
 """
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key")
+from pubsubd.routing.parts import LARGE, AnyTable, Size, Table
+
 Value = TypeVar("Value")
 
 STEPS = 8_000
 """Steps of one search after which it is interrupted: 1 to 2 ms."""
 
-_LARGE = 1_000  # patterns; below, tables are not worth shrinking
+_SHARED = 1_000  # tuples of lengths that are kept to be shared
 _FIRST = 4  # bytes of the shortest prefix; the next ones are 4 times as long each
 
 
@@ -56,11 +57,12 @@ class Search:
 
 
 class _Head:
-    __slots__ = ("count", "lengths")
+    __slots__ = ("count", "lengths", "more")
 
     def __init__(self) -> None:
         self.count = 0
         self.lengths: tuple[int, ...] = ()
+        self.more: dict[int, int] | None = None
 
 
 class SubstringIndex(Generic[Value]):
@@ -68,14 +70,14 @@ class SubstringIndex(Generic[Value]):
 
     Attributes:
         values: pattern -> value, to be read, or changed for a pattern that is there.
+        size: of ``values``.
         work: steps of about 0.1 µs that lookups have cost since the beginning.
     """
 
     def __init__(self) -> None:
-        self.values: dict[bytes, Value] = {}
-        self._most = 0  # patterns at a time, since the tables were made
-        self._heads: dict[bytes, _Head] = {}
-        self._more: dict[tuple[bytes, int], int] = {}
+        self.values: AnyTable[bytes, Value] = Table()
+        self.size = Size()
+        self._heads: AnyTable[bytes, _Head] = Table()
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._short: dict[int, int] = {}  # length under _FIRST -> number of patterns
         self._whole = True  # but while a pattern is added or removed, or if that has failed
@@ -84,8 +86,11 @@ class SubstringIndex(Generic[Value]):
     def add(self, pattern: bytes, value: Value) -> None:
         """Add ``pattern``, which is not there yet. An empty one is contained in every name."""
         self._whole = False
-        self.values[pattern] = value
-        self._most = max(self._most, len(self.values))
+        part = self.values.part(pattern)
+        part[pattern] = value
+        if len(part) > LARGE:
+            self.values = self.values.fit()
+        self.size.count += 1
         length = len(pattern)
         if length < _FIRST:
             self._short[length] = self._short.get(length, 0) + 1
@@ -94,65 +99,67 @@ class SubstringIndex(Generic[Value]):
         size = _FIRST
         while size <= length:
             prefix = pattern[:size]
-            head = self._heads.get(prefix)
+            heads = self._heads.part(prefix)
+            head = heads.get(prefix)
             if head is None:
-                head = self._heads[prefix] = _Head()
+                head = heads[prefix] = _Head()
+                if len(heads) > LARGE:
+                    self._heads = self._heads.fit()
             head.count += 1
             size *= 4
-        head = self._heads[prefix]
+        assert head is not None
         if length in head.lengths:
-            key = (prefix, length)
-            self._more[key] = self._more.get(key, 0) + 1
+            if head.more is None:
+                head.more = {}
+            head.more[length] = head.more.get(length, 0) + 1
         else:
             head.lengths = self._share((*head.lengths, length))
         self._whole = True
 
     def remove(self, pattern: bytes) -> None:
         """Remove ``pattern``; raises KeyError if it is not there."""
-        del self.values[pattern]
+        del self.values.part(pattern)[pattern]
         self._whole = False
-        self._remove(pattern)
-        self._whole = True
-
-    def _remove(self, pattern: bytes) -> None:
-        if len(self.values) < self._most // 8 and self._most > _LARGE:
-            # A dict never shrinks by itself.
-            self.values = {**self.values}
-            self._heads = {**self._heads}
-            self._most = len(self.values)
         length = len(pattern)
         if length < _FIRST:
             _decrease(self._short, length)
-            return
         size = _FIRST
-        while size * 4 <= length:
-            size *= 4
-        key = (pattern[:size], length)
-        if key in self._more:
-            _decrease(self._more, key)
-        else:
-            head = self._heads[pattern[:size]]
-            head.lengths = self._share(tuple(n for n in head.lengths if n != length))
-        while size >= _FIRST:
+        while size <= length:
             prefix = pattern[:size]
-            head = self._heads[prefix]
-            head.count -= 1
-            if not head.count:
-                del self._heads[prefix]
-            size //= 4
+            heads = self._heads.part(prefix)
+            head = heads[prefix]
+            size *= 4
+            if head.count == 1:
+                del heads[prefix]
+            else:
+                head.count -= 1
+                if size > length:
+                    self._remove_length(head, length)
+        if (number := self.size.remove()) >= 0:
+            self.values = self.values.narrow(number)
+            self._heads = self._heads.narrow(number)
+        self._whole = True
+
+    def _remove_length(self, head: _Head, length: int) -> None:
+        if head.more is None or length not in head.more:
+            head.lengths = self._share(tuple(n for n in head.lengths if n != length))
+            return
+        _decrease(head.more, length)
+        if not head.more:
+            head.more = None
 
     def repair(self) -> None:
         """Make the tables anew if a pattern was left half added or half removed."""
         if self._whole:
             return
-        values, self.values = self.values, {}
-        self._heads, self._more, self._short = {}, {}, {}
+        values, self.values, self.size = self.values, Table(), Size()
+        self._heads, self._short = Table(), {}
         for pattern, value in values.items():
             self.add(pattern, value)
 
     def _share(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return the one tuple that all heads with these lengths have, while there are few."""
-        if len(self._shared) >= _LARGE:
+        if len(self._shared) >= _SHARED:
             self._shared.clear()
         return self._shared.setdefault(lengths, lengths)
 
@@ -202,8 +209,8 @@ class SubstringIndex(Generic[Value]):
             head = self._heads.get(name[i : i + size])
 
 
-def _decrease(counts: dict[Key, int], key: Key) -> None:
-    if counts[key] == 1:
-        del counts[key]
+def _decrease(counts: dict[int, int], length: int) -> None:
+    if counts[length] == 1:
+        del counts[length]
     else:
-        counts[key] -= 1
+        counts[length] -= 1

@@ -9,12 +9,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+from pubsubd.routing.parts import LARGE, AnyTable, Size, Table
 from pubsubd.routing.targets import Receiver, Targets
-
-_LARGE = 1_000  # names; below, their table is not worth shrinking
 
 Key = TypeVar("Key")
 
@@ -40,7 +39,7 @@ class Index(Protocol[Key]):
     """
 
     @property
-    def values(self) -> MutableMapping[Key, Holder]:
+    def values(self) -> AnyTable[Key, Holder]:
         """Return the subscribers by key."""
 
     def add(self, key: Key, value: Holder, /) -> None:
@@ -54,20 +53,22 @@ class ExactIndex:
     """Keys that match the name that they are."""
 
     def __init__(self) -> None:
-        self.values: MutableMapping[bytes, Holder] = {}
-        self._most = 0  # keys at a time, since the table was made
+        self.values: AnyTable[bytes, Holder] = Table()
+        self._size = Size()
 
     def add(self, name: bytes, value: Holder) -> None:
         """Add a name that is not there yet."""
-        self.values[name] = value
-        self._most = max(self._most, len(self.values))
+        part = self.values.part(name)
+        part[name] = value
+        self._size.count += 1
+        if len(part) > LARGE:
+            self.values = self.values.fit()
 
     def remove(self, name: bytes) -> None:
         """Remove a name; raises KeyError if it is not there."""
-        del self.values[name]
-        if len(self.values) < self._most // 8 and self._most > _LARGE:
-            self.values = {**self.values}  # a dict never shrinks by itself
-            self._most = len(self.values)
+        del self.values.part(name)[name]
+        if (number := self._size.remove()) >= 0:
+            self.values = self.values.narrow(number)
 
 
 class SubscriptionTable(Generic[Key]):
@@ -111,10 +112,11 @@ class SubscriptionTable(Generic[Key]):
             setattr(peer, self._attribute, keys := set())
         elif key in keys:
             return False
-        holder = self.index.values.get(key)
+        part = self.index.values.part(key)
+        holder = part.get(key)
         if isinstance(holder, Targets):
             # Before the peer has the key: else, if this failed, its leaving would remove the other.
-            holder = self.index.values[key] = SubscriberSet(holder.members)
+            holder = part[key] = SubscriberSet(holder.members)
         keys.add(key)
         self.count += 1
         if holder is None:
@@ -160,14 +162,14 @@ class SubscriptionTable(Generic[Key]):
 
     def _let_out(self, key: Key, peer: Receiver) -> bool:
         """Take ``peer`` from the subscribers of ``key``; return False if it is the only one."""
-        values = self.index.values
-        holder = values[key]
+        part = self.index.values.part(key)
+        holder = part[key]
         if isinstance(holder, Targets):
             return False
         del holder.members[peer]
         holder.targets = None
         if len(holder.members) == 1:
-            values[key] = self._only(next(iter(holder.members)))
+            part[key] = self._only(next(iter(holder.members)))
         return True
 
     def repair(self, gone: Receiver) -> dict[bytes, int]:

@@ -26,6 +26,7 @@ from typing import Generic, TypeVar
 
 from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.wire import OWN, check_name, escape
+from pubsubd.routing.parts import LARGE, AnyTable, Size, Table
 from pubsubd.routing.substrings import SubstringIndex
 
 Value = TypeVar("Value")
@@ -210,7 +211,7 @@ class _Globs:
         self, index: SubstringIndex[dict[bytes, tuple[Glob, _Node]]], glob: Glob, node: _Node
     ) -> None:
         drawers = index.values
-        piece = min(glob.pieces, key=lambda piece: (len(drawers.get(piece, ())), -len(piece)))
+        piece = min(glob.pieces, key=lambda piece: (len(drawers.get(piece) or ()), -len(piece)))
         if piece not in drawers:
             index.add(piece, {})
         drawers[piece][glob.text] = glob, node
@@ -243,7 +244,7 @@ class _Node:
     __slots__ = ("any", "globs", "here", "named", "rest")
 
     def __init__(self) -> None:
-        self.named: dict[bytes, _Node] | None = None
+        self.named: AnyTable[bytes, _Node] | None = None
         self.any: _Node | None = None
         self.globs: _Globs | None = None
         self.here: Pattern | None = None
@@ -260,10 +261,13 @@ class _Node:
                 self.globs = _Globs()
             return self.globs.descend(level)
         if self.named is None:
-            self.named = {}
-        node = self.named.get(level)
+            self.named = Table()
+        part = self.named.part(level)
+        node = part.get(level)
         if node is None:
-            node = self.named[level] = _Node()
+            node = part[level] = _Node()
+            if len(part) > LARGE:
+                self.named = self.named.fit()
         return node
 
     def remove(self, level: bytes | Glob | None) -> None:
@@ -296,7 +300,8 @@ class WildcardIndex(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        self.values: dict[Pattern, Value] = {}
+        self.values: AnyTable[Pattern, Value] = Table()
+        self._size = Size()
         self.work = 0
         self.roots = {b".": _Node(), b"/": _Node()}
         self._whole = True  # but while a pattern is added or removed, or if that has failed
@@ -309,7 +314,11 @@ class WildcardIndex(Generic[Value]):
     def add(self, pattern: Pattern, value: Value) -> None:
         """Add ``pattern``, which is not there yet."""
         self._whole = False
-        self.values[pattern] = value
+        part = self.values.part(pattern)
+        part[pattern] = value
+        if len(part) > LARGE:
+            self.values = self.values.fit()
+        self._size.count += 1
         node = self.roots[pattern.separator]
         for level in pattern.levels:
             node = node.descend(level)
@@ -323,8 +332,8 @@ class WildcardIndex(Generic[Value]):
         """Remove ``pattern``; raises KeyError if it is not there."""
         del self.values[pattern]
         self._whole = False
-        if not self.values:  # a dict never shrinks by itself
-            self.values = {}
+        if (number := self._size.remove()) >= 0:
+            self.values = self.values.narrow(number)
         node = self.roots[pattern.separator]
         path = []
         for level in pattern.levels:
@@ -343,7 +352,7 @@ class WildcardIndex(Generic[Value]):
         """Make the trees anew if a pattern was left half added or half removed."""
         if self._whole:
             return
-        values, self.values = self.values, {}
+        values, self.values, self._size = self.values, Table(), Size()
         self.roots = {separator: _Node() for separator in self.roots}
         for pattern, value in values.items():
             self.add(pattern, value)
