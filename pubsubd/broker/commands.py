@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from pubsubd.broker.delivery import Delivery
@@ -10,9 +11,12 @@ from pubsubd.broker.peer import Peer
 from pubsubd.broker.requests import OPEN, Requests
 from pubsubd.protocol import wire
 from pubsubd.protocol.errors import GOODBYE, ProtocolError
-from pubsubd.protocol.limits import MAX_TYPED, Limits
+from pubsubd.protocol.limits import MAX_NAME, MAX_TYPED, Limits
 
 LF, CR = 10, 13
+
+_SUBSCRIPTION = re.compile(rb"((?:un)?sub) ([!-\x7f]{1,%d})\r?\n" % MAX_NAME).match
+"""Match what nearly all subscriptions are written as; the others are parsed."""
 
 _NO_MESSAGE = "another daemon sends messages and nothing else"
 
@@ -52,23 +56,27 @@ class Commands:
         Raises:
             ProtocolError: it ends the connection.
         """
-        if start >= len(buf):
-            return 0, 1
-        if buf[start : start + 4].lower() == b"pub ":
-            head = wire.find_header_end(buf, start)
-            if head > 0:
-                return self._pub(peer, buf, start, head)
-        stop = wire.find_line_end(buf, start)
-        if stop < 0:
-            return 0, 1
-        line = buf[start : stop - 1 if buf[stop - 1] == CR and stop > start else stop]
-        if line:
-            try:
+        if found := _SUBSCRIPTION(buf, start):
+            stop = found.end() - 1
+        else:
+            if start >= len(buf):
+                return 0, 1
+            if buf[start : start + 4].lower() == b"pub ":
+                head = wire.find_header_end(buf, start)
+                if head > 0:
+                    return self._pub(peer, buf, start, head)
+            stop = wire.find_line_end(buf, start)
+            if stop < 0:
+                return 0, 1
+        try:
+            if found:
+                self._obey(peer, found[1], found[2])
+            elif line := buf[start : stop - 1 if buf[stop - 1] == CR and stop > start else stop]:
                 self._obey(peer, *wire.parse_line(line))
-            except ProtocolError as error:
-                if error.closes:
-                    raise
-                self._delivery.tell(peer, error)
+        except ProtocolError as error:
+            if error.closes:
+                raise
+            self._delivery.tell(peer, error)
         return stop, 0
 
     def _pub(self, peer: Peer, buf: bytes, start: int, head: int) -> tuple[int, int]:
