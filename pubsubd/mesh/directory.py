@@ -253,6 +253,9 @@ class Directory:
             self._asking = {
                 node: None for node in self._asking if node in self._state.table.adverts
             }
+            self._asked = {
+                node: at for node, at in self._asked.items() if node in self._state.table.adverts
+            }
             self._wake(now)
 
     # Time
@@ -536,7 +539,11 @@ class Directory:
                 self._wake(at)
                 return
             del self._doubtful[key]
-            self._compare(key)
+            try:
+                self._compare(key)
+            except Exception:
+                self._doubtful[key] = now + AGAIN  # behind the others
+                raise
             number += 1
             if number % _STEP == 0:
                 yield

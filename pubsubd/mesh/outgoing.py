@@ -137,20 +137,21 @@ class Outgoing:
         self.size = self.repeated = self.lost = 0
         self._outs: dict[str, _Out] = {}
         self._sending: dict[str, None] = {}  # daemons that have not confirmed everything
+        self._ended: list[_Out] = []  # streams whose letters nobody will confirm
         self._stream = 0  # the number of the last stream
         letters.kinds["got"] = self._take
 
     def send(self, node: str, message: ActorMessage) -> bool:
         """Send a message to an actor of another daemon; return False if too many are under way."""
         out = self._outs.get(node) or self._open(node)
+        advert = self._state.table.adverts.get(node)
+        if advert is not None and advert.incarnation != out.incarnation:
+            self._lose(node)  # it has been started anew
+            out = self._open(node)
         size = len(message.body) + _WEIGHT
         # As much as is left for others at most: however many are silent, they leave some of it.
         if out.size + size > min(MAX_EACH, MAX_UNCONFIRMED - self.size):
             return False
-        if not out.unconfirmed:
-            advert = self._state.table.adverts.get(node)
-            if advert is not None and advert.incarnation != out.incarnation:
-                out = self._open(node)  # it has been started anew
         now, unconfirmed = self._state.now(), out.unconfirmed
         number = out.number = out.number + 1
         letter = _Letter(now, now, out.latest.get(message.pair, 0), message, size)
@@ -268,6 +269,27 @@ class Outgoing:
             yield from self._looking_after(node, now)
             if number % _STEP == 0:
                 yield
+        while self._ended:
+            yield from self._giving_up(self._ended[0], float("inf"))
+            del self._ended[0]
+
+    def _lose(self, node: str) -> None:
+        """End the stream to a daemon: that knows nothing of the letters of it that are unconfirmed,
+        and may have clients with the same addresses.
+        """
+        out = self._outs.pop(node)
+        self._sending.pop(node, None)
+        if out.unconfirmed:
+            self._ended.append(out)
+            self._wake(self._state.now())
+
+    def _giving_up(self, out: _Out, old: float) -> Steps[None]:
+        """Give up letters that are not younger, in steps."""
+        unconfirmed, count = out.unconfirmed, 0
+        while unconfirmed and next(iter(unconfirmed.values())).at <= old:
+            self._resolve(out, next(iter(unconfirmed)), None)
+            if (count := count + 1) % _STEP == 0:
+                yield
 
     def _looking_after(self, node: str, now: float) -> Steps[None]:
         """Give up letters to a daemon that are old, and send the others again, if it is time."""
@@ -276,15 +298,11 @@ class Outgoing:
             self._sending.pop(node, None)
             return
         advert = self._state.table.adverts.get(node)
-        gone = advert is not None and advert.incarnation != out.incarnation
-        if gone:  # it knows nothing of them, and may have clients with the same addresses
-            del self._outs[node]
-        old = float("inf") if gone else now - PATIENCE
-        unconfirmed, count = out.unconfirmed, 0
-        while unconfirmed and next(iter(unconfirmed.values())).at <= old:
-            self._resolve(out, next(iter(unconfirmed)), None)
-            if (count := count + 1) % _STEP == 0:
-                yield
+        if advert is not None and advert.incarnation != out.incarnation:
+            self._lose(node)
+            return
+        yield from self._giving_up(out, now - PATIENCE)
+        unconfirmed = out.unconfirmed
         if not unconfirmed:
             if self._outs.get(node, out) is out:
                 self._sending.pop(node, None)

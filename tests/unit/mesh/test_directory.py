@@ -542,3 +542,23 @@ def test_no_table_of_many_claims_is_one_that_moves_all_at_once() -> None:
     known.drop("a")
     finish(known.emptying())
     assert (known.known, mirrors) == (0, {})
+
+
+def test_a_claim_whose_withdrawal_has_failed_is_withdrawn_later() -> None:
+    web, hubs = start("ab")
+    hubs["a"].directory.claim("x/ann")
+    web.run(0.2)
+    lose, faults = hubs["b"].lose, []
+
+    def fail(key: str, node: str) -> None:
+        faults.append(key)
+        if len(faults) == 1:
+            raise RuntimeError
+        lose(key, node)
+
+    hubs["b"].lose = fail  # type: ignore[method-assign]
+    hubs["b"].directory.claim("x/ann")
+    web.run(5.0)
+    assert faults == ["x/ann", "x/ann"]
+    assert list(hubs["b"].directory.own) == []
+    check(web, hubs)

@@ -439,3 +439,24 @@ def test_what_is_sent_to_a_daemon_that_was_started_anew_is_confirmed_by_it() -> 
     assert again.heard == {"x/ann x/bob": list(range(2, 60))}
     assert None not in near.told.values()
     assert near.told.keys() == set(range(1, 60))
+
+
+def test_a_message_to_a_daemon_that_was_started_anew_is_not_lost_with_those_before() -> None:
+    web, offices = start("ab")
+    near, adverts = offices["a"], offices["a"].mesh.table.adverts
+    near.send("b", 0)
+    web.run(1.0)
+    before = adverts["b"].incarnation
+    web.kill("b")
+    near.send("b", 1)
+    web.add("b")
+    again = Office(web, "b")
+    web.link("ab")
+    while adverts["b"].incarnation == before:
+        web.run(0.01)
+    near.send("b", 2)
+    web.run(3.0)
+    assert near.told[1] is None
+    assert near.told[2] is not None
+    assert again.heard == {"x/ann x/bob": [2]}
+    assert near.streams.outgoing.size == 0
