@@ -85,6 +85,15 @@ def read_chunk(chunk: bytes, sender: str, trusted: int) -> Iterator[Message]:
             if not (_ID in payload or _METADATA in payload):  # else they may stand behind it
                 yield Message(name, last.type, payload, last.sender)
                 at = stop + 1
+                most = 1
+                while chunk.startswith(head, at):
+                    most = min(2 * most, STEP)
+                    payloads = _payloads(chunk, at, head + begin, len(head) + size + 1, most)
+                    for payload in payloads:
+                        yield Message(name, last.type, payload, last.sender)
+                    at += len(payloads) * (len(head) + size + 1)
+                    if len(payloads) < most:
+                        break
                 continue
         data = chunk[at:stop]
         message = from_line(name, data, sender, trusted > 0)
@@ -94,6 +103,25 @@ def read_chunk(chunk: bytes, sender: str, trusted: int) -> Iterator[Message]:
             last = message if begin.endswith(_PAYLOAD) and not more else None
         yield message
         at = stop + 1
+
+
+def _payloads(chunk: bytes, at: int, start: bytes, length: int, most: int) -> list[bytes]:
+    """Return those of frames of one length from ``at`` on, as long as they begin with ``start``.
+
+    They end before one that may have more behind its payload.
+    """
+    stop = min(len(chunk), at + most * length)
+    for key in (_ID, _METADATA):
+        found = chunk.find(key, at, stop)
+        if found >= 0:
+            stop = found
+    skipped, size = len(start), length - len(start) - 2  # an object and a frame end behind it
+    payloads = []
+    for begin in range(at, stop - length + 1, length):
+        if not chunk.startswith(start, begin):
+            break
+        payloads.append(chunk[begin + skipped : begin + skipped + size])
+    return payloads
 
 
 class Batch:

@@ -13,8 +13,8 @@ from typing import cast
 
 from pubsubd.routing.outbox import Pieces
 
-MUCH = 32_768
-"""Bytes of frames from which on a buffer costs less than joining."""
+MUCH = 8_192
+"""Bytes of payloads from which on a buffer costs less than joining, with 50 receivers or more."""
 
 _MOST = 32  # bytes of an address beyond which it is written as a whole
 

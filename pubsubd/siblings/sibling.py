@@ -369,7 +369,8 @@ class Sibling(InternalEnd):
         """Deliver a batch and those after it that can be delivered together, or keep it.
 
         What has been read together is delivered together, as far as the senders are the same, or
-        nobody here is told who they are: a send for each batch would cost more than the rest.
+        nobody here is told who they are by more than the messages: a send for each batch would cost
+        more than the rest.
         """
         flags, count, number, label, chunks = frames.open_batch(views)
         waiting = self.waiting
@@ -382,7 +383,8 @@ class Sibling(InternalEnd):
 
             waiting.keep(number, len(data), begin)
             return None
-        anyone = not (flags or waiting.apart or self._siblings.interests.rendering)
+        told = flags & frames.MADE or not (flags or self._siblings.interests.rendering)
+        anyone = told and not waiting.apart
         speakers = number
         while (found := self._frames.take()) is not None:
             kind, views = found

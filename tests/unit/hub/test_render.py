@@ -228,7 +228,9 @@ payloads = st.sampled_from(
 )
 ids = st.one_of(st.none(), st.sampled_from(["", "a", "1"]))
 metadatas = st.one_of(st.none(), st.sampled_from([b"{}", b'{"id":1}']))
-made = st.lists(st.tuples(names, kinds, senders, payloads, ids, metadatas), max_size=8)
+one_made = st.tuples(names, kinds, senders, payloads, ids, metadatas)
+made = st.lists(one_made, max_size=8)
+runs = st.lists(st.tuples(one_made, st.integers(1, 300)), max_size=5)
 
 
 @given(made)
@@ -239,11 +241,25 @@ def test_what_was_made_from_objects_is_read_as_everything_is(pieces: list[Any]) 
     assert list(read_chunk(chunk, EVE, MADE)) == list(read_chunk(chunk, EVE, True))
 
 
+@settings(deadline=None)
+@given(runs)
+@example(
+    [(("n", "t", "x/ann", b'"1234567"', None, None), 20), (("n", "t", "x/ann", b"1", "", None), 1)]
+)
+def test_runs_of_what_was_made_from_objects_are_read_as_everything_is(
+    pieces: list[tuple[Any, int]],
+) -> None:
+    every = [one for one, count in pieces for _ in range(count)]
+    chunk = chunk_of(*((one[0], to_line(one[0].encode(), *one[1:])) for one in every))
+    assert list(read_chunk(chunk, EVE, MADE)) == list(read_chunk(chunk, EVE, True))
+
+
 def test_what_was_made_from_objects_is_not_read_again_if_it_begins_as_the_last_one_did() -> None:
     begin = b'{"type":"t","from":"x/ann","payload":'
-    chunk = chunk_of(("n", begin + b"1}"), ("n", begin + b"no JSON}"))
-    assert [one.payload for one in read_chunk(chunk, EVE, MADE)] == [b"1", b"no JSON"]
-    assert [one.type for one in read_chunk(chunk, EVE, True)] == ["t", PLAIN]
+    for broken in (b"no JSON", b"?"):  # of another length, and of the same one
+        chunk = chunk_of(("n", begin + b"1}"), *[("n", begin + broken + b"}")] * 200)
+        assert [one.payload for one in read_chunk(chunk, EVE, MADE)] == [b"1", *[broken] * 200]
+        assert [one.type for one in read_chunk(chunk, EVE, True)] == ["t", *[PLAIN] * 200]
 
 
 # Addresses, identifiers, envelopes

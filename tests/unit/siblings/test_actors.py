@@ -57,6 +57,28 @@ def test_what_has_been_read_together_names_each_of_its_senders(two):
     assert [one["from"] for one in two[1].hears("bob")] == [eve, amy, amy]
 
 
+def test_what_several_actors_have_published_is_delivered_together(two):
+    two[0].register("amy")
+    two[1].say("bob", message_b("hub:subscribe", {"topic": "news"}, me="x/bob"))
+    two.settle()
+    two[1].hears("bob")
+    for number in range(9):
+        name = ("ann", "amy")[number % 2]
+        payload = {"topic": "news", "type": "n", "data": number}
+        two[0].say(name, message_b("hub:publish", payload, me=f"x/{name}"))
+    _, queue = two[0].links[1]
+    stream = b"".join(queue)
+    queue.clear()
+    pieces = []
+    two[1].sends["bob"] = pieces.append
+    two.carry(0, 1, stream)
+    (piece,) = pieces
+    two[1].sends.clear()
+    two[1].heard["bob"] += piece
+    heard = [(one["from"], one["payload"]) for one in two[1].hears("bob")]
+    assert heard == [(f"x/{('ann', 'amy')[number % 2]}", number) for number in range(9)]
+
+
 FORGED = b'{"type":"n","from":"x/ann","payload":%b}'
 
 
