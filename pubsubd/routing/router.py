@@ -217,6 +217,10 @@ class Router:
         Between the steps, answers may still name ``peer``, which has to take what it is
         given and throw it away.
         """
+        if not (peer.substrings or peer.names or peer.patterns):
+            self.interrupted.forget(peer)
+            self.made.clear()
+            return
         few = len(peer.substrings) + len(peer.patterns or ()) <= _FEW
         kinds: tuple[tuple[SubscriptionTable[Any], Callable[[Any], None] | None, int], ...] = (
             (self.by_name, self._change_name, _STEP),

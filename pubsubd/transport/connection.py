@@ -70,7 +70,7 @@ def open_connection(
     *,
     proxied: bool = False,
 ) -> Peer:
-    """Serve a connected, non-blocking socket, in a task of its own; return its peer.
+    """Serve a connected, non-blocking socket; return its peer.
 
     If it is ``proxied``, a header of the PROXY protocol may come first.
     """
@@ -82,7 +82,10 @@ def open_connection(
         server.broker.abandon(before)
         raise
     server.connections.add(connection)
-    server.nursery.start_soon(contain, server.broker.faults, connection, connection.run, 2)
+    if isinstance(sock, TlsSocket) and not (sock.secure or proxied):
+        server.handshakes.add(connection)
+    else:
+        connection.begin()
     return connection.peer
 
 
@@ -141,6 +144,19 @@ class Connection(Output):
             self._tls.secured = self._identify
         self.peer.listener.connections += 1
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
+    def begin(self) -> None:
+        """Start the task."""
+        self._server.nursery.start_soon(contain, self._broker.faults, self, self.run, 2)
+
+    def shake(self) -> bool:
+        """Go on with a handshake of TLS; whether there is something for the task."""
+        assert self._tls is not None
+        return self._tls.read_ahead(self._protocol.wanted)
+
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
         peer, faults = self.peer, self._broker.faults
@@ -158,6 +174,7 @@ class Connection(Output):
             assert self._tls is not None
             self.end("tls-failed", self._tls.explain(error))
         except OSError as error:
+            self.leaving = True
             self._lose(error)
         except Exception as error:  # noqa: BLE001  (whatever it is, only this connection ends)
             faults.end(self, error)
@@ -244,7 +261,9 @@ class Connection(Output):
 
     def interrupt(self) -> None:
         """Make the connection's task stop waiting, because it has to end."""
-        self._scope.cancel()
+        if not self.leaving:  # or it waits for nothing that this would end
+            self._scope.cancel()
+            self._server.handshakes.remove(self)
 
     def _identify(self) -> None:
         """Let in who has shown a certificate."""
@@ -336,6 +355,8 @@ class Connection(Output):
         assert self._tls is not None
         if self._tls.held:
             await self._server.lane.wait_next(TURN)
+        elif self._tls.ahead is not None:
+            await trio.lowlevel.checkpoint_if_cancelled()
         else:
             await trio.lowlevel.wait_readable(descriptor)
 

@@ -25,6 +25,7 @@ from pubsubd.transport.crowd import Crowd
 from pubsubd.transport.lane import Lane
 from pubsubd.transport.processor import Delay
 from pubsubd.transport.tasks import Tasks, guarded
+from pubsubd.transport.tls_handshakes import TlsHandshakes
 
 log = logging.getLogger("pubsubd")
 
@@ -88,6 +89,7 @@ class Server:
         tasks: the daemon's own.
         checker: checks passwords.
         lane: where turns that take long wait for one another.
+        handshakes: where those shake hands that speak TLS.
         connections: those that run.
         now: the trio time at which the last :meth:`sweep` began, for those whom it looks at.
         crowd: where those who have much to say wait for one another.
@@ -120,6 +122,7 @@ class Server:
         access = self.broker.access
         self.checker = Checker(nursery, Checks(access.suspect), self.broker.faults)
         self.lane = Lane()
+        self.handshakes = TlsHandshakes(self.lane)
         self._fed = trio.Event()  # there is something unsent
         self._fed_little = trio.Event()  # it is little
         self._sendings: WeakKeyDictionary[Unsent, _Waiting] = WeakKeyDictionary()
@@ -152,6 +155,7 @@ class Server:
     def start(self) -> None:
         """Start the tasks that connections rest on."""
         self.tasks.start("lane", self.lane.run)
+        self.tasks.start("handshakes", self.handshakes.run)
         self.tasks.start("deliver", self._deliver)
         self.tasks.start("deliver little", self._deliver_little)
 

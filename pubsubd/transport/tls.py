@@ -55,6 +55,7 @@ class TlsSocket:
         secure: whether the handshake is done.
         secured: called once it is.
         held: what was read and is not decrypted yet.
+        ahead: what :meth:`read_ahead` has come to, for the next :meth:`recv`.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class TlsSocket:
         "_plain",
         "_ssl",
         "_unsent",
+        "ahead",
         "held",
         "raw",
         "secure",
@@ -89,6 +91,7 @@ class TlsSocket:
         self._unsent = memoryview(b"")
         self._at_once = _AT_ONCE
         self.held = b""
+        self.ahead: bytes | Exception | None = None
         # Made when the first bytes come: a connection that says nothing takes no memory for it.
         self._ssl: ssl.SSLObject | None = None
 
@@ -147,6 +150,11 @@ class TlsSocket:
             ProtocolError: ``tls-required``, the other end does not speak TLS.
             ssl.SSLError: it does not as it should.
         """
+        if self.ahead is not None:
+            ahead, self.ahead = self.ahead, None
+            if isinstance(ahead, Exception):
+                raise ahead
+            return ahead
         data, self.held = self.held or self.raw.recv(most), b""
         if self._ssl is None:
             if not data:
@@ -176,6 +184,20 @@ class TlsSocket:
         if ended:
             return b""
         raise BlockingIOError
+
+    def read_ahead(self, most: int) -> bool:
+        """Let the next :meth:`recv` be now, unless nothing comes of it but a part of a handshake.
+
+        Returns:
+            Whether there is something for it.
+        """
+        try:
+            self.ahead = self.recv(most)
+        except (BlockingIOError, InterruptedError):
+            return bool(self.held)
+        except Exception as error:  # noqa: BLE001  (whatever it is, its own task takes it)
+            self.ahead = error
+        return True
 
     def _decrypt(self, data: bytes, parts: list[bytes]) -> None:
         """Let OpenSSL take what has come, and add what it holds to ``parts``.
