@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from .daemons import die_with_parent
-from .wires import PATIENCE, SoakError
+from .wires import PATIENCE, SoakError, wait_until
 
 _context = multiprocessing.get_context("fork")
 
@@ -45,7 +45,7 @@ class Worker:
         try:
             kind, value = self._near.recv()
         except (EOFError, ConnectionResetError):
-            self._process.join(1.0)
+            self._process.join()
             raise SoakError(f"a worker has ended with {self._process.exitcode}") from None
         if kind == "failed":
             raise SoakError(value)
@@ -60,7 +60,9 @@ class Worker:
         """End it."""
         with contextlib.suppress(OSError):
             self._near.close()
-        self._process.join(0.2)
+        # join() with a timeout waits for ever: what tells it of an end is closed in the child.
+        with contextlib.suppress(SoakError):
+            wait_until(lambda: not self._process.is_alive(), "a worker ends", 0.2)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()

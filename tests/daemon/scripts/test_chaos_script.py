@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -231,3 +232,15 @@ def test_what_goes_wrong_in_a_worker_is_told_to_who_asks() -> None:
 def test_a_daemon_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
     with pytest.raises(SoakError, match="No such option"):
         Daemon(tmp_path, "--nothing")
+
+
+def busy(told: Told) -> None:
+    told.answer(os.getpid())
+    while True:
+        pass  # it never hears that nobody needs it any more
+
+
+def test_a_worker_that_is_busy_is_ended() -> None:
+    with Worker(busy) as worker:
+        pid = worker.answer()
+    assert not Path(f"/proc/{pid}").exists()
