@@ -6,7 +6,8 @@ costs nothing more. What is put for it leaves in one piece, with a frame for eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Protocol, cast
@@ -16,7 +17,9 @@ from pubsubd.broker.broker import Broker
 from pubsubd.broker.delivery import NO_ROUTE, Delivery
 from pubsubd.broker.listener_state import ListenerState
 from pubsubd.broker.peer import MADE, Peer, address, discard, stay
-from pubsubd.protocol.limits import TURN
+from pubsubd.protocol.limits import MAX_LINE, TURN
+from pubsubd.protocol.wire import find_header_end, parse_header
+from pubsubd.routing.lookups import Unfinished
 from pubsubd.routing.outbox import Hold, Pieces
 from pubsubd.routing.targets import Targets
 from pubsubd.routing.wildcards import Pattern
@@ -25,7 +28,7 @@ from pubsubd.siblings.interests import Interests, follow
 from pubsubd.siblings.internal import InternalEnd
 from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
-from pubsubd.siblings.waiting import Speaker, Waiting
+from pubsubd.siblings.waiting import Consumer, Speaker, Waiting
 
 AHEAD = 3 * TURN
 """Seconds that it may take for what was sent to it before nobody causes much more."""
@@ -143,6 +146,8 @@ class Sibling(InternalEnd):
         self._counts: dict[bytes, int] = {}  # subscribers there of a name, if several
         self._speakers: dict[tuple[bytes, int, int], Peer] = {}
         self.waiting = Waiting(self, siblings)
+        self._number = 0  # of the speaker of the present frame, if it is one's
+        self._together: list[tuple[int, memoryview]] = []  # speakers, and what each has said first
         self.paused: dict[int, tuple[Hold, float]] = {}
 
     def subscribers(self, name: bytes) -> int:
@@ -299,6 +304,7 @@ class Sibling(InternalEnd):
             if found is None:
                 done = self._received - self._frames.size
                 siblings.progress.note(siblings.number, self.number, done)
+                self._together = []  # what was read is not kept
                 return False
             self._kind = found[0]
             try:
@@ -311,6 +317,9 @@ class Sibling(InternalEnd):
         """Go on with a frame until the turn is over; return whether something is left of it."""
         try:
             for _ in work:
+                if self._number in self.waiting.speakers:
+                    self.waiting.speakers[self._number].keep_rest(work)
+                    break
                 if over():
                     return True
         except Exception as error:  # noqa: BLE001  (see there)
@@ -337,6 +346,7 @@ class Sibling(InternalEnd):
         siblings = self._siblings
         if kind == frames.BATCH:
             return self._take_batch(views)
+        self._number = 0
         data = b"".join(views)
         if kind == frames.WANT:
             return self._follow(data)
@@ -374,6 +384,8 @@ class Sibling(InternalEnd):
         """
         flags, count, number, label, chunks = frames.open_batch(views)
         waiting = self.waiting
+        if waiting.filled and number not in waiting.speakers:
+            self._strain(number, chunks[0], waiting.filled)
         if number in waiting.speakers:
             data = b"".join(chunks)
 
@@ -385,24 +397,44 @@ class Sibling(InternalEnd):
             return None
         told = flags & frames.MADE or not (flags or self._siblings.interests.rendering)
         anyone = told and not waiting.apart
-        speakers = number
+        together = [(number, chunks[0])]
         while (found := self._frames.take()) is not None:
             kind, views = found
             if kind == frames.BATCH:
                 more_flags, more, other, by, rest = frames.open_batch(views)
                 if more_flags == flags and (anyone or (other == number and by == label)):
                     if other != number:
-                        speakers = 0
+                        together.append((other, rest[0]))
                     count += more
                     chunks += rest
                     continue
             self._next = found
             break
-        return self._deliver(self._speak_for(label, flags, speakers), count, chunks)
+        if len(together) > 1:
+            number, self._together = 0, together
+        self._number = number
+        return self._deliver(self._speak_for(label, flags, number), count, chunks)
+
+    def _strain(self, number: int, chunk: memoryview, consumers: Collection[Consumer]) -> None:
+        """Let a speaker wait for those of consumers that get the first message of a chunk."""
+        router, start = self._siblings.broker.router, bytes(chunk[:MAX_LINE])
+        stop = find_header_end(start, 0)
+        if number and stop > 0:
+            with suppress(Unfinished):
+                receivers = router.receivers(parse_header(start[:stop])[0]).members
+                for consumer in [one for one in consumers if one.peer in receivers]:
+                    self.waiting.strain(number, consumer)
+
+    def _strain_all(self, consumer: Consumer) -> None:
+        """Let those wait whose messages, delivered together, have filled a consumer."""
+        self.waiting.keep_apart()
+        for number, chunk in self._together:
+            self._strain(number, chunk, (consumer,))
 
     def _take_letter(self, data: bytes) -> Iterator[None] | None:
         digits, _, letter = data.partition(b"\n")
         number = int(digits)
+        self._number = number
         begin = partial(self._open_letter, number, letter)
         if number in self.waiting.speakers:
             self.waiting.keep(number, len(letter), begin)
@@ -487,7 +519,7 @@ class Sibling(InternalEnd):
                 self._speakers.clear()
             inner = Peer(0, label.decode(), discard, stay)
             inner.relayed, inner.sibling = True, not flags & frames.RELAYED
-            inner.strain = partial(self.waiting.strain, number)
+            inner.strain = partial(self.waiting.strain, number) if number else self._strain_all
             inner.vouched = MADE if flags & frames.MADE else flags & frames.VOUCHED
             self._speakers[label, flags, number] = inner
         return inner

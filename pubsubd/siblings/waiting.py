@@ -16,11 +16,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from pubsubd.broker.peer import Peer
 from pubsubd.protocol.limits import MIB
 from pubsubd.routing.outbox import Hold
 from pubsubd.siblings import frames
 
-MAX_KEPT = 16 * MIB
+MAX_KEPT = 64 * MIB
 """Bytes that are kept of speakers that wait; beyond that, the link is not read. What one had sent
 before it knew is less than a MiB, but there may be many."""
 
@@ -39,6 +40,12 @@ class Owner(Protocol):
         """Go on without messages that have failed."""
 
 
+class Consumer(Protocol):
+    """A connection that may be filled."""
+
+    peer: Peer
+
+
 class Siblings(Protocol):
     """The part of :class:`~pubsubd.siblings.siblings.Siblings` that this needs."""
 
@@ -55,13 +62,14 @@ class Speaker:
         consumers: what it has filled, and nobody waits for yet.
     """
 
-    __slots__ = ("_kept", "_owner", "_waiting", "_work", "consumers", "number")
+    __slots__ = ("_awaited", "_kept", "_owner", "_waiting", "_work", "consumers", "number")
 
     def __init__(self, waiting: Waiting, owner: Owner, number: int) -> None:
         self._waiting = waiting
         self._owner = owner
         self.number = number
         self.consumers: list[object] = []
+        self._awaited: list[object] = []  # those that :meth:`take` has returned
         self._kept: deque[tuple[int, Begin]] = deque()  # bytes, and what begins to deliver them
         self._work: Iterator[None] | None = None  # what is left of the present delivery
 
@@ -69,8 +77,23 @@ class Speaker:
         """Keep something of it."""
         self._kept.append((size, begin))
 
+    def keep_rest(self, work: Iterator[None]) -> None:
+        """Keep what is left of the delivery in which it has filled a consumer."""
+        self._work = work
+
+    def take(self) -> list[object]:
+        """Return what it has filled: it is waited for."""
+        self._relieve()
+        self._awaited, self.consumers = self.consumers, []
+        return self._awaited
+
+    def _relieve(self) -> None:
+        self._waiting.filled.difference_update(self._awaited)
+        self._awaited = []
+
     def go_on(self) -> None:
         """Let it go on."""
+        self._relieve()
         self._waiting.go_on(self)
 
     @property
@@ -84,6 +107,7 @@ class Speaker:
 
     def work(self, over: Callable[[], bool]) -> None:
         """Deliver what has come of it until it fills a consumer or the turn is over."""
+        self._relieve()
         while not self.consumers:
             if self._work is None:
                 if not self._kept:
@@ -93,7 +117,7 @@ class Speaker:
                 self._work = begin()
             try:
                 for _ in self._work:
-                    if over():
+                    if self.consumers or over():
                         return
             except Exception as error:  # noqa: BLE001  (see there)
                 self._owner.forgive(error)
@@ -111,6 +135,7 @@ class Waiting:
 
     Attributes:
         speakers: number -> speaker.
+        filled: consumers that some of them wait for.
         apart: reads, from the next one, whose speakers are kept apart: else nobody knows which of
             them fills a consumer.
     """
@@ -118,21 +143,25 @@ class Waiting:
     def __init__(self, owner: Owner, siblings: Siblings) -> None:
         self._owner, self._siblings = owner, siblings
         self.speakers: dict[int, Speaker] = {}
+        self.filled: set[Consumer] = set()
         self.apart = 0
         self._size = 0
         self._room: Hold | None = None  # what the link waits for
 
-    def strain(self, number: int, consumer: object) -> None:
-        """Let a speaker wait for a consumer that it has filled; 0 stands for several of them."""
-        self.apart = _APART
-        if not number:
-            return
+    def strain(self, number: int, consumer: Consumer) -> None:
+        """Let a speaker wait for a consumer that is filled."""
+        self.keep_apart()
         speaker = self.speakers.get(number)
         if speaker is None:
             speaker = self.speakers[number] = Speaker(self, self._owner, number)
             speaker.tell()
             self._siblings.relieve(speaker)
         speaker.consumers.append(consumer)
+        self.filled.add(consumer)
+
+    def keep_apart(self) -> None:
+        """Let speakers be kept apart for a while."""
+        self.apart = _APART
 
     def keep(self, number: int, size: int, begin: Begin) -> None:
         """Keep so many bytes of a speaker that waits, and what begins to deliver them."""

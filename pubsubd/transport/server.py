@@ -66,6 +66,12 @@ class Consumer(Protocol):
         """Wait until the backlog is small, or is given up on."""
 
 
+class Filled(Consumer, Protocol):
+    """The connection of a consumer."""
+
+    peer: Peer
+
+
 class _Waiting:
     """A send to many receivers, or an answer, which whoever has caused it waits for."""
 
@@ -159,7 +165,7 @@ class Server:
         self.tasks.start("deliver", self._deliver)
         self.tasks.start("deliver little", self._deliver_little)
 
-    def press(self, consumer: Consumer) -> None:
+    def press(self, consumer: Filled) -> None:
         """Let whoever speaks wait for a consumer that is more than half full."""
         speaker = self.broker.delivery.speaker
         if speaker is None or speaker.strain is None:

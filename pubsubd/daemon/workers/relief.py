@@ -52,10 +52,8 @@ class Relief:
         finally:
             guarded(self._server.broker.faults, "relief", speaker.go_on)
 
-    async def _relieve(self, speaker: Speaker) -> None:
-        """Wait for all that it has filled, and deliver what has come of it since, for a turn."""
-        server, begun = self._server, trio.current_time()
-        consumers, speaker.consumers = cast("list[Consumer]", speaker.consumers), []
+    async def _wait_for(self, speaker: Speaker, consumers: list[Consumer]) -> None:
+        begun = trio.current_time()
         for consumer in consumers:
             waits = True
             while waits:
@@ -63,7 +61,14 @@ class Relief:
                     await consumer.wait_relief(begun)
                 if waits := again.cancelled_caught:
                     speaker.tell()
+
+    async def _relieve(self, speaker: Speaker) -> None:
+        """Wait for all that it has filled, and deliver what has come of it since, for a turn."""
+        server = self._server
+        consumers = cast("list[Consumer]", speaker.take())
+        await self._wait_for(speaker, consumers)
         await server.lane.wait(TURN)
+        await self._wait_for(speaker, consumers)  # others that have waited, too, may come first
         server.broker.delivery.turn.begin()
         pressed, server.pressed = server.pressed, []
         try:

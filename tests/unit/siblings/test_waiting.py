@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from pubsubd.broker.peer import Peer
 from pubsubd.protocol.limits import MIB
 from pubsubd.routing.outbox import Hold, Pieces
+from pubsubd.siblings import frames
+from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.siblings import LONGEST
 from pubsubd.siblings.waiting import MAX_KEPT, Speaker
 from tests.hubs import message_b
 from tests.unit.siblings.webs import HubWorker, Worker, Workers
+
+
+class Consumer:
+    """A connection that is filled."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
 
 
 class Busy(Worker):
@@ -38,13 +49,13 @@ class Busy(Worker):
     def join(self, name: str) -> None:
         super().join(name)
         peer, delivery = self.peers[name], self.broker.delivery
-        send = peer.send
+        send, consumer = peer.send, Consumer(peer)
 
         def fill(data: bytes | Pieces) -> None:
             send(data)
             speaker = delivery.speaker
             if name in self.full and speaker is not None and speaker.strain is not None:
-                speaker.strain(name)
+                speaker.strain(consumer)
 
         peer.send = fill
 
@@ -53,7 +64,7 @@ class Busy(Worker):
         while self.waiting:
             speaker = self.waiting.pop(0)
             while not speaker.done:
-                speaker.consumers.clear()
+                speaker.take()
                 speaker.work(lambda: True)
             speaker.go_on()
 
@@ -184,18 +195,80 @@ def test_a_worker_that_says_no_more_is_done_when_nothing_of_it_is_kept(two: Any)
     assert held.over
 
 
-def test_speakers_are_kept_apart_once_several_have_filled_a_consumer_together(two: Any) -> None:
-    stream = b""
-    for number in range(3):
-        two[0].say("ann", b"pub a 1 %d\n" % number)
-        two[0].say("eve", b"pub b 1 %d\n" % number)
-        stream += b"".join(two[0].links[1][1])
-        two[0].links[1][1].clear()
-        if number:
-            two.carry(0, 1, stream)
-            stream = b""
-    assert two[1].hears("bob") == b"pub a 1 0\npub a 1 1\npub a 1 2\n"
+def read_together(workers: Any, *said: tuple[str, bytes]) -> None:
+    """Let what several clients of the first worker say be read by the second one at once."""
+    _, queue = workers[0].links[1]
+    for name, data in said:
+        workers[0].say(name, data)
+    stream = b"".join(queue)
+    queue.clear()
+    workers.carry(0, 1, stream)
+
+
+def test_of_several_who_have_filled_a_consumer_together_those_wait_who_have_sent_to_it(
+    two: Any,
+) -> None:
+    read_together(two, ("eve", b"pub b 1 1\n"), ("ann", b"pub a 1 1\n"))
+    read_together(two, ("ann", b"pub a 1 2\n"), ("eve", b"pub b 1 2\n"))
+    assert two[1].hears("bob") == b"pub a 1 1\n"
+    assert two[1].hears("sue") == b"pub b 1 1\npub b 1 2\n"
     assert [speaker.number for speaker in two[1].waiting] == [two[0].peers["ann"].number]
+
+
+def test_one_who_would_fill_a_consumer_further_waits_before_it_does(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    say(two, "eve", b"pub a2 1 x\n")
+    assert two[1].hears("bob") == b"pub a 1 x\n"
+    assert len(two[1].waiting) == 2
+    two[1].relieve()
+    assert two[1].hears("bob") == b"pub a2 1 x\n"
+    two[1].full.clear()
+    two.settle()
+    say(two, "eve", b"pub a3 1 x\n")
+    assert two[1].hears("bob") == b"pub a3 1 x\n"
+
+
+def test_the_rest_of_what_has_filled_a_consumer_waits_too(two: Any) -> None:
+    delivery, bob, taken = two[1].broker.delivery, Consumer(two[1].peers["bob"]), []
+
+    def take(_sibling: Sibling, letter: bytes) -> Iterator[None]:
+        for number in range(3):
+            taken.append(letter + b"%d" % number)
+            delivery.speaker.strain(bob)
+            yield
+
+    two[1].siblings.open_letter = take
+    sibling, _ = two[0].links[1]
+    for letter in (b"a", b"b"):
+        sibling.say(frames.LETTER, b"%d\n%b" % (two[0].peers["ann"].number, letter))
+    two.settle()
+    (speaker,) = two[1].waiting
+    for count in range(1, 7):
+        assert taken == [b"a0", b"a1", b"a2", b"b0", b"b1", b"b2"][:count]
+        speaker.take()
+        speaker.work(lambda: False)
+    speaker.take()
+    speaker.work(lambda: False)
+    assert speaker.done
+
+
+def test_what_a_sibling_tells_in_steps_does_not_wait_for_a_consumer(two: Any) -> None:
+    say(two, "ann", b"pub a 1 x\n")
+    two[0].say("eve", b"".join(b"sub e%d\n" % number for number in range(200)))
+    two.settle()
+    assert two[1].siblings.others[0].substrings == {b"e%d" % number for number in range(200)}
+
+
+def test_while_a_consumer_is_full_speakers_are_kept_apart(two: Any) -> None:
+    two[1].say("bob", b"sub b\n")  # it is no more to be known by the first message alone
+    two.settle()
+    said = b"pub c 1 x\npub a 1 x\n"
+    two[1].say("sue", b"sub c\n")
+    two.settle()
+    read_together(two, ("eve", said), ("ann", b"pub c 1 y\n"))
+    assert two[1].waiting == []
+    read_together(two, ("eve", said), ("ann", b"pub c 1 y\n"))
+    assert [speaker.number for speaker in two[1].waiting] == [two[0].peers["eve"].number]
 
 
 def test_a_subscription_that_is_no_more_gets_nothing_that_was_kept(two: Any) -> None:
@@ -208,6 +281,7 @@ def test_a_subscription_that_is_no_more_gets_nothing_that_was_kept(two: Any) -> 
     two[1].say("sue", b"unsub a\nsub c\n")
     two.settle()
     two[1].full.clear()
+    two[1].siblings.others[0].waiting.filled.clear()
     for _ in range(2):  # until all who are there are known to want the same
         say(two, "eve", b"pub c 1 x\n")
     two[1].hears("bob")
@@ -238,9 +312,11 @@ def test_messages_to_actors_wait_in_order_with_what_their_sender_publishes() -> 
     held_up: list[Hold] = []
     two[1].siblings.relieve, two[0].siblings.hold_up = waiting.append, held_up.append
 
+    bob = Consumer(two[1].connections["bob"].peer)
+
     def fill(data: Any) -> None:
         two[1].heard["bob"] += data if isinstance(data, bytes) else data.whole()
-        delivery.speaker.strain("bob")
+        delivery.speaker.strain(bob)
 
     two[1].sends["bob"] = fill
     for number in range(0, 6, 2):
@@ -255,7 +331,7 @@ def test_messages_to_actors_wait_in_order_with_what_their_sender_publishes() -> 
     assert held_up  # who sends to actors alone waits, too
     two.settle()
     while not speaker.done:
-        speaker.consumers.clear()
+        speaker.take()
         speaker.work(lambda: False)
     speaker.go_on()
     two.settle()
