@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from threading import Thread
 
 from tests.daemons import DEADLINE, KIB, MIB, PATIENT, Daemon, Dial, Line, Start, frame
@@ -86,3 +89,35 @@ def test_what_was_kept_for_a_slow_consumer_is_delivered_before_the_daemon_ends(
     assert b"shutting-down" in slow.hear_end()
     assert publisher.hear_end().startswith(END)
     assert daemon.wait() == 0
+
+
+def test_who_waits_for_a_consumer_of_a_worker_that_is_killed_goes_on(
+    start: Start, dial: Dial
+) -> None:
+    daemon = start(*FLAGS)
+    _slow, publisher, consumer, other = connect(daemon, dial)
+    flood = Flood(publisher, MANY)
+    pass_until_still(flood, other, consumer)
+    assert flood.thread.is_alive()
+    os.kill(worker_of(daemon, consumer), signal.SIGKILL)
+    assert publisher.hear(len(END)) == END
+    daemon.wait_log("event=worker-started")
+    daemon.signal()
+    assert daemon.wait() == 0
+    daemon.log_file.write_text("")  # with what it had to log as an error
+
+
+def worker_of(daemon: Daemon, line: Line) -> int:
+    """Return the process that serves a connection."""
+    text = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text(encoding="ascii")
+    port = b"%04X" % int(line.label.rpartition(":")[2])
+    tables = Path("/proc/net/tcp").read_bytes().splitlines()
+    (inode,) = (row.split()[9].decode() for row in tables if row.split()[2].endswith(b":" + port))
+    for pid in map(int, text.split()):
+        if any(
+            os.readlink(one) == f"socket:[{inode}]"
+            for one in Path(f"/proc/{pid}/fd").iterdir()
+            if one.is_symlink()
+        ):
+            return pid
+    raise AssertionError(port)
