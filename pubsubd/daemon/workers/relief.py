@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import cast
 
 import trio
@@ -67,8 +68,11 @@ class Relief:
         server = self._server
         consumers = cast("list[Consumer]", speaker.take())
         await self._wait_for(speaker, consumers)
+        if speaker.done:
+            return
         await server.lane.wait(TURN)
         await self._wait_for(speaker, consumers)  # others that have waited, too, may come first
+        begun = perf_counter()
         server.broker.delivery.turn.begin()
         pressed, server.pressed = server.pressed, []
         try:
@@ -76,3 +80,4 @@ class Relief:
         finally:
             speaker.consumers += server.pressed
             server.pressed = pressed
+            server.lane.give_back(max(0.0, TURN - (perf_counter() - begun)))
