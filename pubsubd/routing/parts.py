@@ -8,7 +8,7 @@ table :meth:`~Table.fit` when that has more than :data:`LARGE` keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from itertools import chain
 from typing import TypeVar
 
@@ -32,6 +32,10 @@ class Table(dict[Key, Value]):
     def part(self, _key: Key) -> dict[Key, Value]:
         """Return what has ``key`` if anything has it."""
         return self
+
+    def among(self, keys: Iterable[Key]) -> Iterable[Key]:
+        """Return those of ``keys`` that are there."""
+        return self.keys() & keys
 
     def fit(self) -> AnyTable[Key, Value]:
         """Return what takes the place of the table from now on, which may be itself."""
@@ -58,6 +62,11 @@ class Parts(MutableMapping[Key, Value]):
     def part(self, key: Key) -> dict[Key, Value]:
         """Return what has ``key`` if anything has it."""
         return self._parts[hash(key) >> _SHIFT & _MASK]
+
+    def among(self, keys: Iterable[Key]) -> Iterable[Key]:
+        """Return those of ``keys`` that are there."""
+        parts = self._parts
+        return [key for key in keys if key in parts[hash(key) >> _SHIFT & _MASK]]
 
     def fit(self) -> AnyTable[Key, Value]:
         """Return the table itself."""

@@ -79,7 +79,7 @@ class SubstringIndex(Generic[Value]):
         self.size = Size()
         self._heads: AnyTable[bytes, _Head] = Table()
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._short: dict[int, int] = {}  # length under _FIRST -> number of patterns
+        self._short: dict[int, AnyTable[bytes, None]] = {}  # length under _FIRST -> patterns
         self._whole = True  # but while a pattern is added or removed, or if that has failed
         self.work = 0
 
@@ -93,7 +93,12 @@ class SubstringIndex(Generic[Value]):
         self.size.count += 1
         length = len(pattern)
         if length < _FIRST:
-            self._short[length] = self._short.get(length, 0) + 1
+            if length not in self._short:
+                self._short[length] = Table()
+            short = self._short[length].part(pattern)
+            short[pattern] = None
+            if len(short) > LARGE:
+                self._short[length] = self._short[length].fit()
             self._whole = True
             return
         size = _FIRST
@@ -122,7 +127,9 @@ class SubstringIndex(Generic[Value]):
         self._whole = False
         length = len(pattern)
         if length < _FIRST:
-            _decrease(self._short, length)
+            del self._short[length][pattern]
+            if not self._short[length]:
+                del self._short[length]
         size = _FIRST
         while size <= length:
             prefix = pattern[:size]
@@ -144,9 +151,11 @@ class SubstringIndex(Generic[Value]):
         if head.more is None or length not in head.more:
             head.lengths = self._share(tuple(n for n in head.lengths if n != length))
             return
-        _decrease(head.more, length)
-        if not head.more:
-            head.more = None
+        if head.more[length] > 1:
+            head.more[length] -= 1
+        else:
+            del head.more[length]
+            head.more = head.more or None
 
     def repair(self) -> None:
         """Make the tables anew if a pattern was left half added or half removed."""
@@ -178,9 +187,9 @@ class SubstringIndex(Generic[Value]):
         found = search.found
         if not search.at:
             self.work += len(name) * (1 + len(self._short))
-            for length in self._short:
+            for length, short in self._short.items():
                 slices = [name[i : i + length] for i in range(len(name) - length + 1)]
-                found.update(self.values.keys() & slices)
+                found.update(short.among(slices))
         # Hot loop: scripts/bench new-names, idle-substrings.
         get, stop = self._heads.get, self.work + STEPS
         for i in range(search.at, len(name) - _FIRST + 1):
@@ -207,10 +216,3 @@ class SubstringIndex(Generic[Value]):
             if size > rest:
                 return
             head = self._heads.get(name[i : i + size])
-
-
-def _decrease(counts: dict[int, int], length: int) -> None:
-    if counts[length] == 1:
-        del counts[length]
-    else:
-        counts[length] -= 1

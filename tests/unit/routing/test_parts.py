@@ -40,6 +40,7 @@ def test_a_large_table_is_read_as_a_dict_is() -> None:
     assert b"7" in table
     assert b"x" not in table
     assert table.get(b"x") is None
+    assert sorted(table.among([b"7", b"x", b"17"])) == [b"17", b"7"]
     del table[b"7"]
     table[b"8"] = 9
     assert b"7" not in table
@@ -63,6 +64,19 @@ def test_a_table_becomes_smaller_one_part_at_a_time_and_small_in_the_end() -> No
     assert footprint(table) < full / 50
     drops = [before - after for before, after in pairwise(sizes)]
     assert max(drops) < full / 8
+
+
+def test_short_patterns_are_found_however_many_they_are() -> None:
+    index: SubstringIndex[None] = SubstringIndex()
+    letters = b"abcdefghijklmnopqrstuvwxyz"
+    many = [bytes((a, b, c)) for a in letters for b in letters for c in letters]
+    assert len(many) > LARGE
+    for pattern in many:
+        index.add(pattern, None)
+    assert sorted(index.find(b"room/1")) == [b"oom", b"roo"]
+    for pattern in many[:-1]:
+        index.remove(pattern)
+    assert index.find(b"room/zzz") == [b"zzz"]
 
 
 def test_what_indexes_have_is_in_parts() -> None:
