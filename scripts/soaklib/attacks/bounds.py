@@ -49,6 +49,8 @@ SEND = 0.02
 """One message to one of many receivers."""
 SEND_LARGE = 0.2
 """One message of 1 MiB to one of many receivers: the system copies it."""
+TURN = 5
+"""One of a connection, or of a worker's to another one, that has always something to say."""
 END = 0.01
 """The loop is told that a connection has ended: of all that end at once before anything else."""
 

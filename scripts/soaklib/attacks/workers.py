@@ -28,6 +28,7 @@ from .bounds import (
     SEND_LARGE,
     STALL,
     SUBSTRING,
+    TURN,
 )
 from .parts import packed, repeated
 from .stage import PING, Stage
@@ -113,7 +114,9 @@ def names(stage: Stage) -> None:
     crowd=True,
     each=2 * PAYLOAD,
     table=4 * PENDING + 2 * _LINK,
-    delay=150 * SEND_LARGE,  # at the other worker: what comes behind it from here waits for it
+    # At the other worker: what comes behind it from here waits until 150 clients have it, and, by
+    # turns, what its own client has published.
+    delay=2 * 150 * SEND_LARGE,
 )
 def large(stage: Stage) -> None:
     """Publishes 1 MiB to 300 clients of all workers."""
@@ -233,7 +236,12 @@ def resets(stage: Stage) -> None:
         reset(sock)
 
 
-@attack("workers-killed", daemon="many-workers", table=3 * CACHES)
+@attack(
+    "workers-killed",
+    daemon="many-workers",
+    table=3 * CACHES,
+    delay=(3 + 4) * TURN,  # what crosses waits for a turn of all who speak at the other worker
+)
 def killed(stage: Stage) -> None:
     """Kills the fifth worker again and again, while all of them publish and subscribe."""
     stage.crowd(60, stage.line, lambda number: b"sub dead/%d\n" % (number % 7))
