@@ -72,6 +72,7 @@ class Delivery:
         on_wait: called with what the speaker waits for; the rest of its input is worked off then.
         notes: the chunk that was put together last, and what is known of the messages in it.
         siblings: the other workers of this daemon, as receivers.
+        is_sibling: tells whether a receiver is one of them, or somebody there.
         outbound: what was put for other daemons and is not sent; ``ship`` sends it. The mesh's.
         speaker: whose input is being worked off, or was last; None if it is the daemon itself.
         sampler: is shown reads while somebody looks at the busiest names; else None.
@@ -95,6 +96,7 @@ class Delivery:
         self.notes: Notes = (b"", [])
         self.outbound: Sequence[object] = ()
         self.siblings: Collection[Sibling] = ()
+        self.is_sibling: Callable[[Receiver], bool] = lambda _receiver: False
         self.ship: Callable[[], None] = lambda: None
         self.touched: list[Targets | CopyTargets | Denied] = []
         self._run = Run(self.router.nobody)
@@ -229,7 +231,7 @@ class Delivery:
             if isinstance(targets, CopyTargets):
                 parts = [targets.direct, targets.copies]
             for part in parts:
-                count -= sum(one in part.members for one in self.siblings)
+                count -= sum(map(self.is_sibling, part.members))
         return count
 
     def flush(self) -> None:

@@ -83,6 +83,9 @@ class Router:
         on_forwarded: called when ``forwarded`` has changed, with whether it has a key more or less.
         lent: returns how many subscriptions are those of other workers of this daemon.
         on_repair: called when the subscriptions were counted anew.
+        unite: returns receivers with one in place of those that are to be one.
+        gather: does so for a name with a copy, which may have fewer receivers: other workers
+            find out themselves who gets which.
         guarded: whether there are peers who may not receive everything; see :meth:`guard`.
     """
 
@@ -98,6 +101,8 @@ class Router:
         self.on_forwarded: Callable[[bool], None] | None = None
         self.lent: Callable[[], int] = lambda: 0
         self.on_repair: Callable[[], None] = lambda: None
+        self.unite: Callable[[frozenset[Receiver]], frozenset[Receiver]] = lambda peers: peers
+        self.gather: Callable[[frozenset[Receiver]], frozenset[Receiver]] = self.unite
         self.mailbox: Receiver | None = None
         self.lookups = 0
         self.nobody = Targets(())
@@ -442,6 +447,7 @@ class Router:
         if topic is None:
             return direct
         near = self._admit(self._union(self._holders_of_others(topic)), topic)
+        direct, near = self._gather(direct), self._gather(near)
         if not (rest := set(near.members).difference(direct.members)):
             return direct
         return CopyTargets(direct, self._intern(frozenset(rest)), topic)
@@ -547,10 +553,15 @@ class Router:
         copy = self.copies.of(name)
         if copy is None:
             return direct
-        copies = self._targets(copy)
+        direct, copies = self._gather(direct), self._gather(self._targets(copy))
         if copies is direct or not (rest := set(copies.members).difference(direct.members)):
             return direct
         return CopyTargets(direct, self._intern(frozenset(rest)), copy)
+
+    def _gather(self, targets: Targets) -> Targets:
+        members = frozenset(targets.members)
+        gathered = self.gather(members)
+        return targets if gathered is members else self._intern(gathered)
 
     def _targets(self, name: bytes) -> Targets:
         """Return who has a subscription that matches ``name``, without the caches."""
@@ -613,7 +624,9 @@ class Router:
     def _intern(self, peers: frozenset[Receiver]) -> Targets:
         targets = self._interned.get(peers)
         if targets is None:
-            targets = self._interned[peers] = Targets(peers, self.bundle)
+            united = self.unite(peers)
+            targets = Targets(peers, self.bundle) if united is peers else self._intern(united)
+            self._interned[peers] = targets
         return targets
 
     def _note_few(self) -> None:

@@ -28,6 +28,7 @@ from pubsubd.siblings.interests import Interests, follow
 from pubsubd.siblings.internal import InternalEnd
 from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
+from pubsubd.siblings.shares import Shares
 from pubsubd.siblings.waiting import Consumer, Speaker, Waiting
 
 AHEAD = 3 * TURN
@@ -35,8 +36,9 @@ AHEAD = 3 * TURN
 
 _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _FLAGS = {0: 0, 1: frames.VOUCHED, MADE: frames.VOUCHED | frames.MADE}
-_FORGIVEN = frames.BATCH, frames.LETTER, frames.ASK, frames.ANSWER
+_FORGIVEN = frames.BATCH, frames.ADDRESSED, frames.LETTER, frames.ASK, frames.ANSWER
 _FEW = 8  # receivers, and pieces, up to which these are sent as they were read
+_SENDS = 4  # between two looks at the clock
 _DONE = object()
 _STEP = 16  # keys followed between two looks at the clock
 
@@ -77,6 +79,9 @@ class Owner(Protocol):
     def everybody(self, sibling: Sibling) -> Targets | None:
         """Return all receivers here if each wants whatever a sibling sends."""
 
+    def owner(self, sibling: Sibling, number: int) -> Peer | None:
+        """Return who gets what a sibling sends for an owner, if that is known."""
+
     def leave(self, sibling: Sibling) -> Iterable[None]:
         """Take note that a link has ended."""
 
@@ -101,6 +106,7 @@ class Sibling(InternalEnd):
         out: whether nothing more comes of its clients.
         left: whether the link has ended.
         messages_in: received so far.
+        shares: the receivers there that are alone with a key.
         enqueue: takes messages of this worker's own clients, for :meth:`ship` to send.
         waiting: of the other worker's clients, those that wait for a consumer here.
         paused: of this worker's, those that wait for one there: number -> what they wait for, and
@@ -140,6 +146,7 @@ class Sibling(InternalEnd):
         # What was taken: speaker, whether it is vouched for, and frames; for each in turn.
         self._taken: list[tuple[Peer | None, int, list[bytes]]] = []
         self.enqueue = self._taker()
+        self.shares = Shares(self, siblings, self._taken)
         self._frames = frames.Frames()
         self._next: tuple[int, list[memoryview]] | None = None  # the next frame, if it was taken
         self._work: Iterator[None] | None = None  # what is left of the present one
@@ -173,7 +180,10 @@ class Sibling(InternalEnd):
                 return
             if not taken or delivery.speaker is not speaker or delivery.vouching != vouching:
                 if not taken:
-                    touched.append(self)
+                    if self.shares.chosen:
+                        taken.append((self.shares.speaker, 0, self.shares.release()))
+                    else:
+                        touched.append(self)
                 speaker, vouching = delivery.speaker, delivery.vouching
                 chunks: list[bytes] = []
                 taken.append((speaker, vouching, chunks))
@@ -181,6 +191,10 @@ class Sibling(InternalEnd):
             put(chunk)
 
         return take
+
+    def touch(self) -> None:
+        """Take note that something was put for it."""
+        self._siblings.touched.append(self)
 
     def send(self, data: bytes | Pieces) -> None:
         """Take a large frame of this worker's own clients."""
@@ -191,21 +205,31 @@ class Sibling(InternalEnd):
         """Send what was taken, in one piece: a batch for each sender."""
         taken = self._taken[:]
         self._taken.clear()
+        if self.shares.chosen:
+            speakers = [self.shares.speaker]
+            pieces = frames.addressed(*self._head(self.shares.speaker), self.shares.parts())
+        else:
+            speakers = [speaker for speaker, _, _ in taken]
+            pieces = self._batches(taken)
+        self.shares.sent()
+        if pieces:
+            self._send(frames.together(pieces))
+        if self.paused:
+            self.hold_up(*speakers)
+
+    def _batches(self, taken: list[tuple[Peer | None, int, list[bytes]]]) -> list[bytes]:
         pieces: list[bytes] = []
         for speaker, vouching, chunks in taken:
             if speaker is None or not speaker.relayed:
-                pieces += self._batch(speaker, _FLAGS[vouching], chunks)
+                pieces += frames.batch(_FLAGS[vouching], *self._head(speaker), chunks)
             else:
                 flags = frames.VOUCHED if vouching or speaker.vouched else 0
                 for forwarded, part in groupby(chunks, key=_is_forwarded):
                     # A topic that is the copy's original is for all who want that.
                     relayed = frames.RELAYED if forwarded else 0
-                    pieces += self._batch(speaker, flags | relayed, list(part))
+                    pieces += frames.batch(flags | relayed, *self._head(speaker), list(part))
             chunks.clear()  # what takes them still has the list
-        if pieces:
-            self._send(frames.together(pieces))
-        if self.paused:
-            self.hold_up(*(speaker for speaker, _, _ in taken))
+        return pieces
 
     def hold_up(self, *speakers: Peer | None) -> None:
         """Let those of them wait who have filled a consumer there."""
@@ -224,12 +248,12 @@ class Sibling(InternalEnd):
         if number in self.paused:
             self.paused.pop(number)[0].release()
 
-    def _batch(self, speaker: Peer | None, flags: int, chunks: list[bytes]) -> list[bytes]:
+    def _head(self, speaker: Peer | None) -> tuple[int, int, bytes]:
         label = b"" if speaker is None else address(speaker).encode()
         number = 0 if speaker is None else speaker.number
         count = self._messages_out - self._shipped  # of all batches, told with the first
         self._shipped = self._messages_out
-        return frames.batch(flags, count, number, label, chunks)
+        return count, number, label
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""
@@ -344,8 +368,8 @@ class Sibling(InternalEnd):
 
     def _take(self, kind: int, views: list[memoryview]) -> Iterator[None] | None:
         siblings = self._siblings
-        if kind == frames.BATCH:
-            return self._take_batch(views)
+        if kind in (frames.BATCH, frames.ADDRESSED):
+            return self._take_batch(kind, views)
         self._number = 0
         data = b"".join(views)
         if kind == frames.WANT:
@@ -375,7 +399,7 @@ class Sibling(InternalEnd):
             return siblings.hear(self, name, body)
         return None
 
-    def _take_batch(self, views: list[memoryview]) -> Iterator[None] | None:
+    def _take_batch(self, kind: int, views: list[memoryview]) -> Iterator[None] | None:
         """Deliver a batch and those after it that can be delivered together, or keep it.
 
         What has been read together is delivered together, as far as the senders are the same, or
@@ -383,9 +407,13 @@ class Sibling(InternalEnd):
         more than the rest.
         """
         flags, count, number, label, chunks = frames.open_batch(views)
+        parts = frames.open_addressed(chunks) if kind == frames.ADDRESSED else []
+        if parts:
+            chunks = [view for _, _, views in parts for view in views]
         waiting = self.waiting
         if waiting.filled and number not in waiting.speakers:
-            self._strain(number, chunks[0], waiting.filled)
+            for first in _firsts(parts, chunks):
+                self._strain(number, first, waiting.filled)
         if number in waiting.speakers:
             data = b"".join(chunks)
 
@@ -397,23 +425,47 @@ class Sibling(InternalEnd):
             return None
         told = flags & frames.MADE or not (flags or self._siblings.interests.rendering)
         anyone = told and not waiting.apart
-        together = [(number, chunks[0])]
+        together, several = [(number, first) for first in _firsts(parts, chunks)], False
         while (found := self._frames.take()) is not None:
-            kind, views = found
-            if kind == frames.BATCH:
-                more_flags, more, other, by, rest = frames.open_batch(views)
+            if found[0] == kind:
+                more_flags, more, other, by, rest = frames.open_batch(found[1])
                 if more_flags == flags and (anyone or (other == number and by == label)):
+                    others = frames.open_addressed(rest) if kind == frames.ADDRESSED else []
                     if other != number:
-                        together.append((other, rest[0]))
+                        several = True
+                        together += [(other, first) for first in _firsts(others, rest)]
+                    parts += others
                     count += more
                     chunks += rest
                     continue
             self._next = found
             break
-        if len(together) > 1:
+        if several:
             number, self._together = 0, together
         self._number = number
-        return self._deliver(self._speak_for(label, flags, number), count, chunks)
+        inner = self._speak_for(label, flags, number)
+        if kind == frames.ADDRESSED:
+            return self._hand_out(inner, number, parts)
+        return self._deliver(inner, count, chunks)
+
+    def _hand_out(
+        self, inner: Peer, number: int, parts: list[tuple[int, int, list[memoryview]]]
+    ) -> Iterator[None]:
+        """Deliver messages of a sender, of which each is for one receiver."""
+        siblings = self._siblings
+        every: dict[int, tuple[int, list[memoryview]]] = {}
+        for owner, count, chunks in parts:
+            before, got = every.get(owner, (0, []))
+            every[owner] = before + count, got + chunks
+        for done, (owner, (count, chunks)) in enumerate(every.items(), 1):
+            kept = number in self.waiting.speakers  # and may be older than what was told since
+            peer = None if kept else siblings.owner(self, owner)
+            if peer is None:
+                yield from self._deliver(inner, count, chunks, look=kept)
+            else:
+                self._hand_over(inner, siblings.broker.router.only(peer), chunks, count)
+            if done % _SENDS == 0:
+                yield
 
     def _strain(self, number: int, chunk: memoryview, consumers: Collection[Consumer]) -> None:
         """Let a speaker wait for those of consumers that get the first message of a chunk."""
@@ -530,7 +582,9 @@ class Sibling(InternalEnd):
             self.introduced = True
             siblings.note_introduced()
             return
-        for number, _ in enumerate(follow(siblings.broker.router, self, lines, self._counts), 1):
+        for number, _ in enumerate(
+            follow(siblings.broker.router, self.shares, lines, self._counts), 1
+        ):
             if number % _STEP == 0:
                 yield
 
@@ -542,6 +596,7 @@ class Sibling(InternalEnd):
         return (
             partial(siblings.leave, self),
             partial(siblings.broker.router.forget, self),
+            partial(self.shares.forget, siblings.broker.router),
             partial(siblings.leaving, self),
         )
 
@@ -549,3 +604,10 @@ class Sibling(InternalEnd):
 def _is_forwarded(data: bytes) -> bool:
     """Return whether messages are under names that go from daemon to daemon."""
     return data.startswith(b"pub //fwd/")
+
+
+def _firsts(
+    parts: list[tuple[int, int, list[memoryview]]], chunks: list[memoryview]
+) -> list[memoryview]:
+    """Return what begins with the first message for each receiver, as far as these are known."""
+    return [views[0] for _, _, views in parts] or chunks[:1]

@@ -33,6 +33,7 @@ from pubsubd.siblings import frames
 from pubsubd.siblings.interests import Interests
 from pubsubd.siblings.progress import Progress
 from pubsubd.siblings.questions import Questions
+from pubsubd.siblings.shares import Share, gather, unite
 from pubsubd.siblings.sibling import Sibling
 from pubsubd.siblings.waiting import Speaker
 
@@ -120,14 +121,17 @@ class Siblings:
         self._in_mesh = broker.router.bundle is not None
         self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
         self.interests = Interests(broker.router, is_sibling, self._subscribed, woken)
-        self._alike_from = 0  # the mark after which siblings send what is lost no more
+        # The marks after which siblings send what is lost no more, or send it to nobody alone.
+        self._alike_from = self._owned_from = 0
         self._others_ship = self.delivery.ship
         self.delivery.outbound = (
             _Either(self.delivery.outbound, self.touched) if self._in_mesh else self.touched
         )
         self.delivery.ship = self._ship_all if self._in_mesh else self.ship
         self.delivery.siblings = self.others.values()
+        self.delivery.is_sibling = is_sibling
         broker.router.lent = self._count_keys
+        broker.router.unite, broker.router.gather = unite, gather
         broker.requests[PING] = self._ping
 
     # Links
@@ -198,7 +202,9 @@ class Siblings:
         self.on_introduced()
 
     def _count_keys(self) -> int:
-        return sum(map(subscriptions, self.others.values()))
+        shares = (sibling.shares.by_owner.values() for sibling in self.others.values())
+        every: Iterator[Receiver] = chain(self.others.values(), chain.from_iterable(shares))
+        return sum(map(subscriptions, every))
 
     # Messages
 
@@ -230,11 +236,29 @@ class Siblings:
             return None
         if interests.lost:
             interests.lost = False
-            self._alike_from = self._mark + 1
-            if self._next is None:
-                self._next = Hold()
-                self.woken()
+            self._alike_from = self._ask_mark()
         return everybody if sibling.marked >= self._alike_from else None
+
+    def owner(self, sibling: Sibling, number: int) -> Peer | None:
+        """Return who gets what a sibling sends for an owner; None if it has to be looked at.
+
+        That is so while something may be under way for a subscription that is no more.
+        """
+        interests = self.interests
+        if interests.left:
+            interests.left = False
+            self._owned_from = self._ask_mark()
+        looked = self.broker.router.guarded or self.delivery.sampler is not None
+        if looked or sibling.marked < self._owned_from:
+            return None
+        return interests.by_owner.get(number)
+
+    def _ask_mark(self) -> int:
+        """Let another mark be sent soon, and return its number."""
+        if self._next is None:
+            self._next = Hold()
+            self.woken()
+        return self._mark + 1
 
     # Catching up
 
@@ -389,6 +413,6 @@ class _Either(Sequence[object]):
         return [*self._one, *self._other][index]
 
 
-def is_sibling(receiver: Receiver) -> bool:
-    """Return whether a receiver is another worker of this daemon."""
-    return isinstance(receiver, Sibling)
+def is_sibling(receiver: object) -> bool:
+    """Return whether a receiver is another worker of this daemon, or somebody there."""
+    return isinstance(receiver, Sibling | Share)

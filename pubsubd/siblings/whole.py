@@ -35,7 +35,7 @@ from pubsubd.protocol.errors import ProtocolError
 from pubsubd.protocol.limits import MAX_EXPLAINED
 from pubsubd.routing.targets import CopyTargets, Targets
 from pubsubd.siblings.questions import PATIENCE, Answers
-from pubsubd.siblings.siblings import Siblings
+from pubsubd.siblings.siblings import Siblings, is_sibling
 
 STATS = b"//pubsubd/stats"
 EXPLAIN = b"//pubsubd/explain"
@@ -124,8 +124,8 @@ class Whole:
         return _encode((yield from self._own_receivers(data)))
 
     def _own_receivers(self, name: bytes) -> Steps[dict[str, Any]]:
-        broker, others = self._broker, set(self._siblings.others.values())
-        return (yield from explain(broker.router, broker.delivery.turn, name, without=others))
+        broker = self._broker
+        return (yield from explain(broker.router, broker.delivery.turn, name, without=_Elsewhere()))
 
     # Connections
 
@@ -216,6 +216,13 @@ class Whole:
     ) -> Steps[tuple[Receiving, Targets | CopyTargets]]:
         router, peers = self._broker.router, self._broker.peers
         return find_receiving(router, peers, name, relayed=relayed, listed=listed, scope=scope)
+
+
+class _Elsewhere:
+    """The receivers at other workers, which tell of them themselves."""
+
+    def __contains__(self, receiver: object) -> bool:
+        return is_sibling(receiver)
 
 
 def _receivings(answers: Answers) -> list[Receiving]:

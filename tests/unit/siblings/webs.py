@@ -216,3 +216,14 @@ class Crew(Workers):
         for _ in range(round(seconds / 0.01)):
             self.web.run(0.01)
             self.settle()
+
+
+def known(sibling: Sibling) -> set[object]:
+    """Return what a sibling or one of its shares subscribes."""
+    every = sibling, *sibling.shares.by_owner.values()
+    return {
+        key
+        for one in every
+        for kind in (one.substrings, one.names, one.patterns)
+        for key in kind or ()
+    }
