@@ -52,10 +52,6 @@ log = logging.getLogger("pubsubd")
 _REPORTED = frozenset((*CLOSES, *HUB_CLOSES, *MESH_CLOSES))  # not what another daemon says
 _HEAVY = 0.000_5  # seconds of a turn from which on the next one is taken in the lane
 _UNKNOWN = 0.001  # seconds of a first turn: a thousand may come at once, and nobody knows of what
-# As much, although it takes less: who says little does not wait for any of those who shake hands.
-_SHAKING = 1.4 * _HEAVY  # seconds of the first turn of a TLS handshake,
-_SHAKEN = 1.1 * _HEAVY  # of those after it, and of the first one after the handshake
-_BRIEF = 0.000_1  # seconds of a turn in which no handshake can have begun
 _BUSY = 0.6 * TURN  # seconds: too much for a pass that lets others on, but not for ever
 _WATCHED = 60.0  # seconds for which the processor's time is looked at after such a turn
 _LEAVING = 0.002  # seconds of a step of leaving
@@ -125,8 +121,7 @@ class Connection(Output):
         self._awaited: Sequence[Consumer] = ()
         self._paces: tuple[Pace, Pace] | None = None  # of bytes and of messages
         self._ended = False  # the peer has shut down its sending side
-        # Seconds that the next turn is likely to take, if that is much.
-        self._heavy = _UNKNOWN if self._tls is None else _SHAKING
+        self._heavy = _UNKNOWN  # seconds that the next turn is likely to take, if that is much
         self._new = True  # nobody knows what it is like: until then its turns are short
         self._poll: Callable[[int], list[tuple[int, int]]] | None = None  # looks for input
         self._paused = 0.0  # until when nothing is read, after a turn that was far too long
@@ -155,7 +150,10 @@ class Connection(Output):
     def shake(self) -> bool:
         """Go on with a handshake of TLS; whether there is something for the task."""
         assert self._tls is not None
-        return self._tls.read_ahead(self._protocol.wanted)
+        done = self._tls.read_ahead(self._protocol.wanted)
+        if self._tls.ahead == b"" or isinstance(self._tls.ahead, ConnectionError):
+            self._heavy = 0.0  # the other end is gone, which takes little
+        return done
 
     async def run(self) -> None:
         """Serve the connection to its end. Raises nothing but cancellation."""
@@ -269,7 +267,6 @@ class Connection(Output):
         """Let in who has shown a certificate."""
         assert self._tls is not None
         self.heard = perf_counter()
-        self._heavy = _SHAKEN
         if (identity := self._tls.identity) is not None:
             self._broker.login(self.peer, identity)
 
@@ -402,10 +399,7 @@ class Connection(Output):
                 data = recv(protocol.wanted)
             except (BlockingIOError, InterruptedError):
                 if self._room:
-                    took = perf_counter() - awake
-                    self._give_back(took)
-                    if took > _BRIEF and self._tls is not None and not self._tls.secure:
-                        self._heavy = _SHAKEN
+                    self._give_back(perf_counter() - awake)
                 continue
             if not data:
                 self._ended = True
