@@ -489,6 +489,7 @@ class Delivery:
         try:
             self.on_unsent(unsent)
             self._queue(unsent)
+            self.turn.end()  # what comes next must not overtake it
         except Exception as error:  # noqa: BLE001  (who has caused it may wait for it already)
             self.faults.note(error, "delivery")
             self._go_on(unsent, _never)

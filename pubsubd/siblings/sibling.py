@@ -319,10 +319,9 @@ class Sibling(InternalEnd):
             if self.waiting.apart and not self.waiting.speakers:
                 self.waiting.apart -= 1
         while self.peer.ending is None:
-            if self._work is not None:
-                if self._go_on(self._work, turn.over):
-                    return True
-            elif turn.over():
+            if self._work is not None and self._go_on(self._work, turn.over):
+                return True
+            if turn.over():  # what could not be sent of the last frame must not be overtaken
                 return True
             found, self._next = self._next or self._frames.take(), None
             if found is None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
+from pubsubd.broker.turn import Turn
+from pubsubd.protocol.limits import TURN
 from pubsubd.routing.wildcards import Pattern
 from pubsubd.siblings import frames
 from pubsubd.siblings.questions import PATIENCE
@@ -356,6 +360,71 @@ def test_what_has_been_read_together_is_delivered_together(two):
         assert worker.hears("eve") == b"pub b 1 y\n" * 9
         if size > len(stream):
             assert worker.sends == {"bob": 1, "eve": 1}
+
+
+def said_apart(two: Workers, *said: bytes) -> bytes:
+    """Return what is sent for what ann says, with something between that is no message."""
+    queue = two[0].links[1][1]
+    two[0].say("ann", b"".join(b"sub %d\n" % number for number in range(len(said))))
+    two.settle()
+    for number, data in enumerate(said):
+        two[0].say("ann", data)
+        two[0].say("ann", b"unsub %d\n" % number)
+        two[0].siblings.act()
+    sent = b"".join(queue)
+    queue.clear()
+    return sent
+
+
+def take_as_a_link(two: Workers, data: bytes) -> int:
+    """Let bob's worker take what ann's has sent, as a connection does; return in how many turns."""
+    delivery, (sibling, _) = two[1].broker.delivery, two[1].links[0]
+    turns, more = 1, sibling.receive(data)
+    while more or delivery.unsent:
+        while delivery.unsent:
+            delivery.turn.begin()
+            delivery.send_some()
+        turns, more = turns + 1, sibling.receive(b"")
+    return turns
+
+
+def test_what_a_turn_could_not_send_is_not_overtaken_by_what_was_read_with_it(two):
+    names = [f"s{number}" for number in range(50)]
+    for number, name in enumerate(names):
+        two[1].join(name)
+        two[1].say(name, b"sub a\n" + b"sub b\n" * (number % 10 == 9))
+    two.settle()
+    sent, now = said_apart(two, b"pub a 1 1\n", b"pub b 1 2\n"), [0.0]
+    for name in names:
+        two[1].peers[name].send = partial(_send_slowly, two[1].peers[name].send, now)
+    two[1].broker.delivery.turn = Turn(lambda: now[0])
+    assert take_as_a_link(two, sent) > 1
+    for number, name in enumerate(names):
+        assert two[1].hears(name) == b"pub a 1 1\n" + b"pub b 1 2\n" * (number % 10 == 9)
+
+
+def _send_slowly(send: Callable[[bytes], None], now: list[float], data: bytes) -> None:
+    now[0] += TURN / 10
+    send(data)
+
+
+def test_nor_is_it_while_others_are_sent_to(two):
+    two[1].join("far")
+    two[1].say("far", b"sub a\n")
+    sent: list[bytes] = []
+    two[1].peers["far"].render = lambda part: sent.append(part) or True
+    two[1].peers["far"].send = sent.append
+    for number in range(50):
+        two[1].join(f"s{number}")
+        two[1].say(f"s{number}", b"sub b\n")
+    two.settle()
+    data, delivery = said_apart(two, b"pub a 1 1\n" * 200, b"pub a 1 2\n"), two[1].broker.delivery
+    delivery.turn = Turn(itertools.count(step=TURN / 10).__next__)
+    two[1].say("bob", b"pub b 1 x\n")
+    assert delivery.unsent
+    delivery.turn = Turn(lambda: 0.0)  # no time goes by
+    take_as_a_link(two, data)
+    assert b"".join(sent) == b"pub a 1 1\n" * 200 + b"pub a 1 2\n"
 
 
 def test_questions_are_answered_by_all_who_can(two):
