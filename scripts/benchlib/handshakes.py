@@ -17,6 +17,10 @@ class HandshakesRunner(Runner):
     """``handshakes`` of TLS a second, all full ones, `AT_ONCE` at a time.
 
     ``cpu_s``: seconds of the server's processor for a million of them.
+
+    All servers do the same work: TLS 1.3 with the same certificate, X25519 and RSA-PSS, of which
+    OpenSSL takes 0.46 ms, half of that for the signature. But redis makes two tickets for
+    resumption, pubsubd and the relay one; a ticket takes 15 µs.
     """
 
     AT_ONCE = 16
