@@ -29,6 +29,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import NoReturn
 
+from pubsubd.broker import alone
 from pubsubd.broker.auth import Authentication
 from pubsubd.broker.commands import CR, LF, Commands, wrong_length
 from pubsubd.broker.connections import Connections
@@ -292,6 +293,8 @@ class Broker:
                 if data:
                     parts.append(data)
                 return True
+            if len(data) <= alone.MOST and alone.pass_on(delivery, peer, data):
+                return False
         if 0 < len(data) < peer.missing:
             peer.missing -= len(data)
             parts.append(data)

@@ -400,7 +400,11 @@ class Delivery:
             self._ship()
 
     def hand(
-        self, receivers: Iterable[Sink], frames: Pieces, count: int, spared: Peer | None = None
+        self,
+        receivers: Iterable[Sink],
+        frames: bytes | Pieces,
+        count: int,
+        spared: Peer | None = None,
     ) -> None:
         """Send ``count`` messages to a few receivers but ``spared``, ahead of what is put."""
         for receiver in receivers:
