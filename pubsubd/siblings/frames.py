@@ -61,6 +61,10 @@ _MOST_PIECES = 32  # from there on it takes less time to join them
 _MOST_CHUNKS = _MOST_PIECES - 1  # of a batch: its head is another one
 
 
+Part = tuple[int, int, list[memoryview]]
+"""Of a sorted batch: an owner, how many messages, and their frames."""
+
+
 def frame(kind: int, data: bytes = b"") -> bytes:
     """Return a frame."""
     return _HEAD.pack(len(data), kind) + data
@@ -104,12 +108,18 @@ def open_batch(views: list[memoryview]) -> tuple[int, int, int, bytes, list[memo
     return flags, count, number, bytes(first[_BATCH.size : stop]), [first[stop:], *rest]
 
 
-def open_addressed(chunks: list[memoryview]) -> list[tuple[int, int, list[memoryview]]]:
+def open_addressed(chunks: list[memoryview]) -> list[Part]:
     """Return the parts of a sorted batch, of which :func:`open_batch` has returned the rest."""
-    views = deque(chunks)
-    (count,) = _COUNT.unpack(b"".join(cut(views, _COUNT.size)))
-    table = b"".join(cut(views, count * _PART.size))
-    return [(owner, few, cut(views, size)) for owner, few, size in _PART.iter_unpack(table)]
+    first, *more = chunks
+    if more and len(first) < _COUNT.size:
+        first, more = memoryview(b"".join(chunks)), []
+    (count,) = _COUNT.unpack_from(first)
+    start = _COUNT.size + count * _PART.size
+    if more and len(first) < start:
+        first, more = memoryview(b"".join(chunks)), []
+    table = _PART.iter_unpack(first[_COUNT.size : start])
+    views = deque([first[start:], *more])
+    return [(owner, few, cut(views, size)) for owner, few, size in table]
 
 
 def cut(views: deque[memoryview], count: int) -> list[memoryview]:

@@ -407,13 +407,13 @@ class Sibling(InternalEnd):
         """
         flags, count, number, label, chunks = frames.open_batch(views)
         parts = frames.open_addressed(chunks) if kind == frames.ADDRESSED else []
-        if parts:
-            chunks = [view for _, _, views in parts for view in views]
         waiting = self.waiting
         if waiting.filled and number not in waiting.speakers:
             for first in _firsts(parts, chunks):
                 self._strain(number, first, waiting.filled)
         if number in waiting.speakers:
+            if parts:
+                chunks = [view for _, _, views in parts for view in views]
             data = b"".join(chunks)
 
             def begin() -> Iterator[None]:
@@ -424,39 +424,41 @@ class Sibling(InternalEnd):
             return None
         told = flags & frames.MADE or not (flags or self._siblings.interests.rendering)
         anyone = told and not waiting.apart
-        together, several = [(number, first) for first in _firsts(parts, chunks)], False
+        together = [(number, parts, chunks[:1])]
         while (found := self._frames.take()) is not None:
             if found[0] == kind:
                 more_flags, more, other, by, rest = frames.open_batch(found[1])
                 if more_flags == flags and (anyone or (other == number and by == label)):
                     others = frames.open_addressed(rest) if kind == frames.ADDRESSED else []
                     if other != number:
-                        several = True
-                        together += [(other, first) for first in _firsts(others, rest)]
-                    parts += others
+                        together.append((other, others, rest[:1]))
+                    parts = parts + others
                     count += more
                     chunks += rest
                     continue
             self._next = found
             break
-        if several:
-            number, self._together = 0, together
+        if len(together) > 1:
+            number = 0
+            self._together = [
+                (other, first) for other, its, rest in together for first in _firsts(its, rest)
+            ]
         self._number = number
         inner = self._speak_for(label, flags, number)
         if kind == frames.ADDRESSED:
             return self._hand_out(inner, number, parts)
         return self._deliver(inner, count, chunks)
 
-    def _hand_out(
-        self, inner: Peer, number: int, parts: list[tuple[int, int, list[memoryview]]]
-    ) -> Iterator[None]:
+    def _hand_out(self, inner: Peer, number: int, parts: list[frames.Part]) -> Iterator[None]:
         """Deliver messages of a sender, of which each is for one receiver."""
         siblings = self._siblings
-        every: dict[int, tuple[int, list[memoryview]]] = {}
-        for owner, count, chunks in parts:
-            before, got = every.get(owner, (0, []))
-            every[owner] = before + count, got + chunks
-        for done, (owner, (count, chunks)) in enumerate(every.items(), 1):
+        if len(parts) > 1:
+            every: dict[int, tuple[int, list[memoryview]]] = {}
+            for owner, count, chunks in parts:
+                before, got = every.get(owner, (0, []))
+                every[owner] = before + count, got + chunks
+            parts = [(owner, *what) for owner, what in every.items()]
+        for done, (owner, count, chunks) in enumerate(parts, 1):
             kept = number in self.waiting.speakers  # and may be older than what was told since
             peer = None if kept else siblings.owner(self, owner)
             if peer is None:
@@ -605,8 +607,6 @@ def _is_forwarded(data: bytes) -> bool:
     return data.startswith(b"pub //fwd/")
 
 
-def _firsts(
-    parts: list[tuple[int, int, list[memoryview]]], chunks: list[memoryview]
-) -> list[memoryview]:
+def _firsts(parts: list[frames.Part], chunks: list[memoryview]) -> list[memoryview]:
     """Return what begins with the first message for each receiver, as far as these are known."""
     return [views[0] for _, _, views in parts] or chunks[:1]
