@@ -167,6 +167,7 @@ def _unregister(
         for _ in signal.forget(actor):
             if hub.broker.delivery.turn.over():
                 yield
+        hub.settle(actor.connection.peer)  # then it is free wherever its client registers it next
     signal.reply(
         message,
         "hub:unregistered",

@@ -32,6 +32,18 @@ def test_a_message_reaches_an_actor_of_another_worker_in_order(two):
     assert {one["from"] for one in heard} == {"x/ann"}
 
 
+def test_an_address_is_free_at_all_workers_before_its_client_is_told(two):
+    held = two[0].connections["ann"].peer.outbox
+    assert held.held is None or held.held.over
+    two[0].say("ann", message_b("hub:unregister", {"actorAddress": "x/ann"}, me="x/ann"))
+    assert held.held is not None
+    assert not held.held.over
+    two.settle()
+    assert held.held.over
+    assert [one["type"] for one in two[0].hears("ann")] == ["hub:unregistered"]
+    assert two[1].register("ann")["type"] == "hub:registered"
+
+
 def test_what_was_published_before_a_message_comes_before_it(two):
     two[1].say("bob", message_b("hub:subscribe", {"topic": "news"}, me="x/bob"))
     two.settle()
