@@ -21,7 +21,8 @@ import trio
 from pubsubd.protocol.limits import TURN
 from pubsubd.transport.lane import Lane
 
-_LONG = TURN / 2  # seconds of one turn of this task
+_EACH = 0.000_4  # seconds that it takes to go on with one
+_LONG = TURN / 2  # seconds of one turn at most
 _AT_ONCE = 16  # events taken at once; what is left of them in a turn comes again
 
 
@@ -82,23 +83,24 @@ class TlsHandshakes:
             try:
                 while True:
                     await trio.lowlevel.wait_readable(epoll.fileno())
-                    if not self._lane.enter(_LONG):
-                        await self._lane.wait(_LONG)
-                    self._take(epoll)
+                    cost = min(_EACH * len(epoll.poll(0, _AT_ONCE)), _LONG)
+                    if not self._lane.enter(cost):
+                        await self._lane.wait(cost)
+                    self._take(epoll, cost)
             finally:
                 self._epoll = None
                 trio.lowlevel.notify_closing(epoll.fileno())
                 for member in list(self._members.values()):
                     self.remove(member)
 
-    def _take(self, epoll: select.epoll) -> None:
-        """Take what has come for a turn."""
+    def _take(self, epoll: select.epoll, room: float) -> None:
+        """Take what has come, for so many seconds."""
         begun = now = self._clock()
         for descriptor, _ in epoll.poll(0, _AT_ONCE):
             member = self._members.get(descriptor)  # unless it has left through another one's doing
             if member is not None and member.shake():
                 self.remove(member)
             now = self._clock()
-            if now - begun >= _LONG:
+            if now - begun >= room:
                 break
-        self._lane.give_back(max(0.0, _LONG - (now - begun)))
+        self._lane.give_back(max(0.0, room - (now - begun)))
