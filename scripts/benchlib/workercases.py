@@ -5,6 +5,9 @@ processor time of the busiest process: what limits the daemon where there are co
 things make that more than half of what one worker takes: what the workers take together, which is
 more by what they hand on to each other, and a part of it that is not an equal one.
 
+The clients of several workers have as much under way as those of one have, for each of them: else
+none is busy all the time, and each reads less at once than the one that it is compared with.
+
 The generator stands for clients on other machines: where it shares a core with a worker, it does
 not interrupt that one when something has come for it (SCHED_BATCH, see sched(7)). Else it would cut
 the turns of two workers into pieces, but not of one, which has a core to itself.
@@ -94,10 +97,10 @@ class MessagesRunner(WorkersRunner, RigsRunner):
     def __init__(self, fleet: Fleet, kind: Kind, counts: Sequence[int], pinned: bool) -> None:
         WorkersRunner.__init__(self, fleet, kind, counts, pinned)
         assert kind.plan is not None
-        plan = more_load(kind.plan()) if pinned else kind.plan()
-        rigs = {
-            metric: partial(_rig, one, plan, kind.wire) for metric, one in self._servers.items()
-        }
+        plan, rigs = kind.plan(), {}
+        for metric, server in self._servers.items():
+            load = more_load(plan) if pinned else for_each(plan, self._counts[metric])
+            rigs[metric] = partial(_rig, server, load, kind.wire)
         RigsRunner.__init__(self, self.server, rigs)
 
     def count(self, metric: str, seconds: float) -> tuple[float, float, Cores]:
@@ -163,6 +166,11 @@ def paper(results: Sequence[Result], count: int) -> str:
                 times = (speedup(measured, count, wanting) for wanting in (count - 1, 1, 0))
                 rows.append(f"{result.case.title[:33]:34}" + "".join(f"{n:13.1f}" for n in times))
     return "\n".join(rows)
+
+
+def for_each(plan: Plan, count: int) -> Plan:
+    """The plan with its window for each of so many workers."""
+    return replace(plan, window=plan.window * count)
 
 
 def more_load(plan: Plan) -> Plan:

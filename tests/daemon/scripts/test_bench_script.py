@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -608,6 +609,12 @@ def test_what_more_workers_carry_on_one_core_is_told_beside_one() -> None:
     assert told[3].startswith("16:16, 16 B")  # more than one for each worker
     assert len(told) == 4
     assert workercases.spread(CASES["one-16"], 6) is CASES["one-16"]
+
+
+def test_the_clients_of_two_workers_have_as_much_under_way_for_each_as_those_of_one() -> None:
+    plan = new_names()
+    assert workercases.for_each(plan, 1) == plan
+    assert workercases.for_each(plan, 2) == replace(plan, window=2 * plan.window)
 
 
 def test_more_load_is_as_much_for_each_publisher() -> None:
