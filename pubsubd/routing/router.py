@@ -85,7 +85,7 @@ class Router:
         on_repair: called when the subscriptions were counted anew.
         unite: returns receivers with one in place of those that are to be one.
         gather: does so for a name with a copy, which may have fewer receivers: other workers
-            find out themselves who gets which.
+            find out themselves who gets which. None if there are none.
         guarded: whether there are peers who may not receive everything; see :meth:`guard`.
     """
 
@@ -102,7 +102,7 @@ class Router:
         self.lent: Callable[[], int] = lambda: 0
         self.on_repair: Callable[[], None] = lambda: None
         self.unite: Callable[[frozenset[Receiver]], frozenset[Receiver]] = lambda peers: peers
-        self.gather: Callable[[frozenset[Receiver]], frozenset[Receiver]] = self.unite
+        self.gather: Callable[[frozenset[Receiver]], frozenset[Receiver]] | None = None
         self.mailbox: Receiver | None = None
         self.lookups = 0
         self.nobody = Targets(())
@@ -559,6 +559,8 @@ class Router:
         return CopyTargets(direct, self._intern(frozenset(rest)), copy)
 
     def _gather(self, targets: Targets) -> Targets:
+        if self.gather is None:
+            return targets
         members = frozenset(targets.members)
         gathered = self.gather(members)
         return targets if gathered is members else self._intern(gathered)
