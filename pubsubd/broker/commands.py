@@ -146,28 +146,24 @@ class Commands:
             raise ProtocolError("unknown-command", _NO_MESSAGE)
         if verb == b"quit":
             raise ProtocolError(GOODBYE, "")
-        if verb == b"help":
-            self._requests.make(peer, wire.HELP, b"")
-        elif peer.publish_filter is not None and peer.publish_filter.closed:
+        router, limits = self._router, peer.listener.limits
+        if peer.publish_filter is not None and peer.publish_filter.closed and verb != b"help":
             self._delivery.deny(peer, substring)
         elif verb == b"sub":
-            most = peer.listener.limits.max_subscriptions
-            if len(peer.substrings) >= most:
-                if substring in peer.substrings:
-                    return
+            held = peer.substrings
+            if len(held) >= limits.max_subscriptions and substring not in held:
                 raise ProtocolError(
                     "too-many-subscriptions",
-                    f"{wire.quote(substring)} would be one over {most}",
+                    f"{wire.quote(substring)} would be one over {limits.max_subscriptions}",
                 )
-            if self._full() and substring not in peer.substrings:
+            full = router.subscriptions >= self._limits().max_subscriptions_total
+            if full and substring not in held:
                 raise ProtocolError("too-many-subscriptions", "all connections together are full")
-            self._router.subscribe(peer, substring)
-        elif not self._router.unsubscribe(peer, substring):
+            router.subscribe(peer, substring)
+        elif verb == b"help":
+            self._requests.make(peer, wire.HELP, b"")
+        elif not router.unsubscribe(peer, substring):
             raise ProtocolError("not-subscribed", f"{wire.quote(substring)} is not subscribed")
-
-    def _full(self) -> bool:
-        """Tell whether all connections together have as many subscriptions as they may."""
-        return self._router.subscriptions >= self._limits().max_subscriptions_total
 
 
 def wrong_length(buf: bytes, at: int, length: int) -> ProtocolError:
