@@ -315,7 +315,7 @@ def test_ways_are_forgotten_with_the_sets_of_daemons_that_they_lead_to(
             web["c"].say("sub", b"unsub //fwd/%d\n" % number)
             web.run(0.2)
             a.say("pub", b"pub //%d 1 x\n" % number)
-        assert len(groups_of(a)) <= 2
+        assert len(groups_of(a)) <= 3  # one that the router knows of the last subscriber
     finally:
         gc.enable()
     monkeypatch.setattr(forwarding, "MAX_NEXT_HOPS", 3)
