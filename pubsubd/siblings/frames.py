@@ -43,6 +43,10 @@ ADDRESSED = 12
 """A batch whose frames are sorted by who gets them: how many get some, and for each of these its
 number as an owner, how many messages, and how many bytes; then the frames."""
 
+ANYBODY = 0
+"""Stands in place of an owner, and last of a batch: its messages, in their order, are for whoever
+wants them, and how many each of the owners before gets is not known."""
+
 VOUCHED, RELAYED, MADE = 1, 2, 4
 """Flags of a batch: this daemon vouches for the senders that it names; it comes from another daemon
 of the mesh; all of it is vouched for, and was made on the hub port."""

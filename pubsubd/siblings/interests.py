@@ -51,6 +51,7 @@ class Interests:
     Attributes:
         lost: whether a key has lost its last subscriber, until who is told that sets it back.
         left: whether somebody subscribes a key no more, until who is told that sets it back.
+        gained: whether somebody subscribes another key, until who is told that sets it back.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Interests:
             table.watch = partial(self._note, kind, self.counts[kind])
         router.on_repair = self.recount
         self.recount()
-        self.lost = self.left = False  # nobody has been told anything
+        self.lost = self.left = self.gained = False  # nobody has been told anything
 
     def _note(self, kind: str, counts: dict[Any, int], peer: Receiver, key: Any, by: int) -> None:
         if self._is_sibling(peer):
@@ -115,6 +116,7 @@ class Interests:
         if by > 0:
             if before <= 1 and (kind, key) not in self._changed:
                 self._moved[kind, key] = None
+            self.gained = True
             self._subscribed(peer)
         else:
             self.left = True
@@ -145,7 +147,8 @@ class Interests:
         """Count everything anew."""
         self.subscribers.clear()
         self.rendering.clear()
-        self._pairs, self._looked, self.lost, self.left = 0, False, True, True
+        self._pairs, self._looked = 0, False
+        self.lost = self.left = self.gained = True
         for kind, table in self._tables.items():
             counts, before = self.counts[kind], set(self.counts[kind])
             counts.clear()

@@ -10,7 +10,8 @@ Invariants:
   by one of its shares; ``Shares.keys`` has those of the latter.
 - A message that several shares want, or the sibling and a share, is the sibling's: :func:`unite`.
 - Whatever is taken after something that is the sibling's is the sibling's, too, until it is sent:
-  so each receiver gets what one client has published in its order.
+  so each receiver gets what one client has published in its order. Who has subscribed meanwhile
+  gets nothing of what was taken for another owner, as the order of that is lost.
 """
 
 from __future__ import annotations
@@ -145,19 +146,15 @@ class Shares:
 
         return take
 
-    def release(self) -> list[bytes]:
-        """Return what was taken for all of them, as the sibling takes the rest."""
-        found: list[bytes] = []
+    def parts(self) -> list[tuple[int, int, list[bytes]]]:
+        """Return what was taken for each: owner, how many messages, and frames.
+
+        Messages that the sibling has taken count, too.
+        """
+        found = [(share.owner, share.count(), share.chunks[:]) for share in self.chosen]
         for share in self.chosen:
-            found += share.chunks
             share.chunks.clear()
         self.chosen.clear()
-        return found
-
-    def parts(self) -> list[tuple[int, int, list[bytes]]]:
-        """Return what was taken for each: owner, how many messages, and frames."""
-        found = [(share.owner, share.count(), share.chunks[:]) for share in self.chosen]
-        self.release()
         return found
 
     def sent(self) -> None:

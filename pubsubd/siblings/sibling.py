@@ -6,6 +6,7 @@ costs nothing more. What is put for it leaves in one piece, with a frame for eac
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -38,6 +39,7 @@ _SPEAKERS = 256  # peers that stand for senders and are kept; each is some 2 KiB
 _FLAGS = {0: 0, 1: frames.VOUCHED, MADE: frames.VOUCHED | frames.MADE}
 _FORGIVEN = frames.BATCH, frames.ADDRESSED, frames.LETTER, frames.ASK, frames.ANSWER
 _FEW = 8  # receivers, and pieces, up to which these are sent as they were read
+_LOOKS = 64  # at messages, between two looks at the clock
 _SENDS = 4  # between two looks at the clock
 _DONE = object()
 _STEP = 16  # keys followed between two looks at the clock
@@ -81,6 +83,9 @@ class Owner(Protocol):
 
     def owner(self, sibling: Sibling, number: int) -> Peer | None:
         """Return who gets what a sibling sends for an owner, if that is known."""
+
+    def gained(self, sibling: Sibling) -> bool:
+        """Return whether a sibling may not know yet what somebody here has subscribed."""
 
     def leave(self, sibling: Sibling) -> Iterable[None]:
         """Take note that a link has ended."""
@@ -179,11 +184,8 @@ class Sibling(InternalEnd):
             if siblings.closed:
                 return
             if not taken or delivery.speaker is not speaker or delivery.vouching != vouching:
-                if not taken:
-                    if self.shares.chosen:
-                        taken.append((self.shares.speaker, 0, self.shares.release()))
-                    else:
-                        touched.append(self)
+                if not (taken or self.shares.chosen):
+                    touched.append(self)
                 speaker, vouching = delivery.speaker, delivery.vouching
                 chunks: list[bytes] = []
                 taken.append((speaker, vouching, chunks))
@@ -203,14 +205,18 @@ class Sibling(InternalEnd):
 
     def ship(self) -> None:
         """Send what was taken, in one piece: a batch for each sender."""
-        taken = self._taken[:]
+        taken, pieces = self._taken[:], list[bytes]()
         self._taken.clear()
+        speakers = [speaker for speaker, _, _ in taken]
         if self.shares.chosen:
-            speakers = [self.shares.speaker]
-            pieces = frames.addressed(*self._head(self.shares.speaker), self.shares.parts())
-        else:
-            speakers = [speaker for speaker, _, _ in taken]
-            pieces = self._batches(taken)
+            speaker, parts = self.shares.speaker, self.shares.parts()
+            speakers.append(speaker)
+            if taken:
+                own = taken.pop(0)[2] if taken[0][:2] == (speaker, 0) else []
+                parts.append((frames.ANYBODY, 0, own[:]))
+                own.clear()
+            pieces = frames.addressed(*self._head(speaker), parts)
+        pieces += self._batches(taken)
         self.shares.sent()
         if pieces:
             self._send(frames.together(pieces))
@@ -415,9 +421,13 @@ class Sibling(InternalEnd):
             if parts:
                 chunks = [view for _, _, views in parts for view in views]
             data = b"".join(chunks)
+            copied = deque((memoryview(data),))  # what was read is not kept
+            parts = [(owner, few, frames.cut(copied, _size(part))) for owner, few, part in parts]
 
             def begin() -> Iterator[None]:
                 inner = self._speak_for(label, flags, number)
+                if parts:
+                    return self._hand_out(inner, number, count, parts)
                 return self._deliver(inner, count, [memoryview(data)], look=True)
 
             waiting.keep(number, len(data), begin)
@@ -446,26 +456,64 @@ class Sibling(InternalEnd):
         self._number = number
         inner = self._speak_for(label, flags, number)
         if kind == frames.ADDRESSED:
-            return self._hand_out(inner, number, parts)
+            return self._hand_out(inner, number, count, parts)
         return self._deliver(inner, count, chunks)
 
-    def _hand_out(self, inner: Peer, number: int, parts: list[frames.Part]) -> Iterator[None]:
-        """Deliver messages of a sender, of which each is for one receiver."""
+    def _hand_out(
+        self, inner: Peer, number: int, count: int, parts: list[frames.Part]
+    ) -> Iterator[None]:
+        """Deliver messages of a sender, of which most are for one receiver each."""
         siblings = self._siblings
-        if len(parts) > 1:
-            every: dict[int, tuple[int, list[memoryview]]] = {}
-            for owner, count, chunks in parts:
-                before, got = every.get(owner, (0, []))
-                every[owner] = before + count, got + chunks
-            parts = [(owner, *what) for owner, what in every.items()]
-        for done, (owner, count, chunks) in enumerate(parts, 1):
+        owners = {owner for owner, _, _ in parts}
+        mixed = frames.ANYBODY in owners
+        if mixed:
+            new = len(owners) > 2 and siblings.gained(self)  # else all are in their order anyway
+            if number not in self.waiting.speakers and not new:
+                chunks = [view for _, _, views in parts for view in views]
+                yield from self._deliver(inner, count, chunks)
+                return
+        else:
+            parts = _merge(parts) if len(parts) > 1 else parts
+        for done, (owner, few, chunks) in enumerate(parts, 1):
             kept = number in self.waiting.speakers  # and may be older than what was told since
-            peer = None if kept else siblings.owner(self, owner)
-            if peer is None:
-                yield from self._deliver(inner, count, chunks, look=kept)
+            peer = None if kept or mixed else siblings.owner(self, owner)
+            if owner == frames.ANYBODY:
+                yield from self._deliver(inner, 0, chunks, look=True)
+            elif peer is not None:
+                self._hand_over(inner, siblings.broker.router.only(peer), chunks, few)
+            elif kept or mixed or siblings.gained(self):
+                yield from self._look_for(inner, owner, b"".join(chunks))
             else:
-                self._hand_over(inner, siblings.broker.router.only(peer), chunks, count)
+                yield from self._deliver(inner, few, chunks)
             if done % _SENDS == 0:
+                yield
+
+    def _look_for(self, inner: Peer, owner: int, data: bytes) -> Iterator[None]:
+        """Deliver what an owner still wants of what was for it.
+
+        Who else wants it has subscribed later, and would get it before what the same sender had
+        published earlier for other owners.
+        """
+        router, interests = self._siblings.broker.router, self._siblings.interests
+        at, wanted, seen = 0, list[memoryview](), 0
+        while at < len(data):
+            stop = find_header_end(data, at)
+            name, digits = parse_header(data[at:stop])
+            end = stop + int(digits) + 1
+            try:
+                receivers = router.receivers(name).members
+            except Unfinished:
+                yield
+                continue
+            if interests.by_owner.get(owner) in receivers:
+                wanted.append(memoryview(data)[at:end])
+            at, seen = end, seen + 1
+            if at == len(data) or seen == _LOOKS:
+                peer = interests.by_owner.get(owner)
+                if wanted and peer is not None:
+                    self._hand_over(inner, router.only(peer), wanted, len(wanted))
+                self.messages_in += seen - len(wanted)
+                wanted, seen = [], 0
                 yield
 
     def _strain(self, number: int, chunk: memoryview, consumers: Collection[Consumer]) -> None:
@@ -609,4 +657,17 @@ def _is_forwarded(data: bytes) -> bool:
 
 def _firsts(parts: list[frames.Part], chunks: list[memoryview]) -> list[memoryview]:
     """Return what begins with the first message for each receiver, as far as these are known."""
-    return [views[0] for _, _, views in parts] or chunks[:1]
+    return [views[0] for _, _, views in parts if views] or chunks[:1]
+
+
+def _merge(parts: list[frames.Part]) -> list[frames.Part]:
+    """Return parts with one for each owner."""
+    every: dict[int, tuple[int, list[memoryview]]] = {}
+    for owner, count, chunks in parts:
+        before, got = every.get(owner, (0, []))
+        every[owner] = before + count, got + chunks
+    return [(owner, count, chunks) for owner, (count, chunks) in every.items()]
+
+
+def _size(views: list[memoryview]) -> int:
+    return sum(map(len, views))

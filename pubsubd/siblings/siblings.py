@@ -121,8 +121,9 @@ class Siblings:
         self._in_mesh = broker.router.bundle is not None
         self._listener = ListenerState("", Limits(max_pending=MAX_PENDING))
         self.interests = Interests(broker.router, is_sibling, self._subscribed, woken)
-        # The marks after which siblings send what is lost no more, or send it to nobody alone.
-        self._alike_from = self._owned_from = 0
+        # The marks after which siblings send what is lost no more, or send it to nobody alone; and
+        # after which they know what was subscribed.
+        self._alike_from = self._owned_from = self._gained_from = 0
         self._others_ship = self.delivery.ship
         self.delivery.outbound = (
             _Either(self.delivery.outbound, self.touched) if self._in_mesh else self.touched
@@ -252,6 +253,13 @@ class Siblings:
         if looked or sibling.marked < self._owned_from:
             return None
         return interests.by_owner.get(number)
+
+    def gained(self, sibling: Sibling) -> bool:
+        """Return whether a sibling may not know yet what somebody here has subscribed."""
+        if self.interests.gained:
+            self.interests.gained = False
+            self._gained_from = self._ask_mark()
+        return sibling.marked < self._gained_from
 
     def _ask_mark(self) -> int:
         """Let another mark be sent soon, and return its number."""

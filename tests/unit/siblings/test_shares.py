@@ -61,7 +61,7 @@ def test_what_several_want_is_one_message_in_its_place(two):
     two[1].say("eve", b"sub e\n")
     two.settle()
     two[0].say("ann", b"pub b 1 1\npub be 1 2\npub e 1 3\npub b 1 4\n")
-    assert kinds(two[0]) == [frames.BATCH]
+    assert kinds(two[0]) == [frames.ADDRESSED]
     two.settle()
     assert two[1].hears("bob") == b"pub b 1 1\npub be 1 2\npub b 1 4\n"
     assert two[1].hears("eve") == b"pub be 1 2\npub e 1 3\n"
@@ -125,6 +125,35 @@ def test_after_somebody_has_unsubscribed_messages_are_soon_handed_on_again(two):
     two.settle()
     assert two[1].hears("bob") == b"pub a 1 x\npub a1 1 x\n"
     assert two[1].broker.router.lookups == lookups
+
+
+@pytest.mark.parametrize("more", [b"", b"pub ab 1 3\n"])
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_under_way_to_others_does_not_come_out_of_order(two, more, waits):
+    waiting: list[Speaker] = []
+    two[1].siblings.relieve = waiting.append
+    two[1].say("bob", b"sub a\nsub c\n")
+    two[1].say("eve", b"sub b\n")
+    two.settle()
+    if waits:
+        two[1].links[0][0].waiting.strain(two[0].peers["ann"].number, "somebody")
+    two[0].say("ann", b"pub b 1 1\npub a 1 2\n" if waits else b"pub a 1 2\npub b 1 1\n")
+    two[0].say("ann", b"pub a 1 4\npub b 1 5\npub c 1 6\npub a 1 7\n" + more)
+    two[1].say("eve", b"sub a\n")
+    two[1].say("bob", b"unsub c\n")
+    carry(two)
+    for speaker in waiting:
+        speaker.take()
+        while not speaker.done:
+            speaker.work(lambda: True)
+        speaker.go_on()
+    two.settle()
+    assert two[1].hears("eve") == b"pub b 1 1\npub b 1 5\n" + more
+    assert two[1].hears("bob") == b"pub a 1 2\npub a 1 4\npub a 1 7\n" + more
+    assert two[1].links[0][0].messages_in == 6 + bool(more)
+    two[0].say("ann", b"pub a 1 8\n")
+    two.settle()
+    assert two[1].hears("eve") == two[1].hears("bob") == b"pub a 1 8\n"
 
 
 def test_who_has_left_owns_nothing(two):
