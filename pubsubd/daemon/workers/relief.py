@@ -45,11 +45,14 @@ class Relief:
 
     async def _run(self, speaker: Speaker) -> None:
         try:
-            while not speaker.done:
+            while True:
                 try:
+                    if speaker.done:
+                        break
                     await self._relieve(speaker)
                 except Exception as error:  # noqa: BLE001  (it goes on without that consumer)
                     self._server.broker.faults.note(error, "relief")
+                    await trio.lowlevel.checkpoint()
         finally:
             guarded(self._server.broker.faults, "relief", speaker.go_on)
 

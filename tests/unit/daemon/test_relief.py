@@ -14,7 +14,7 @@ from pubsubd.daemon.workers.relief import Relief
 from pubsubd.protocol.limits import Limits
 from pubsubd.siblings import frames
 from pubsubd.siblings.siblings import LONGEST
-from pubsubd.siblings.waiting import Waiting
+from pubsubd.siblings.waiting import Speaker, Waiting
 from pubsubd.transport.server import Server
 
 
@@ -92,3 +92,25 @@ async def test_what_was_kept_is_delivered_before_a_speaker_goes_on(
             await trio.lowlevel.checkpoint()
         assert delivered == ([0, 2] if fails else [0, 1, 2])
         assert link.said[-1] == frames.GO_ON
+
+
+async def test_a_fault_between_two_turns_costs_nothing(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, faults = Speaker.done, [RuntimeError("on purpose")]
+
+    def fail(speaker: Speaker) -> bool:
+        if faults:
+            raise faults.pop()
+        return bool(done.__get__(speaker))
+
+    monkeypatch.setattr(Speaker, "done", property(fail))
+    async with strained() as (link, waiting, slow):
+        delivered: list[int] = []
+        waiting.keep(7, 1, lambda: iter([delivered.append(1)]))  # type: ignore[func-returns-value]
+        await trio.testing.wait_all_tasks_blocked()
+        assert not faults
+        slow.room.set()
+        while waiting.speakers:
+            await trio.lowlevel.checkpoint()
+        assert (delivered, link.said) == ([1], [frames.WAIT, frames.GO_ON])
