@@ -5,7 +5,6 @@ A flag goes before its variable, that before the file, and that before the defau
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from pubsubd.access.rules import Acl, AclRule
 from pubsubd.protocol.errors import ConfigError
 from pubsubd.protocol.limits import HubLimits, Limits
 from pubsubd.settings.config import Address, Config, ListenerConfig, MeshOptions, Protocol, TlsFiles
+from pubsubd.settings.cores import usable_cores
 from pubsubd.settings.file import File, read_file
 from pubsubd.settings.table import SETTINGS
 
@@ -183,7 +183,7 @@ def _hosts(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _workers(value: int | str) -> int:
-    return len(os.sched_getaffinity(0)) if isinstance(value, str) else value
+    return usable_cores() if isinstance(value, str) else value
 
 
 def _rules(file: File) -> tuple[AclRule, ...]:
