@@ -90,7 +90,7 @@ def _about_connections(state: LiveState, choice: Choice) -> str:
     count = state.value("connections", "count", 0)
     matching = state.value("connections", "matching", 0)
     shown = len(state.raw("connections"))
-    words = f"{count:,} connections"
+    words = f"{count:,} connection{'s' * (count != 1)}"
     if choice.match:
         words += f', {matching:,} with "{choice.match}"'
     some = f"the first {shown:,} " if shown < matching else ""

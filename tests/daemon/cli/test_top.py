@@ -80,6 +80,12 @@ async def test_signals_stop_and_end_it_and_leave_the_terminal_as_it_was() -> Non
             assert screen.modes() == before
 
 
+async def test_one_connection_is_one() -> None:
+    async with serving() as port:
+        done = await pubsubd("top", "--once", port=port)
+        assert "1 connection, by rate" in done.stdout.decode()
+
+
 async def test_once_prints_one_picture_for_people_and_programs() -> None:
     async with serving() as port, open_client(port=port, reconnect=False) as client:
         await client.subscribe("chat")
