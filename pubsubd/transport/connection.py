@@ -79,9 +79,13 @@ def open_connection(
         raise
     server.connections.add(connection)
     if isinstance(sock, TlsSocket) and not (sock.secure or proxied):
-        server.handshakes.add(connection)
-    else:
-        connection.begin()
+        try:
+            server.handshakes.add(connection)
+        except Exception as error:  # noqa: BLE001  (it shakes hands in its own task)
+            server.broker.faults.note(error, label)
+        else:
+            return connection.peer
+    connection.begin()
     return connection.peer
 
 

@@ -146,6 +146,29 @@ async def test_whoever_is_told_to_end_has_a_task_for_that(certificates: Certific
         nursery.cancel_scope.cancel()
 
 
+async def test_one_that_cannot_be_added_shakes_hands_in_its_own_task(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_member: object) -> None:
+        raise RuntimeError("on purpose")
+
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        server.start()
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.setattr(server.handshakes, "add", fail)
+        with hello(certificates) as (near, client):
+            open_connection(server, near, "client", partial(LineProtocol, server.broker))
+            await until_secure(near, client)
+            client.send(SAID)
+            await until_heard(client, b"hello")
+            client.close()
+            while server.connections:
+                await trio.lowlevel.checkpoint()
+        assert sum(server.broker.faults.counts.values()) == 1
+        nursery.cancel_scope.cancel()
+
+
 async def test_one_that_fails_costs_the_others_nothing(members: Callable[..., Member]) -> None:
     handshakes = TlsHandshakes(Lane())
     silent, bad = members(0), members(1, RuntimeError("on purpose"))
