@@ -160,7 +160,7 @@ async def test_one_that_cannot_be_added_shakes_hands_in_its_own_task(
         with hello(certificates) as (near, client):
             open_connection(server, near, "client", partial(LineProtocol, server.broker))
             await until_secure(near, client)
-            client.send(SAID)
+            client.send(b"pub //pubsubd/ping 5 hello\n")
             await until_heard(client, b"hello")
             client.close()
             while server.connections:
