@@ -85,7 +85,7 @@ def open_connection(
             server.broker.faults.note(error, label)
         else:
             return connection.peer
-    connection.begin()
+    guarded(server.broker.faults, label, connection.begin, tries=2)
     return connection.peer
 
 

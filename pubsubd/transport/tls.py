@@ -436,5 +436,6 @@ def explain(error: Exception) -> str:
     if isinstance(error, ssl.SSLEOFError):
         return "it was cut off"
     if isinstance(error, ssl.SSLError):
-        return (error.reason or str(error.args[-1])).replace("_", " ").lower()
+        reason: str | None = getattr(error, "reason", None)  # which only OpenSSL's own have
+        return (reason or str(error.args[-1])).replace("_", " ").lower()
     return str(error)

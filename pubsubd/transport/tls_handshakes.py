@@ -71,10 +71,10 @@ class TlsHandshakes:
         """Start the task of a connection, if it is here."""
         descriptor = member.fileno()
         if self._members.get(descriptor) is member:
+            member.begin()  # first: if it fails, it is done again
             del self._members[descriptor]
             if self._epoll is not None:
                 self._epoll.unregister(descriptor)
-            member.begin()
 
     async def run(self) -> NoReturn:
         """Go on with those that have said something."""

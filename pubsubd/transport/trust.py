@@ -114,7 +114,8 @@ def _note(
 
 def explain_refusal(error: ssl.SSLError, handshake: ssl.SSLObject) -> str | None:
     """Return whose certificate was not accepted, by whom and why; None if it was not that."""
-    other, reason = "client" if handshake.server_side else "server", error.reason or ""
+    other = "client" if handshake.server_side else "server"
+    reason = getattr(error, "reason", None) or ""  # which only OpenSSL's own have
     if isinstance(error, ssl.SSLCertVerificationError):
         shown = _describe(getattr(handshake, "shown", b""))
         return f"the {other}'s certificate is not good: {error.verify_message}{shown}"

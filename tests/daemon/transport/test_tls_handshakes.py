@@ -14,11 +14,11 @@ import trio
 import trio.testing
 
 from pubsubd.protocol.limits import MIB, TURN, Limits
-from pubsubd.transport.connection import open_connection
+from pubsubd.transport.connection import Connection, open_connection
 from pubsubd.transport.lane import Lane
 from pubsubd.transport.line import LineProtocol
 from pubsubd.transport.server import Server
-from pubsubd.transport.tls import TlsSocket, client_context
+from pubsubd.transport.tls import TlsSocket, client_context, explain
 from pubsubd.transport.tls_handshakes import TlsHandshakes
 from tests.certificates import Certificates
 from tests.daemon.transport.test_tls import flags, server_side
@@ -166,6 +166,66 @@ async def test_one_that_cannot_be_added_shakes_hands_in_its_own_task(
             while server.connections:
                 await trio.lowlevel.checkpoint()
         assert sum(server.broker.faults.counts.values()) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_hangs_up_in_a_handshake_is_no_fault(certificates: Certificates) -> None:
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        server.start()
+        await trio.testing.wait_all_tasks_blocked()
+        with hello(certificates) as (near, client):
+            peer = open_connection(server, near, "client", partial(LineProtocol, server.broker))
+            client.raw.shutdown(socket.SHUT_WR)
+            while peer.ending is None and server.connections:
+                await trio.lowlevel.checkpoint()
+            client.close()
+            while server.connections:
+                await trio.lowlevel.checkpoint()
+        assert peer.ending is not None
+        assert (peer.ending.code, peer.ending.text) == ("tls-failed", "it was cut off")
+        assert not server.broker.faults.counts
+        nursery.cancel_scope.cancel()
+
+
+def test_an_error_that_is_not_of_openssl_is_told_in_its_words() -> None:
+    assert explain(ssl.SSLError(1, "too much that it has caused")) == "too much that it has caused"
+
+
+async def test_a_task_that_cannot_be_started_at_first_is_started(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, faults = Connection.begin, [RuntimeError("on purpose")] * 2
+
+    def fail(connection: Connection) -> None:
+        if faults:
+            raise faults.pop()
+        begin(connection)
+
+    async with trio.open_nursery() as nursery:
+        server = Server(Limits(), nursery)
+        server.start()
+        await trio.testing.wait_all_tasks_blocked()
+        with hello(certificates) as (near, client):
+            peer = open_connection(server, near, "client", partial(LineProtocol, server.broker))
+            await until_secure(near, client)
+            monkeypatch.setattr(Connection, "begin", fail)
+            for _ in range(2):
+                with pytest.raises(RuntimeError):
+                    server.handshakes.remove(next(iter(server.connections)))
+            peer.end("killed", "on purpose")
+            await until_heard(client, b"killed")
+            client.close()
+            while server.connections:
+                await trio.lowlevel.checkpoint()
+        near_end, far_end = socket.socketpair()
+        with near_end, far_end:
+            near_end.setblocking(False)
+            faults.append(RuntimeError("on purpose"))
+            open_connection(server, near_end, "plain", partial(LineProtocol, server.broker))
+            far_end.close()
+            while server.connections:
+                await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
 
 
