@@ -77,10 +77,10 @@ class Share:
 
     @messages_out.setter
     def messages_out(self, count: int) -> None:
-        if not self.shares.siblings.closed:
-            self.shares.counted[self] = None
         self.shares.sibling.messages_out += count - self._messages_out
-        self._messages_out = count
+        if not self.shares.siblings.closed:  # else they are not sent
+            self.shares.counted[self] = None
+            self._messages_out = count
 
     def count(self) -> int:
         """Return how many messages more there are than when this was called before."""

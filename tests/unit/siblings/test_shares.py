@@ -127,6 +127,20 @@ def test_after_somebody_has_unsubscribed_messages_are_soon_handed_on_again(two):
     assert two[1].broker.router.lookups == lookups
 
 
+def test_what_came_from_its_worker_is_not_counted_as_sent_back_to_an_owner(two):
+    two[0].say("ann", b"sub a\nsub d\n")
+    two[1].say("bob", b"sub a\nsub b\n")
+    two[1].say("eve", b"sub a\nsub e\n")
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\n" * 9)
+    two.settle()
+    assert two[0].peers["ann"].messages_out == 9
+    two[1].say("bob", b"pub d 1 x\n")
+    two.settle()
+    assert two[0].peers["ann"].messages_out == 10
+    assert [worker.broker.counters.messages_out for worker in two.all] == [10, 18]
+
+
 @pytest.mark.parametrize("more", [b"", b"pub ab 1 3\n"])
 @pytest.mark.parametrize("waits", [False, True])
 def test_what_is_under_way_to_others_does_not_come_out_of_order(two, more, waits):
