@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
 from typing import cast
 
 import trio
 
+from pubsubd.broker.peer import Peer, discard
 from pubsubd.protocol.limits import TURN
 from pubsubd.routing.outbox import Hold
 from pubsubd.siblings.siblings import LONGEST
 from pubsubd.siblings.waiting import Speaker
 from pubsubd.transport.output import wait_for
 from pubsubd.transport.server import Consumer, Server
-from pubsubd.transport.tasks import guarded
+from pubsubd.transport.tasks import contain, guarded
 
 _AGAIN = LONGEST / 5  # seconds after which the other worker is told again that a speaker waits
 
@@ -34,6 +36,7 @@ class Relief:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._nobody = Peer(0, "relief", discard)  # whom a fault ends
 
     def hold_up(self, hold: Hold) -> None:
         """Let whoever speaks wait until something has come."""
@@ -41,9 +44,11 @@ class Relief:
 
     def begin(self, speaker: Speaker) -> None:
         """Begin to wait for the consumers that a speaker has filled."""
-        self._server.nursery.start_soon(self._run, speaker)
+        faults, run = self._server.broker.faults, partial(self.run, speaker)
+        self._server.nursery.start_soon(contain, faults, self._nobody, run, 2)
 
-    async def _run(self, speaker: Speaker) -> None:
+    async def run(self, speaker: Speaker) -> None:
+        """Let a speaker go on in the end."""
         try:
             while True:
                 try:

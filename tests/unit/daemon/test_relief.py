@@ -114,3 +114,21 @@ async def test_a_fault_between_two_turns_costs_nothing(
         while waiting.speakers:
             await trio.lowlevel.checkpoint()
         assert (delivered, link.said) == ([1], [frames.WAIT, frames.GO_ON])
+
+
+async def test_a_task_that_fails_at_once_is_started_again(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, faults = Relief.run, [RuntimeError("on purpose")]
+
+    async def fail(relief: Relief, speaker: Speaker) -> None:
+        if faults:
+            raise faults.pop()
+        await run(relief, speaker)
+
+    monkeypatch.setattr(Relief, "run", fail)
+    async with strained() as (link, waiting, slow):
+        slow.room.set()
+        while waiting.speakers:
+            await trio.lowlevel.checkpoint()
+        assert (faults, link.said) == ([], [frames.WAIT, frames.GO_ON])
