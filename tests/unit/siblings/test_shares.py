@@ -407,3 +407,33 @@ def test_everybody_gets_the_same_as_from_one_worker(seed):
     assert {name: workers[1].hears(name) for name in names} == {
         name: b"".join(frames) for name, frames in due.items()
     }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_subscribes_meanwhile_gets_what_it_gets_in_order_and_once(seed):
+    """Random subscriptions, of which the publisher's worker hears at random times."""
+    chance = random.Random(seed)
+    workers = Workers(2)
+    names = [f"p{number}" for number in range(4)]
+    for name in names:
+        workers[1].join(name)
+    workers[0].join("ann")
+    keys: dict[str, set[str]] = {name: set() for name in names}
+    number = 0
+    for _ in range(80):
+        name, key = chance.choice(names), chance.choice("abcd")
+        workers[1].say(name, f"{'un' * (key in keys[name])}sub {key}\n".encode())
+        keys[name] ^= {key}
+        batch = b""
+        for _ in range(chance.randrange(6)):
+            number += 1
+            topic = "".join(chance.sample("abcdx", chance.choice((1, 1, 2))))
+            batch += f"pub {topic} 4 {number:04}\n".encode()
+        workers[0].say("ann", batch)
+        if chance.random() < 0.5:
+            chance.choice((workers.settle, lambda: carry(workers)))()
+    workers.settle()
+    for name in names:
+        numbers = [line.split()[3] for line in workers[1].hears(name).splitlines()]
+        assert numbers == sorted(set(numbers))
+        assert numbers

@@ -67,14 +67,20 @@ class Worker(Table, Ends):
         """Let a peer come whose output is held as that of a connection is."""
         super().join(name)
         peer = self.peers[name]
-        send = peer.send
+        send, waiting = peer.send, deque[bytes | Pieces]()
+
+        def go_on() -> None:
+            while waiting:
+                held = peer.outbox.held
+                if held is not None and not held.over:
+                    held.then(go_on)  # it may be held for something else by then
+                    return
+                send(waiting.popleft())
 
         def hold(data: bytes | Pieces) -> None:
-            held = peer.outbox.held
-            if held is not None and not held.over:
-                held.then(lambda: hold(data))  # it may be held for something else by then
-            else:
-                send(data)
+            waiting.append(data)
+            if len(waiting) == 1:
+                go_on()
 
         peer.send = hold
 
