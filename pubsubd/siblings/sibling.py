@@ -241,7 +241,10 @@ class Sibling(InternalEnd):
         """Let those of them wait who have filled a consumer there."""
         for speaker in speakers:
             if speaker is not None and speaker.number in self.paused:
-                self._siblings.hold_up(self.paused[speaker.number][0])
+                try:
+                    self._siblings.hold_up(self.paused[speaker.number][0])
+                except Exception as error:  # noqa: BLE001  (it is told to wait next time)
+                    self._siblings.broker.faults.note(error, speaker.label)
 
     def pause(self, number: int, until: float) -> Hold:
         """Let a connection wait, until a time at most, and return for what."""

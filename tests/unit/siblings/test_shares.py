@@ -437,3 +437,21 @@ def test_whoever_subscribes_meanwhile_gets_what_it_gets_in_order_and_once(seed):
         numbers = [line.split()[3] for line in workers[1].hears(name).splitlines()]
         assert numbers == sorted(set(numbers))
         assert numbers
+
+
+def test_who_cannot_be_made_to_wait_costs_the_link_nothing(two):
+    def fail(_hold: object) -> None:
+        raise RuntimeError("on purpose")
+
+    two[1].say("bob", b"sub a\n")
+    two.settle()
+    two[0].siblings.hold_up = fail
+    ended: list[tuple[str, ...]] = []
+    two[0].links[1][0].peer.end = lambda *why: ended.append(why)
+    two[1].links[0][0].say(frames.WAIT, b"%d" % two[0].peers["ann"].number)
+    two.settle()
+    two[0].say("ann", b"pub a 1 x\n")
+    two.settle()
+    assert two[1].hears("bob") == b"pub a 1 x\n"
+    assert not ended
+    assert sum(two[0].broker.faults.counts.values()) == 1
