@@ -31,7 +31,7 @@ Begin = Callable[[], Iterator[None]]
 
 
 class Owner(Protocol):
-    """The part of a :class:`~pubsubd.siblings.sibling.Sibling` that this needs."""
+    """The part of :class:`~pubsubd.siblings.arrivals.Arrivals` that this needs."""
 
     def say(self, kind: int, data: bytes = b"") -> None:
         """Send a frame that is no batch."""

@@ -102,7 +102,11 @@ in
             """\
 Processes that share the connections, 1 to 256, or
 .Cm auto
-for one per core that the daemon may use.
+for one per core that the daemon may use: those that it may run on, but no more than
+.Li CPUQuota=
+of systemd or
+.Ql docker --cpus
+give it, rounded up.
 To clients they are one daemon: see
 .Sx WORKERS
 in
